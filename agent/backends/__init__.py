@@ -1,0 +1,63 @@
+"""What a backend must offer, and what it returns: vendor-neutral, units in names."""
+
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from gpudeck.wire import GpuFacts, GpuState, ReaderState
+
+
+class GpuReading(Struct, frozen=True, array_like=True):
+    """One Gpu at one moment. `values` and `absent` follow metrics.COLUMNS; where `absent` is not
+    PRESENT the value is 0 and means nothing."""
+
+    uuid: str
+    state: GpuState
+    values: tuple[float, ...]
+    absent: bytes
+
+
+class ProcessReading(Struct, frozen=True):
+    """One process on one Gpu, as the driver lists it.
+
+    The last five are filled only by backends whose processes this machine's /proc does not
+    describe (simulated owners, recorded tasks); elsewhere tasks.py asks the kernel.
+    """
+
+    pid: int
+    gpu_uuid: str
+    mem_used_bytes: float | None
+    sm_pct: float | None
+    kind: Literal["compute", "graphics", "mps_server", "mps_client"] = "compute"
+    user: str | None = None
+    command: str | None = None
+    started_at: float | None = None
+    start_ticks: int | None = None
+    state: Literal["running", "paused", "uninterruptible", "zombie"] | None = None
+
+
+class Reading(Struct, frozen=True):
+    taken_at: float  # UTC seconds
+    interval_s: float
+    gpus: tuple[GpuReading, ...]
+    facts: tuple[GpuFacts, ...]  # same order as gpus
+    processes: tuple[ProcessReading, ...] | None  # None: not asked this time (2 s cadence)
+    driver_version: str | None = None
+
+
+class Reader(Protocol):
+    """`read` blocks until the driver answers. It raises Unavailable when there is nothing to read
+    at all; one bad Gpu or one bad field is a state or an Absence, never an exception."""
+
+    def read(self) -> Reading: ...
+
+    def close(self) -> None: ...
+
+
+class Unavailable(Exception):
+    """No reading is to be had now. `state` says which way, `detail` tells people what to do."""
+
+    def __init__(self, state: ReaderState, detail: str) -> None:
+        super().__init__(detail)
+        self.state = state
+        self.detail = detail

@@ -1,0 +1,84 @@
+"""The one `gpudeck` command: finds the subcommand by entry point and imports only that one."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+
+from gpudeck import __version__
+from gpudeck.errors import CommandError, ExitCode
+
+GROUP = "gpudeck.commands"
+
+# One line each, here and not in the commands: listing them must not import Dash.
+SUMMARY = {
+    "demo": "a hub and a simulated fleet on this machine, without a GPU",
+    "up": "hub and agent for this very machine",
+    "hub": "the server: pages, API, live socket",
+    "agent": "the daemon of one node",
+    "status": "the Gpus, once, as a table or JSON",
+    "tasks": "the tasks on the Gpus, once, as a table or JSON",
+    "link": "print a new one-time sign-in link for a hub on this machine",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except CommandError as error:
+        print(f"gpudeck: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # The reader of our output has gone; let the interpreter not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return ExitCode.OK
+    if words[0] in ("-V", "--version"):
+        print(f"gpudeck {__version__}")
+        return ExitCode.OK
+    return find(words[0])(words[1:])
+
+
+def find(name: str) -> Callable[[list[str]], int]:
+    known = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in known:
+        raise CommandError(
+            f"no command {name!r}; there are {', '.join(sorted(known))}", ExitCode.USAGE
+        )
+    return _load(known[name])
+
+
+def _load(entry: EntryPoint) -> Callable[[list[str]], int]:
+    try:
+        return entry.load()  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:
+        if not entry.extras or (error.name or "").partition(".")[0] == "gpudeck":
+            raise
+        extra = entry.extras[0]
+        raise CommandError(
+            f"`gpudeck {entry.name}` needs the {extra!r} extra, which is not installed "
+            f"({error.name} is missing); run: pip install 'gpudeck[{extra}]'",
+            ExitCode.CANNOT_START,
+        ) from error
+
+
+def _overview() -> str:
+    known = {entry.name for entry in entry_points(group=GROUP)}
+    rows = [f"  {name:8} {summary}" for name, summary in SUMMARY.items() if name in known]
+    return "\n".join(
+        ["usage: gpudeck COMMAND [options]", "", *rows, "",
+         "`gpudeck COMMAND --help` lists the options of one. Exit codes: docs/cli.md."]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

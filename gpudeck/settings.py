@@ -1,0 +1,170 @@
+"""One table of settings makes flags, environment names, `gpudeck.toml` keys and the docs page.
+
+Order of precedence: flag, environment, file, default. A secret may always be a file: for a
+setting marked `secret`, NAME_FILE in the environment and `name_file` in the file are read too.
+"""
+
+import argparse
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpudeck.errors import CommandError, ExitCode
+
+SECTION_HELP = "flag > environment > gpudeck.toml > default"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`parse` turns text into the value and raises ValueError with a sentence if it cannot."""
+
+    name: str  # bind -> --bind, GPUDECK_BIND, bind = "…"
+    parse: Callable[[str], Any]
+    default: Any
+    help: str
+    secret: bool = False
+    choices: tuple[str, ...] | None = None
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def env(self) -> str:
+        return "GPUDECK_" + self.name.upper()
+
+
+def load(
+    program: str,
+    table: Sequence[Setting],
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    description: str = "",
+) -> dict[str, Any]:
+    """The value of every setting of the table, by name."""
+    given = vars(_parser(program, table, description).parse_args(list(argv)))
+    from_file = _read_file(given.pop("config", None) or env.get("GPUDECK_CONFIG"))
+    return {setting.name: _resolve(setting, given, env, from_file) for setting in table}
+
+
+def _parser(
+    program: str, table: Sequence[Setting], description: str
+) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"gpudeck {program}",
+        description=description,
+        epilog=f"Settings: {SECTION_HELP}.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
+    for setting in table:
+        _add_flag(parser, setting)
+    return parser
+
+
+def _add_flag(parser: argparse.ArgumentParser, setting: Setting) -> None:
+    text = f"{setting.help} [{setting.env}; default: {setting.default}]".replace("%", "%%")
+    if setting.parse is flag:
+        parser.add_argument(
+            setting.flag, dest=setting.name, action=argparse.BooleanOptionalAction,
+            default=None, help=text,
+        )
+    else:
+        parser.add_argument(setting.flag, dest=setting.name, metavar="X", default=None, help=text)
+
+
+def _read_file(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error
+    except tomllib.TOMLDecodeError as error:
+        raise CommandError(f"{path} is not TOML: {error}", ExitCode.USAGE) from error
+
+
+def _resolve(
+    setting: Setting, given: Mapping[str, Any], env: Mapping[str, str], from_file: Mapping[str, Any]
+) -> Any:
+    raw, source = _raw(setting, given, env, from_file)
+    if raw is None:
+        return setting.default
+    if not isinstance(raw, str):
+        raw = str(raw)
+    try:
+        value = setting.parse(raw)
+    except ValueError as error:
+        shown = "…" if setting.secret else repr(raw)
+        raise CommandError(f"{source} {shown}: {error}", ExitCode.USAGE) from error
+    if setting.choices is not None and value not in setting.choices:
+        wanted = ", ".join(setting.choices)
+        raise CommandError(f"{source} {raw!r}: choose one of {wanted}", ExitCode.USAGE)
+    return value
+
+
+def _raw(
+    setting: Setting, given: Mapping[str, Any], env: Mapping[str, str], from_file: Mapping[str, Any]
+) -> tuple[Any, str]:
+    if given.get(setting.name) is not None:
+        return given[setting.name], setting.flag
+    if setting.env in env:
+        return env[setting.env], setting.env
+    if setting.secret and f"{setting.env}_FILE" in env:
+        return read_secret(env[f"{setting.env}_FILE"]), f"{setting.env}_FILE"
+    if setting.name in from_file:
+        return from_file[setting.name], f"{setting.name} in the settings file"
+    if setting.secret and f"{setting.name}_file" in from_file:
+        return read_secret(from_file[f"{setting.name}_file"]), f"{setting.name}_file"
+    return None, ""
+
+
+def read_secret(path: str | Path) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error
+
+
+def text(raw: str) -> str:
+    return raw
+
+
+def folder(raw: str) -> Path:
+    return Path(raw).expanduser().absolute()
+
+
+def flag(raw: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True,
+             "0": False, "false": False, "no": False, "off": False}
+    if raw.lower() not in words:
+        raise ValueError("say yes or no")
+    return words[raw.lower()]
+
+
+def count(raw: str) -> int:
+    if not raw.isascii() or not raw.isdigit() or int(raw) < 1:
+        raise ValueError("a whole number from 1 up is needed")
+    return int(raw)
+
+
+def whole(raw: str) -> int:
+    if not raw.isascii() or not raw.isdigit():
+        raise ValueError("a whole number is needed")
+    return int(raw)
+
+
+def port(raw: str) -> int:
+    if not raw.isascii() or not raw.isdigit() or int(raw) > 65_535:
+        raise ValueError("a port from 0 to 65535 is needed (0 picks a free one)")
+    return int(raw)
+
+
+def address(raw: str) -> tuple[str, int]:
+    """HOST:PORT; an IPv6 host stands in brackets."""
+    host, colon, number = raw.rpartition(":")
+    if not colon or not host:
+        raise ValueError("HOST:PORT is needed, for example 127.0.0.1:8050")
+    return host.strip("[]"), port(number)

@@ -1,0 +1,260 @@
+"""Every message between agent and hub, both ways: the whole contract in one file.
+
+Transport: Socket.IO, namespace `/agent`, one event `wire` with one argument, `encode(message)`.
+Socket.IO delivers at most once and forgets on a break, so what must not be lost (Frame, Event)
+carries a `seq`, numbered from 1 within a `stream` (the agent's journal). The hub acks a seq when
+it is on disk; the agent keeps and resends what is not acked; the hub drops what it has seen.
+
+    agent                                hub
+      Hello ->                             first message, within AUTH_WITHIN_S of the connect
+                             <- Welcome    or Refused, then the connection closes
+      Inventory ->                         each generation that a pending Frame refers to
+      Frame, Event -> ...                  from Welcome.acked_seq + 1 on, oldest first
+                             <- Ack        all up to and including seq are on disk
+      Beat ->                              every BEAT_EVERY_S, whatever the reader does
+                             <- Probe      time sync
+      Echo ->
+
+Decoding is strict and happens once, at the edge. A bad message raises WireError and nothing else.
+"""
+
+import math
+import sys
+from array import array
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gpudeck.metrics import WIDTH, Absence
+
+WIRE_VERSION = 1
+SPOKEN_VERSIONS = (1,)
+NAMESPACE = "/agent"
+EVENT = "wire"
+
+# Limits are part of the contract: a message beyond them is refused, never cut.
+MAX_MESSAGE_BYTES = 1_000_000
+MAX_GPUS = 256
+MAX_TASKS = 4_096
+AUTH_WITHIN_S = 5.0
+BEAT_EVERY_S = 2.0
+
+Word = Annotated[str, Meta(min_length=1, max_length=128)]
+Text = Annotated[str, Meta(max_length=1_024)]
+CommandLine = Annotated[str, Meta(max_length=4_096)]
+Number = Annotated[int, Meta(ge=0, le=2**53)]
+# Bounds also shut out NaN and the infinities: no comparison with NaN is true.
+Seconds = Annotated[float, Meta(ge=-1e12, le=1e12)]
+Amount = Annotated[float, Meta(ge=0, le=1e18)]
+
+GpuState = Literal["ok", "stale", "lost"]
+GPU_STATES: tuple[GpuState, ...] = ("ok", "stale", "lost")
+ReaderState = Literal["starting", "ok", "hung", "failed", "no_library", "no_driver", "no_gpus"]
+
+
+class WireError(ValueError):
+    """The other side sent something that is not in the contract."""
+
+
+class GpuFacts(Struct, frozen=True):
+    """What does not change while a Gpu is there. None: not known; `missing` says why."""
+
+    uuid: Word
+    index: Annotated[int, Meta(ge=0, le=65_535)]
+    name: Word
+    parent_uuid: Word | None = None  # of a MIG instance
+    pci_bus_id: Word | None = None
+    mem_total_bytes: Amount | None = None
+    power_limit_w: Amount | None = None
+    sm_clock_max_mhz: Amount | None = None
+    mem_clock_max_mhz: Amount | None = None
+    temp_slowdown_c: Seconds | None = None
+    temp_shutdown_c: Seconds | None = None
+    # metric key -> "unsupported" | "denied": what this board never reports
+    missing: Annotated[dict[Word, Word], Meta(max_length=128)] = {}
+
+
+class Task(Struct, frozen=True):
+    """A process using a Gpu. `id` is (boot id, pid, start ticks): never reused."""
+
+    id: Word
+    pid: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    start_ticks: Number
+    started_at: Seconds | None
+    user: Word | None
+    command: CommandLine | None
+    kind: Literal["compute", "graphics", "mps_server", "mps_client"] = "compute"
+    manager: Text | None = None  # "slurm job 12", "pod ns/name", "container 3fa…", "unit x.service"
+
+
+class Use(Struct, frozen=True, array_like=True):
+    """One Task on one Gpu, at one moment."""
+
+    task_id: Word
+    gpu: Annotated[int, Meta(ge=0, lt=MAX_GPUS)]
+    mem_used_bytes: Amount | None
+    sm_pct: Annotated[float, Meta(ge=0, le=100)] | None
+    state: Literal["running", "paused", "uninterruptible", "zombie"] | None = None
+
+
+class Tasks(Struct, frozen=True):
+    """The Tasks of a Node now. `began` holds those not described since the last snapshot; with
+    `snapshot`, all of them. A Task without a Use has ended."""
+
+    snapshot: bool
+    began: Annotated[tuple[Task, ...], Meta(max_length=MAX_TASKS)]
+    uses: Annotated[tuple[Use, ...], Meta(max_length=MAX_TASKS)]
+
+
+# agent -> hub
+
+
+class Hello(Struct, frozen=True, tag="hello"):
+    wire_versions: Annotated[tuple[int, ...], Meta(min_length=1, max_length=16)]
+    node_id: Word  # stable over restarts; later the fingerprint of the node's key
+    host: Word
+    boot_id: Word
+    stream: Word
+    last_seq: Number  # highest given out so far
+    agent_version: Word
+    backend: Word
+    platform: Text = ""
+    driver_version: Text | None = None
+
+
+class Inventory(Struct, frozen=True, tag="inventory"):
+    """The Gpus of this Node, in the order in which Frames of this generation list them."""
+
+    generation: Number
+    gpus: Annotated[tuple[GpuFacts, ...], Meta(max_length=MAX_GPUS)]
+
+
+class Frame(Struct, frozen=True, tag="frame"):
+    """All that a Node reports for one tick.
+
+    `values` is float64 little-endian, Gpus x metrics.COLUMNS, row by row; `absent` one Absence
+    byte per value (where it is not PRESENT the value is 0 and means nothing); `states` one index
+    into GPU_STATES per Gpu.
+    """
+
+    seq: Annotated[int, Meta(ge=1, le=2**53)]
+    taken_at: Seconds
+    interval_s: Annotated[float, Meta(gt=0, le=86_400)]
+    generation: Number
+    values: Annotated[bytes, Meta(max_length=MAX_GPUS * WIDTH * 8)]
+    absent: Annotated[bytes, Meta(max_length=MAX_GPUS * WIDTH)]
+    states: Annotated[bytes, Meta(max_length=MAX_GPUS)]
+    tasks: Tasks | None = None  # None: unchanged since the last Frame
+
+
+class Event(Struct, frozen=True, tag="event"):
+    seq: Annotated[int, Meta(ge=1, le=2**53)]
+    taken_at: Seconds
+    kind: Word  # "gpu_lost", "gpu_back", "reader_hung", "reader_back", "task_began", …
+    gpu_uuid: Word | None = None
+    task_id: Word | None = None
+    text: Text = ""
+
+
+class Beat(Struct, frozen=True, tag="beat"):
+    """I am alive, whatever my reader does."""
+
+    reader: ReaderState
+    reading_age_s: Amount | None  # None: nothing read yet
+    pending: Number  # messages not acked
+    dropped: Number  # messages that outgrew the outbox, ever
+    detail: Text = ""  # what is wrong and what to do, for people
+
+
+class Echo(Struct, frozen=True, tag="echo"):
+    probe_id: Number
+    agent_at: Seconds
+
+
+# hub -> agent
+
+
+class Welcome(Struct, frozen=True, tag="welcome"):
+    wire_version: Annotated[int, Meta(ge=1, le=65_535)]
+    hub_id: Word
+    epoch: Number  # one more at each start of the hub
+    hub_at: Seconds
+    acked_seq: Number  # of the stream named in Hello; 0: none
+
+
+class Refused(Struct, frozen=True, tag="refused"):
+    reason: Text
+    retry_after_s: Annotated[float, Meta(ge=0, le=86_400)]
+
+
+class Ack(Struct, frozen=True, tag="ack"):
+    seq: Number
+
+
+class Probe(Struct, frozen=True, tag="probe"):
+    probe_id: Number
+    hub_at: Seconds
+
+
+T = TypeVar("T")
+Sequenced = Frame | Event
+FromAgent = Hello | Inventory | Frame | Event | Beat | Echo
+FromHub = Welcome | Refused | Ack | Probe
+
+_encoder = msgspec.msgpack.Encoder()
+_from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
+_from_hub: msgspec.msgpack.Decoder[FromHub] = msgspec.msgpack.Decoder(FromHub)
+
+
+def encode(message: FromAgent | FromHub) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_from_agent(data: bytes) -> FromAgent:
+    message = _decode(_from_agent, data)
+    if isinstance(message, Frame):
+        check_frame(message)
+    return message
+
+
+def decode_from_hub(data: bytes) -> FromHub:
+    return _decode(_from_hub, data)
+
+
+def _decode(decoder: "msgspec.msgpack.Decoder[T]", data: bytes) -> T:
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise WireError(f"message of {len(data)} bytes; the limit is {MAX_MESSAGE_BYTES}")
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OverflowError) as error:
+        raise WireError(f"not a message of wire version {WIRE_VERSION}: {error}") from error
+
+
+def check_frame(frame: Frame) -> None:
+    """The shape that the types cannot say: all arrays agree, every number is finite."""
+    gpus = len(frame.states)
+    if len(frame.absent) != gpus * WIDTH or len(frame.values) != gpus * WIDTH * 8:
+        raise WireError(f"frame arrays disagree: {gpus} states, {len(frame.absent)} absences, "
+                        f"{len(frame.values)} value bytes; {WIDTH} columns expected")
+    if gpus and (max(frame.states) >= len(GPU_STATES) or max(frame.absent) > max(Absence)):
+        raise WireError("frame holds a state or absence code that is not in the contract")
+    if not math.isfinite(sum(map(abs, unpack(frame.values)))):
+        raise WireError("frame holds a number that is not finite")
+    if frame.tasks is not None and any(use.gpu >= gpus for use in frame.tasks.uses):
+        raise WireError(f"a task uses a Gpu beyond the {gpus} of its frame")
+
+
+def pack(values: "list[float] | array[float]") -> bytes:
+    """Little-endian float64, whatever the machine."""
+    return _swapped(array("d", values)).tobytes()
+
+
+def unpack(data: bytes) -> "array[float]":
+    return _swapped(array("d", data))
+
+
+def _swapped(numbers: "array[float]") -> "array[float]":
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
