@@ -43,9 +43,10 @@ def load(
     env: Mapping[str, str],
     description: str = "",
 ) -> dict[str, Any]:
-    """The value of every setting of the table, by name."""
+    """The value of every setting of the table, by name. In the file, `[program]` is its section."""
     given = vars(_parser(program, table, description).parse_args(list(argv)))
-    from_file = _read_file(given.pop("config", None) or env.get("GPUDECK_CONFIG"))
+    path = given.pop("config", None) or env.get("GPUDECK_CONFIG")
+    from_file = _section(program, table, path, _read_file(path))
     return {setting.name: _resolve(setting, given, env, from_file) for setting in table}
 
 
@@ -84,6 +85,25 @@ def _read_file(path: str | None) -> dict[str, Any]:
         raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error
     except tomllib.TOMLDecodeError as error:
         raise CommandError(f"{path} is not TOML: {error}", ExitCode.USAGE) from error
+
+
+def _section(
+    program: str, table: Sequence[Setting], path: str | None, content: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    loose = [name for name, value in content.items() if not isinstance(value, dict)]
+    if loose:
+        raise CommandError(
+            f"{path}: {loose[0]!r} stands outside a section; write it under [{program}]",
+            ExitCode.USAGE,
+        )
+    section: Mapping[str, Any] = content.get(program, {})
+    known = {s.name for s in table} | {f"{s.name}_file" for s in table if s.secret}
+    if unknown := sorted(set(section) - known):
+        raise CommandError(
+            f"{path}: [{program}] has no setting {unknown[0]!r}; there are "
+            f"{', '.join(sorted(known))}", ExitCode.USAGE,
+        )
+    return section
 
 
 def _resolve(
