@@ -32,6 +32,11 @@ class Setting:
         return "--" + self.name.replace("_", "-")
 
     @property
+    def flag_shown(self) -> str:
+        """How the docs name the flag. A secret has none: arguments are public on a machine."""
+        return "" if self.secret else f"`{self.flag}`"
+
+    @property
     def env(self) -> str:
         return "GPUDECK_" + self.name.upper()
 
@@ -61,7 +66,8 @@ def _parser(
     )
     parser.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
     for setting in table:
-        _add_flag(parser, setting)
+        if not setting.secret:
+            _add_flag(parser, setting)
     return parser
 
 

@@ -100,3 +100,8 @@ def test_a_bad_secret_is_not_repeated() -> None:
 def test_parsers() -> None:
     assert address("[::1]:80") == ("::1", 80)
     assert folder("~").is_absolute()
+
+
+def test_a_secret_is_never_a_flag() -> None:
+    with pytest.raises(SystemExit):
+        load("test", TABLE, ["--token", "hush"], {})
