@@ -56,8 +56,9 @@ def settings_page() -> str:
     head = ("name", "flag", "environment", "default", "meaning")
     parts = ["# Settings", NOTE,
              "A flag beats the environment, the environment beats the file given by `--config` or "
-             "`GPUDECK_CONFIG`, the file beats the default. In the file each program has a section, "
-             "`[hub]` or `[agent]`, with the names below. A secret is never a flag; it may be a file."]
+             "`GPUDECK_CONFIG`, the file beats the default. In the file each program has a "
+             "section, `[hub]` or `[agent]`, with the names below. A secret is never a flag; it "
+             "may be a file."]
     for title, settings in (("gpudeck hub", HUB), ("gpudeck agent", AGENT)):
         parts += [f"## {title}", table(head, [setting_row(setting) for setting in settings])]
     return "\n\n".join(parts) + "\n"

@@ -92,22 +92,25 @@ def test_the_command_and_the_assets_are_there(installed: Path, user_folder: Path
 
 def test_a_demo_runs_from_the_wheel(installed: Path, user_folder: Path) -> None:
     """The whole product from the wheel: start, be ready, answer, end, leave nothing."""
-    data = user_folder / "data"
-    code = (
-        "import json, subprocess, sys, time, urllib.request, pathlib\n"
-        f"demo = subprocess.Popen([{str(installed / 'gpudeck')!r}, 'demo', '--nodes', '1', '--gpus',"
-        f" '2', '--port', '0', '--data', {str(data)!r}], stdout=subprocess.DEVNULL)\n"
-        f"ready = pathlib.Path({str(data / 'demo.json')!r})\n"
-        "deadline = time.monotonic() + 40\n"
-        "while not ready.exists() and time.monotonic() < deadline: time.sleep(0.1)\n"
-        "told = json.loads(ready.read_text())\n"
-        "ask = urllib.request.Request(told['url'].rstrip('/') + '/api/v1/gpus',\n"
-        "    headers={'Authorization': 'Bearer ' + told['token']})\n"
-        "print(len(json.load(urllib.request.urlopen(ask, timeout=10))['items']))\n"
-        "demo.terminate()\n"
-        "print(demo.wait(15))\n"
-    )
-    done = run(installed, "python", "-c", code, cwd=user_folder)
+    ask_the_demo = """
+import json, pathlib, subprocess, sys, time, urllib.request
+command, data = sys.argv[1:]
+demo = subprocess.Popen(
+    [command, "demo", "--nodes", "1", "--gpus", "2", "--port", "0", "--data", data],
+    stdout=subprocess.DEVNULL)
+ready = pathlib.Path(data, "demo.json")
+deadline = time.monotonic() + 40
+while not ready.exists() and time.monotonic() < deadline:
+    time.sleep(0.1)
+told = json.loads(ready.read_text())
+ask = urllib.request.Request(
+    told["url"].rstrip("/") + "/api/v1/gpus", headers={"Authorization": "Bearer " + told["token"]})
+print(len(json.load(urllib.request.urlopen(ask, timeout=10))["items"]))
+demo.terminate()
+print(demo.wait(15))
+"""
+    done = run(installed, "python", "-c", ask_the_demo, str(installed / "gpudeck"),
+               str(user_folder / "data"), cwd=user_folder)
     assert done.stdout.split() == ["2", "0"], done.stderr
 
 
@@ -116,7 +119,8 @@ def test_a_node_needs_nothing_of_the_hub(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
     binaries = tmp_path / "env" / "bin"
     pip(binaries, "install", wheel)
-    assert "usage: gpudeck agent" in run(binaries, "gpudeck", "agent", "--help", cwd=tmp_path).stdout
+    helped = run(binaries, "gpudeck", "agent", "--help", cwd=tmp_path)
+    assert "usage: gpudeck agent" in helped.stdout
     for command in ("hub", "demo"):
         done = run(binaries, "gpudeck", command, cwd=tmp_path)
         assert done.returncode == 3
