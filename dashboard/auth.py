@@ -198,8 +198,7 @@ class Gate:
         actor = self._auth.by_token(environ["HTTP_AUTHORIZATION"])
         if actor is None or actor.kind != "program" or who is not Who.READER:
             raise Denied(401, "this token does not open this")
-        if "HTTP_ORIGIN" in environ:
-            raise Denied(403, "a token is for programs; a page signs in")
+        self._check_program(environ)
         return actor
 
     def _session_actor(self, environ: Environ) -> Actor:
@@ -216,8 +215,7 @@ class Gate:
 
     def _socket_actor(self, environ: Environ) -> Actor:
         if "HTTP_AUTHORIZATION" in environ:
-            if "HTTP_ORIGIN" in environ:
-                raise Denied(403, "a token is for programs; a page signs in")
+            self._check_program(environ)
             actor = self._auth.by_token(environ["HTTP_AUTHORIZATION"])
             if actor is None:
                 raise Denied(401, "this token is not known here")
@@ -228,6 +226,12 @@ class Gate:
         if not self._site().is_own_origin(environ):
             raise Denied(403, "the socket was opened by another site")
         return Actor("person", session.key)
+
+    def _check_program(self, environ: Environ) -> None:
+        """Programs send no Origin, save for websocket-client, on which python-socketio stands: it
+        sends the hub's own."""
+        if "HTTP_ORIGIN" in environ and not self._site().is_own_origin(environ):
+            raise Denied(403, "a token is for programs, not for pages of another site")
 
     # -- answers
 

@@ -31,7 +31,7 @@ log = logging.getLogger("gpudeck.hub")
 # The Socket.IO packet around a message: its keys, the event's name, the namespace.
 ENVELOPE_BYTES = 256
 BURST_S = 10
-BACKLOG_PER_S = 200.0
+PACE_PER_S = 200.0
 BAD_MESSAGE_RETRY_S = 30.0
 
 
@@ -40,7 +40,10 @@ class AgentLink:
     peer: BoundedSocket
     messages: Bucket
     size: Bucket
-    backlog_to: int = 0  # what the agent said in Hello it had given out: resent, not new
+    pace: Bucket
+    since_mono: float
+    backlog_to: int = 0  # what the agent said in Hello it had given out already
+    newest: int = 0
 
 
 class AgentEdge:
@@ -63,7 +66,8 @@ class AgentEdge:
         per_s, bytes_per_s = self._settings.agent_messages_per_s, self._settings.agent_bytes_per_s
         self._links[sid] = AgentLink(
             environ["gpudeck.socket"], Bucket(per_s, per_s * BURST_S, mono),
-            Bucket(bytes_per_s, bytes_per_s * BURST_S, mono))
+            Bucket(bytes_per_s, bytes_per_s * BURST_S, mono), Bucket(PACE_PER_S, PACE_PER_S, mono),
+            mono)
         return True
 
     def _disconnect(self, sid: str, _reason: str = "") -> None:
@@ -88,16 +92,28 @@ class AgentEdge:
             link.peer.admit()
 
     def _is_within_rate(self, sid: str, link: AgentLink, message: Any, size: int) -> bool:
-        """What an agent announced as its backlog is slowed down; only what is new counts."""
+        """An outage is made up for at our pace and is no offence: what counts against an agent
+        is that it makes messages too fast, or says the same again and again."""
         mono = time.monotonic()
-        if isinstance(message, Frame | Event) and message.seq <= link.backlog_to:
-            link.peer.rest_s += 1 / BACKLOG_PER_S
+        fits = link.size.take(size, mono)
+        if isinstance(message, Frame | Event) and self._is_due(link, message.seq, mono):
+            if not link.pace.take(1, mono):
+                link.peer.rest_s += 1 / PACE_PER_S
+            if not fits:
+                link.peer.rest_s += size / self._settings.agent_bytes_per_s
             return True
-        over = "messages" if not link.messages.take(1, mono) else (
-            "bytes" if not link.size.take(size, mono) else None)
-        if over is not None:
-            self._submit(OverRate(sid, over))
-        return over is None
+        if fits and link.messages.take(1, mono):
+            return True
+        self._submit(OverRate(sid, "messages" if fits else "bytes"))
+        return False
+
+    def _is_due(self, link: AgentLink, seq: int, mono: float) -> bool:
+        """Not said before on this connection, and not numbered ahead of what time allows."""
+        if seq <= link.newest:
+            return False
+        link.newest = seq
+        age_s = BURST_S + mono - link.since_mono
+        return seq <= link.backlog_to + age_s * self._settings.agent_messages_per_s
 
     # -- effects
 

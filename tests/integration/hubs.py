@@ -1,5 +1,6 @@
 """A real hub process, and what speaks to it over real sockets."""
 
+import contextlib
 import json
 import os
 import random
@@ -220,10 +221,7 @@ class WireAgent:
         self._client: socketio.Client | None = None
 
     def connect(self, hub: HubProcess) -> None:
-        # websocket-client sends an Origin unless told not to; a token with one is refused.
-        self._client = client = socketio.Client(
-            serializer="msgpack", reconnection=False,
-            websocket_extra_options={"suppress_origin": True})
+        self._client = client = socketio.Client(serializer="msgpack", reconnection=False)
         client.on(EVENT, self._heard, namespace=NAMESPACE)
         before = len(self.welcomes)
         client.connect(hub.url, namespaces=[NAMESPACE], transports=["websocket"],
@@ -270,10 +268,8 @@ class WireAgent:
                       bytes(gpus), tasks)
         self.outbox[self.seq] = encode(frame)
         if self.is_connected:
-            try:
+            with contextlib.suppress(socketio.exceptions.SocketIOError):  # it stays in the outbox
                 self._emit(self.outbox[self.seq])
-            except socketio.exceptions.SocketIOError:
-                pass  # gone in between; it stays in the outbox
         return self.seq
 
     @property
