@@ -124,19 +124,22 @@ class SimulatedReader:
             processes = world.processes(lives, gpus)
         return Reading(at, interval_s, gpus, world.facts, processes, DRIVER_VERSION)
 
+    def hangs(self) -> bool:
+        """Whether `read` would block now."""
+        return (self._control is not None
+                and self._options.node in self._control.now().hung_nodes)
+
     def close(self) -> None:
         if self._world is not None:
             self._keep_energy(self._world, time.time(), float("inf"))
 
     def _released(self) -> Control:
         """A hung driver does not answer: neither do we, until `control.json` lets go."""
-        if self._control is None:
-            return Control()
-        while self._options.node in (control := self._control.now()).hung_nodes:
+        while self.hangs():
             if os.getppid() != self._parent:
                 raise Unavailable("failed", "the agent that wanted this reading has gone")
             time.sleep(HUNG_LOOK_S)
-        return control
+        return Control() if self._control is None else self._control.now()
 
     def _find_lives(self, at: float) -> tuple[Live, ...]:
         real = None if self._jobs_file is None else self._jobs_file.lives()

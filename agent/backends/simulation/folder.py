@@ -2,6 +2,7 @@
 
     DIR/control.json       set by people and tests, read by every node
     DIR/world/NODE.jobs    the real processes that are this node's jobs, written by their keeper
+    DIR/world/tasks.json   their ids, nodes and pids, for the demo
     DIR/world/NODE.energy  the energy counters, so that they go on after a restart
 """
 
@@ -96,6 +97,13 @@ class JobsFile:
 
 def write_jobs(folder: Path, node: str, jobs: tuple[Job, ...]) -> None:
     _replace(jobs_path(folder, node), msgspec.json.encode(jobs))
+
+
+def write_tasks(folder: Path, jobs: dict[str, tuple[Job, ...]]) -> None:
+    """The real processes of all nodes, for `demo.json`."""
+    tasks = [{"id": task_id(job), "node": node, "pid": job.pid}
+             for node, theirs in jobs.items() for job in theirs]
+    _replace(folder / "world" / "tasks.json", msgspec.json.encode(tasks))
 
 
 def read_energy(folder: Path, node: str) -> Kept | None:

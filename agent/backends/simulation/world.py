@@ -19,7 +19,7 @@ from .profiles import Profile
 
 BUSES = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")
 WARM_UP_S = 240
-WARM_UP_STEP_S = 8.0
+WARM_UP_FINE_S, WARM_UP_STEPS_S = 75, (12.0, 3.0)  # what is longest ago matters least
 RUNNING = "running"
 LOST = bytes([Absence.LOST]) * WIDTH
 NOTHING = (0.0,) * WIDTH
@@ -97,7 +97,8 @@ class World:
         for uuid, (load, held) in self._loads(lives, self.at, {}).items():
             self._boards[uuid].settle(load, held)
         while self.at < at:
-            self.advance(min(at, self.at + WARM_UP_STEP_S), lives, {}, Control())
+            step_s = WARM_UP_STEPS_S[at - self.at <= WARM_UP_FINE_S]
+            self.advance(min(at, self.at + step_s), lives, {}, Control())
         for index, board in enumerate(self._boards.values()):
             mean_w = board.energy_j / WARM_UP_S
             if kept is None or index >= len(kept[1]):
