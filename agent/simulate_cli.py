@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -94,3 +95,11 @@ def _stop_on_signals(stop: threading.Event) -> threading.Event:
         signal.signal(number, lambda *_: stop.set())
     return stop
 
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(simulate(sys.argv[1:]))
+    except CommandError as error:
+        print(f"gpudeck: {error}", file=sys.stderr)
+        sys.exit(error.code)
