@@ -81,12 +81,15 @@ def host_nodes(settings: Settings) -> int:
         ) from error
     # Before the nodes' own modules bind threads, sockets and locks.
     monkey.patch_all()
+    from .cli import locked, log_to_stderr
     from .simulated_nodes import host
 
     if settings.data is None:
         raise CommandError("--data is needed: the folder for the nodes' journal", ExitCode.USAGE)
-    host(settings.hub, settings.token_file, settings.names, settings.options, settings.data,
-         _stop_on_signals(threading.Event()))
+    log_to_stderr()
+    with locked(settings.data):
+        host(settings.hub, settings.token_file, settings.names, settings.options, settings.data,
+             _stop_on_signals(threading.Event()))
     return ExitCode.OK
 
 

@@ -31,6 +31,22 @@ HUNG_AFTER_S = 6.0  # as late as the watchdog of a real reader child
 LEAVE_WITHIN_S = 3.0
 
 
+class OncePerMinute(logging.Filter):
+    """A thousand nodes that say the same thing are one line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        words = record.getMessage().split(" pending=")[0]
+        last = self._said_at.get(words)
+        if last is not None and record.created - last < 60:
+            return False
+        self._said_at[words] = record.created
+        return True
+
+
 class SimulatedSource:
     """What a reader child and its watchdog are to a real node, in this process."""
 
@@ -71,6 +87,7 @@ def host(
     hub: str, token_file: Path | None, names: Sequence[str], options: Options, data: Path,
     stop: threading.Event,
 ) -> None:
+    logging.getLogger("gpudeck.agent.node").addFilter(OncePerMinute())
     journal = Journal(data / "journal.db", GROUP_COMMIT_S)
     token = token_source(token_file, os.environ)
     control = None if options.world is None else ControlFile(options.world / "control.json")
@@ -89,8 +106,7 @@ def host(
     nodes = [threading.Thread(target=run, args=(number,)) for number in range(len(names))]
     for node in nodes:
         node.start()
-    # What is there now stays: 1,250 nodes' worth of objects need no second look.
-    gc.freeze()
+    gc.freeze()  # what is there now stays: the collector need not look at it again
     _tick(sources, stop)
     deadline = time.monotonic() + LEAVE_WITHIN_S
     for node in nodes:

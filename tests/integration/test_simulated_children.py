@@ -20,6 +20,7 @@ from agent.backends.simulation.folder import ControlFile, state_of, task_id, wri
 from agent.backends.simulation.jobs import Job
 from agent.backends.simulation.keeper import Keeper
 from agent.backends.simulation.profiles import PROFILES
+from agent.tasks import read_stat
 from gpudeck.metrics import COLUMN
 
 NODE = "n001"  # the showcase: a job on Gpus 0 to 3, another on 4, a hog on 5
@@ -34,6 +35,9 @@ class Kept:
 
     def jobs(self) -> tuple[Job, ...]:
         return self.keeper._jobs(NODE)
+
+    def listed(self) -> set[tuple[int, str | None]]:
+        return {(each.pid, each.state) for each in self.reader.read().processes or ()}
 
     def gpu(self, index: int) -> GpuReading:
         return self.reader.read().gpus[index]
@@ -84,9 +88,8 @@ def test_a_stopped_job_computes_no_more_and_keeps_its_memory(kept: Kept) -> None
     os.kill(job.pid, signal.SIGSTOP)
     assert soon(lambda: kept.util(0) == 0)
     assert kept.mem(0) > RESERVED
-    states = {process.pid: process.state for process in kept.reader.read().processes or ()}
     assert state_of(job.pid, job.start_ticks) == "paused"
-    assert states.get(job.pid, "paused") == "paused"
+    assert soon(lambda: (job.pid, "paused") in kept.listed())
     os.kill(job.pid, signal.SIGCONT)
     assert soon(lambda: kept.util(0) > 0)
     assert state_of(bystander.pid, bystander.start_ticks) == "running"
@@ -128,14 +131,14 @@ def test_another_process_with_its_pid_is_not_the_job(tmp_path: Path) -> None:
     stranger = subprocess.Popen([sys.executable, "-S", "-E", "-c", "import time; time.sleep(60)"])
     try:
         options = Options(NODE, world=tmp_path)
-        ticks = folder.stat_of(stranger.pid)
-        assert ticks is not None
+        stat = read_stat(folder.PROC, stranger.pid)
+        assert stat is not None
         uuid = SimulatedReader(options, None).read().gpus[0].uuid
-        job = Job(stranger.pid, ticks[1], "train", 5, (uuid,), 0.8, "x", "x", 0.0, 0.0)
+        job = Job(stranger.pid, stat.start_ticks, "train", 5, (uuid,), 0.8, "x", "x", 0.0, 0.0)
         write_jobs(tmp_path, NODE, (job,))
         reader = SimulatedReader(options, None)
         assert reader.read().gpus[0].values[COLUMN["mem_used_bytes"]] > RESERVED
-        write_jobs(tmp_path, NODE, (replace_job(job, ticks[1] - 1),))
+        write_jobs(tmp_path, NODE, (replace_job(job, stat.start_ticks - 1),))
         assert reader.read().gpus[0].values[COLUMN["mem_used_bytes"]] == RESERVED
         assert stranger.poll() is None
     finally:
@@ -152,7 +155,12 @@ def test_a_hung_reader_blocks_and_is_released(kept: Kept) -> None:
     control = kept.path / "control.json"
     control.write_text(json.dumps({"nodes": {NODE: {"reader": "hang"}}}))
     done = threading.Event()
-    thread = threading.Thread(target=lambda: (kept.reader.read(), done.set()))
+
+    def read() -> None:
+        kept.reader.read()
+        done.set()
+
+    thread = threading.Thread(target=read)
     thread.start()
     assert not done.wait(0.6)
     control.write_text("{}")

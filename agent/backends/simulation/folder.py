@@ -11,21 +11,19 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
+from ...tasks import boot_id, read_stat
 from .control import Control, parse
 from .jobs import Job
-from .world import Kept, Live
+from .world import Kept, Live, TaskState
 
 LOOK_EVERY_S = 0.25
 
 _JOBS = msgspec.json.Decoder(tuple[Job, ...])
 _KEPT: msgspec.json.Decoder[Kept] = msgspec.json.Decoder(Kept)
-STATES: dict[str, Literal["paused", "uninterruptible"]] = {
-    "T": "paused", "t": "paused", "D": "uninterruptible"
-}
+PROC = Path("/proc")
 
 
 class ControlFile:
@@ -124,32 +122,17 @@ def _replace(path: Path, content: bytes) -> None:
     new.replace(path)
 
 
-def state_of(
-    pid: int, start_ticks: int
-) -> Literal["running", "paused", "uninterruptible"] | None:
+def state_of(pid: int, start_ticks: int) -> TaskState | None:
     """Of that very process; None when it has ended, even if its pid lives on in another."""
-    found = stat_of(pid)
-    if found is None or found[1] != start_ticks or found[0] in "ZXx":
+    stat = read_stat(PROC, pid)
+    if stat is None or stat.start_ticks != start_ticks or stat.state == "zombie":
         return None
-    return STATES.get(found[0], "running")
-
-
-def stat_of(pid: int) -> tuple[str, int] | None:
-    """State letter and start ticks (fields 3 and 22 of proc_pid_stat(5))."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-    except OSError:
-        return None
-    fields = text[text.rindex(b")") + 2 :].split()
-    return fields[0].decode(), int(fields[19])
+    return stat.state
 
 
 def task_id(job: Job) -> str:
-    """As tasks.py names it."""
-    return f"{boot_id()[:8]}-{job.pid}-{job.start_ticks}"
+    """As tasks.py makes it."""
+    return f"{_boot_id()[:8]}-{job.pid}-{job.start_ticks}"
 
 
-@cache
-def boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+_boot_id = cache(boot_id)

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from gpudeck.lifeline import tied_to_me
 
+from ...tasks import read_stat
 from .chance import between, roll, seed_of
-from .folder import stat_of, write_jobs, write_tasks
+from .folder import PROC, write_jobs, write_tasks
 from .jobs import CONFIGS, MODELS, Job, Kind, Lane, Turn, job_of, turns_at
 from .world import uuid_of
 
@@ -141,12 +142,12 @@ class Keeper:
             arguments, preexec_fn=self._tie, start_new_session=True, cwd=self._folder,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
-        stat = stat_of(post.child.pid)
+        stat = read_stat(PROC, post.child.pid)
         assert stat is not None, "a child that nobody has waited for is in /proc"
         planned = job_of(post.lane, mine, self._nodes[post.node])
         post.turn_seed = turn.seed
         post.job = Job(
-            pid=post.child.pid, start_ticks=stat[1], kind=planned.kind, seed=planned.seed,
+            pid=post.child.pid, start_ticks=stat.start_ticks, kind=planned.kind, seed=planned.seed,
             gpus=planned.gpus, mem_share=planned.mem_share, user=planned.user,
             command=" ".join(arguments), started_at=time.time(), working_since=working_since,
         )
