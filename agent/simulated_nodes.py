@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import platform
+import resource
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -87,6 +88,7 @@ def host(
     hub: str, token_file: Path | None, names: Sequence[str], options: Options, data: Path,
     stop: threading.Event,
 ) -> None:
+    _raise_file_limit()
     logging.getLogger("gpudeck.agent.node").addFilter(OncePerMinute())
     journal = Journal(data / "journal.db", GROUP_COMMIT_S)
     token = token_source(token_file, os.environ)
@@ -114,6 +116,12 @@ def host(
     for source in sources:
         source.close()
     journal.close()
+
+
+def _raise_file_limit() -> None:
+    """A descriptor per node: the usual 1,024 is too few for a fleet."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def boot_id_of(seed: int, name: str) -> str:
