@@ -134,6 +134,7 @@ class Child:
     answered_at: float | None = None
     hung_at: float | None = None
     killed: bool = False
+    open_pipes: int = 2  # stdout and stderr
     told: ReaderState | None = None  # the last state it reported itself
     buffer: bytearray = field(default_factory=bytearray)
     last_words: str = ""
@@ -227,14 +228,19 @@ class ReaderProcess:
         child, is_stderr = key.data
         data = os.read(key.fd, 262_144)
         if not data:
-            self._selector.unregister(key.fileobj)
-            key.fileobj.close()  # type: ignore[union-attr]  # a pipe: we registered it
-        if is_stderr:
+            self._forget(key)
+            child.open_pipes -= 1
+            if not child.open_pipes:  # its last words have been heard
+                self._bury(child, time.monotonic())
+        elif is_stderr:
             self._hear(child, data)
-        elif data:
-            self._take(child, data)
         else:
-            self._bury(child, time.monotonic())
+            self._take(child, data)
+
+    def _forget(self, key: selectors.SelectorKey) -> None:
+        self._selector.unregister(key.fileobj)
+        if key.data is not None:
+            key.fileobj.close()  # type: ignore[union-attr]  # a pipe: we registered it
 
     def _hear(self, child: Child, data: bytes) -> None:
         for line in data.decode(errors="replace").splitlines():
@@ -333,13 +339,11 @@ class ReaderProcess:
         for child in self._children:
             if child.hung_at is None:
                 _reap(child, deadline - time.monotonic())
+        for key in list(self._selector.get_map().values()):
+            self._forget(key)
         self._selector.close()
         os.close(self._bell_r)
         os.close(self._bell_w)
-        for child in self._children:
-            for pipe in (child.process.stdout, child.process.stderr):
-                if pipe is not None:
-                    pipe.close()
 
 
 def _close_stdin(child: Child) -> None:

@@ -353,7 +353,7 @@ class Board:
         return structs.replace(
             self.facts,
             name=(_fact(name) and str(name)[:128]) or self.facts.name,
-            pci_bus_id=_of(pci, lambda: pci.busId.decode(errors="replace")[:128] or None, None),
+            pci_bus_id=_of(pci, lambda: str(pci.busId)[:128] or None, None),
             mem_total_bytes=_of(memory, lambda: float(memory.total), None),
             power_limit_w=_of(limit_mw, lambda: limit_mw / 1_000, None),
             sm_clock_max_mhz=_fact(self.ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM)),
