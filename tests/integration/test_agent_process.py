@@ -185,7 +185,7 @@ def test_hung_driver_is_seen_and_mends_itself(
         nvml.lines = []
         nvml.write()
         wait_for(source.latest, 6)
-        assert source.state == "ok"
+        wait_for(lambda: source.state == "ok")
         wait_for(lambda: len(children_of(os.getpid())) == 1, 5)
     finally:
         source.close()
