@@ -5,6 +5,7 @@ Many nodes may run in one process (the simulator), also under gevent: only threa
 
 import logging
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpudeck import __version__
-from gpudeck.wire import SPOKEN_VERSIONS, Beat, Hello, ReaderState
+from gpudeck.wire import SPOKEN_VERSIONS, Beat, Call, Challenge, Hello, ReaderState
 
 from . import sampler
 from .backends import Reading
 from .conversation import Conversation, Dial, HangUp, Say
 from .journal import Outbox
+from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
 from .tasks import TaskTable
 
@@ -50,7 +52,8 @@ class Source(Protocol):
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
     hub: str
-    token: Callable[[], str]
+    tls: ssl.SSLContext | None
+    identity: Identity
     host: str
     backend: str
     boot_id: str
@@ -81,8 +84,8 @@ class _Node:
         self._tasks = TaskTable(config.boot_id)
         self._memory = _remembered(outbox)
         self._driver_version: str | None = None
-        self._link = Link(config.hub, config.token, wake.set)
-        self._talk = Conversation(outbox, self._hello, random.uniform)
+        self._link = Link(config.hub, config.tls, wake.set)
+        self._talk = Conversation(outbox, self, random.uniform)
         self._welcomes = 0
         self._complained_at: float | None = None
 
@@ -142,14 +145,20 @@ class _Node:
         if step.messages:
             self._outbox.append(step.messages, time.time())
 
-    def _hello(self) -> Hello:
-        return Hello(
-            wire_versions=SPOKEN_VERSIONS, node_id=self._outbox.node_id, host=self._config.host,
-            boot_id=self._config.boot_id, stream=self._outbox.stream,
-            last_seq=self._outbox.last_seq, agent_version=__version__,
+    # Credentials of the conversation
+
+    def call(self) -> Call:
+        return new_call()
+
+    def hello(self, call: Call, challenge: Challenge) -> Hello:
+        identity = self._config.identity
+        return identity.prove(call, challenge, Hello(
+            wire_versions=SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
+            node_id=identity.node_id, host=self._config.host, boot_id=self._config.boot_id,
+            stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend, platform=self._config.platform[:1_024],
             driver_version=self._driver_version,
-        )
+        ))
 
     def _beat(self) -> Beat:
         detail = "; ".join(filter(None, (self._outbox.trouble, self._source.detail)))

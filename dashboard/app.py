@@ -4,7 +4,6 @@ import gc
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import gevent
@@ -13,10 +12,12 @@ from flask import Flask, Response
 from .api import add_api
 from .auth import Auth, Gate, Site, policy
 from .checkpoint import restore
-from .hub import AGENT_BYTES, AgentEdge
+from .enrolment import Nodes
+from .hub import AGENT_BYTES, AgentEdge, Doors
+from .hub_key import HubKey
 from .live import LiveEdge
 from .recorder import Recorder
-from .room import Applied, Close, HubEvent, Note, Record, Room, Tell, Tick
+from .room import Applied, Close, HubEvent, Note, Record, Revoked, Room, Tell, Tick
 from .settings import HubSettings
 from .sign_in import add_sign_in
 from .sockets import Allowance, BoundedSocketIO, Tally
@@ -31,12 +32,6 @@ VIEWER_BYTES = 4_096
 BuildPages = Callable[[Flask], Any]
 
 
-@dataclass(slots=True)
-class Tokens:
-    agent: str
-    api: str
-
-
 class Hub:
     """All parts of one running hub."""
 
@@ -45,12 +40,14 @@ class Hub:
         self.settings = settings
         self.state = state
         self.tally = Tally()
-        self.tokens = Tokens(secret(settings.data / "agent.token"),
-                             secret(settings.data / "api.token"))
         self.room = Room(state.hub_id(), state.next_epoch())
         self.recorder = Recorder(settings.data, state, self.room, self.submit)
         self._recover()
-        self.auth = Auth(state, self.tokens.agent, self.tokens.api, f"gpudeck_session_{port}")
+        self.auth = Auth(state, secret(settings.data / "api.token"), f"gpudeck_session_{port}")
+        key = HubKey(settings.data)
+        self.nodes = Nodes(state.registry, key.fingerprint)
+        self.nodes.on_revoke.append(lambda node_id: self.submit(Revoked(node_id)))
+        self.doors = Doors(self.nodes, key, self.room.hub_id, self.room.fleet.epoch)
         self.site = Site.at(settings.bind[0], port)
         self.server = Flask("gpudeck", static_folder=None)
         self.socketio = BoundedSocketIO()
@@ -70,7 +67,7 @@ class Hub:
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
         content_policy = policy(pages.csp_hashes() if pages is not None else ())
-        self.agents = AgentEdge(self.socketio.server, self.settings, self.submit)
+        self.agents = AgentEdge(self.socketio.server, self.settings, self.doors, self.submit)
         self.live = LiveEdge(self.socketio.server, self.room, self.auth.holds)
         self.auth.on_end.append(self.live.end_session)
         self.wsgi = Gate(self.server.wsgi_app, self.auth, lambda: self.site,

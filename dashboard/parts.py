@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,9 @@ from typing import IO
 from gpudeck.client import Client, Item
 from gpudeck.errors import CommandError, ExitCode
 
-from .state import secret, write_private
+from .enrolment import Wanted, create
+from .hub_key import HubKey
+from .state import State, open_folder, secret, write_private
 from .supervisor import Part
 
 # Asked for here, though the hub's own process is the one that needs them: without the extra,
@@ -38,14 +40,28 @@ class FreshHub:
 
 
 class HubPart:
-    def __init__(self, data: Path, port: int, log: Path) -> None:
+    def __init__(self, program: str, data: Path, port: int, log: Path) -> None:
         self.data = data
+        self._program = program
         self.url = f"http://127.0.0.1:{port}"
         self.api_token = secret(data / "api.token")
-        # Made before the agents start, so that they need not wait for the hub to make it.
-        secret(data / "agent.token")
         self.part = Part("hub", "dashboard",
                          ["--bind", f"127.0.0.1:{port}", "--data", str(data)], log)
+
+    def enrol(self, places: Mapping[Path, Sequence[str | None]]) -> None:
+        """A place for each host (None: any); their enrolment tokens go into the file, one per
+        line. Before the hub runs, so that nobody has to wait for it."""
+        open_folder(self.data)
+        state = State(self.data)
+        try:
+            made = create(state.registry, HubKey(self.data).fingerprint,
+                          [Wanted(host) for hosts in places.values() for host in hosts],
+                          f"gpudeck {self._program}")
+        finally:
+            state.close()
+        tokens = iter(token.text for token, _ in made)
+        for file, hosts in places.items():
+            write_private(file, "".join(f"{next(tokens)}\n" for _ in hosts))
 
     def fresh(self) -> FreshHub | None:
         """None while the hub is not ready, or before the one that was restarted is."""
@@ -76,9 +92,9 @@ class HubPart:
         return Client(self.url, self.api_token, ASK_WITHIN_S)
 
 
-def open_hub(data: Path, port: int) -> HubPart:
+def open_hub(program: str, data: Path, port: int) -> HubPart:
     _make(data)
-    return HubPart(data, free_port(port), data.parent / "hub.log")
+    return HubPart(program, data, free_port(port), data.parent / "hub.log")
 
 
 def free_port(port: int) -> int:

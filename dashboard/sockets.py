@@ -58,6 +58,8 @@ REQUEST_WITHIN_S = 120.0
 MAX_HEADER_BYTES = 32_768
 MAX_UNTRUSTED = 512
 UNADMITTED_BYTES = 16_384
+UNADMITTED_PER_S = 4.0
+UNADMITTED_BURST = 16.0
 SOCKET_PATH = "/socket.io/"
 
 
@@ -141,7 +143,7 @@ class BoundedSocket:
         self._sock = sock
         self._reader = Reader(min(UNADMITTED_BYTES, allowance.max_bytes))
         self._inside_since_mono = mono
-        self._bucket = Bucket(allowance.messages_per_s, allowance.messages_burst, mono)
+        self._bucket = Bucket(UNADMITTED_PER_S, UNADMITTED_BURST, mono)
         self._queue: deque[bytes] = deque()
         self._wake = Event()
         self._last_words: bytes | None = None
@@ -150,6 +152,8 @@ class BoundedSocket:
         """It has shown who it is: from now on its own limits hold."""
         self.is_admitted = True
         self._reader.max_bytes = self.allowance.max_bytes
+        self._bucket = Bucket(self.allowance.messages_per_s, self.allowance.messages_burst,
+                              time.monotonic())
 
     # -- sending
 

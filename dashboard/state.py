@@ -13,7 +13,9 @@ from typing import IO
 
 from gpudeck.errors import CommandError, ExitCode
 
-SCHEMA_VERSION = 1
+from . import registry
+from .registry import Registry
+
 SCHEMA = """
 create table meta (key text primary key, value text not null) without rowid;
 create table sessions (
@@ -22,7 +24,10 @@ create table sessions (
 create table codes (hash blob primary key, ends_at real not null) without rowid;
 create table nodes (node_id text primary key, checkpoint blob not null) without rowid;
 """
-OURS = ("state.db", "agent.token", "api.token", "hub.json", "headlog")
+# Step n leads from version n to n + 1. What was written once is never edited.
+STEPS = (SCHEMA, registry.SCHEMA)
+SCHEMA_VERSION = len(STEPS)
+OURS = ("state.db", "hub.key", "api.token", "hub.json", "headlog")
 CODE_LASTS_S = 600.0
 SESSION_LASTS_S = 7 * 86_400.0
 
@@ -106,6 +111,7 @@ class State:
         try:
             self._db = self._open()
             self._migrate()
+            self.registry = Registry(self._db)
         except sqlite3.Error as error:
             raise CommandError(f"cannot use {self._path}: {error}; move it away to start anew",
                                ExitCode.CANNOT_START) from error
@@ -119,13 +125,13 @@ class State:
 
     def _migrate(self) -> None:
         version = self._db.execute("pragma user_version").fetchone()[0]
-        if version == 0:
-            self._db.executescript(
-                f"begin; {SCHEMA} pragma user_version = {SCHEMA_VERSION}; commit;")
-        elif version != SCHEMA_VERSION:
-            raise CommandError(f"{self._path} was written by another version of gpudeck (schema "
-                               f"{version}, this one knows {SCHEMA_VERSION})",
+        if version > SCHEMA_VERSION:
+            raise CommandError(f"{self._path} was written by a newer gpudeck (schema {version}, "
+                               f"this one knows {SCHEMA_VERSION}); update this one",
                                ExitCode.CANNOT_START)
+        for step in range(version, SCHEMA_VERSION):
+            self._db.executescript(
+                f"begin immediate; {STEPS[step]} pragma user_version = {step + 1}; commit;")
 
     def close(self) -> None:
         self._db.close()
