@@ -428,7 +428,9 @@ class Gpm:
         try:
             return self._read(now)
         except pynvml.NVMLError as error:
-            self.absence = why(error.value)
+            # Here a bad argument is two samples too close, not a metric that is not known.
+            bad_argument = error.value == Code.INVALID_ARGUMENT
+            self.absence = Absence.UNKNOWN if bad_argument else why(error.value)
         except pynvml.NVMLLibraryMismatchError:
             self.absence = Absence.UNSUPPORTED
         return {}
