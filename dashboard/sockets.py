@@ -274,6 +274,9 @@ class BoundedSocket:
 
     def _take(self, message: Message, mono: float) -> None:
         self._spend(mono)
+        if not message:
+            # python-socketio takes an empty packet for an event without a name.
+            raise Violation(CloseCode.INVALID_DATA, "an empty packet")
         if isinstance(message, bytes):
             self._engine.handlers["message"](self.sid, message)
         elif message == "3":
