@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def faults_of(seen: Seen) -> list[str]:
     twice = [f"{key} came {times} times" for key, times in seen.items() if times != 1]
     gaps = [f"{key}: {first} is followed by {second}"
             for key, seqs in by_stream(seen).items()
-            for first, second in zip(seqs, seqs[1:], strict=False) if second != first + 1]
+            for first, second in pairwise(seqs) if second != first + 1]
     return twice + gaps
 
 
