@@ -25,11 +25,11 @@ def tapped(demo: Demo) -> Iterator[Seen]:
     seen: Seen = Counter()
     client = socketio.Client(serializer="msgpack", reconnection=False)
 
-    @client.on("applied", namespace="/live")
     def applied(told: dict[str, list[list[object]]]) -> None:
         seen.update((str(node), str(stream), int(str(seq)))
                     for node, stream, seq, _ in told["frames"])
 
+    client.on("applied", applied, namespace="/live")
     told = demo.told()
     client.connect(told["url"], headers={"Authorization": f"Bearer {told['token']}"},
                    transports=["websocket"], namespaces=["/live"], wait_timeout=10)
