@@ -15,6 +15,10 @@ export function getGpu(uuid) {
   return get(`/api/v1/gpus/${encodeURIComponent(uuid)}`);
 }
 
+export function getNodes() {
+  return get("/api/v1/nodes?limit=100");
+}
+
 export function getTask(id) {
   return get(`/api/v1/tasks/${encodeURIComponent(id)}`);
 }

@@ -24,9 +24,9 @@ function joined(words) {
 }
 
 export class Drawer extends EventTarget {
-  constructor(book) {
+  constructor(picture, book) {
     super();
-    Object.assign(this, { book, uuid: null, rows: new Map(), tasks: new Map() });
+    Object.assign(this, { picture, book, uuid: null, rows: new Map(), tasks: new Map() });
     this.root = byId("drawer");
     this.body = byId("drawer-body");
     byId("drawer-close").addEventListener("click", () => this.close());
@@ -104,7 +104,10 @@ export class Drawer extends EventTarget {
   }
 
   draw(gpu) {
-    say(byId("drawer-title"), `${gpu.node} · GPU ${gpu.index}`);
+    // The API names the node by its key; people know it by its host name.
+    const slot = this.picture.slotOf.get(gpu.uuid);
+    const host = slot === undefined ? gpu.node : this.picture.host(slot);
+    say(byId("drawer-title"), `${host} · GPU ${gpu.index}`);
     say(byId("drawer-subtitle"), gpu.name);
     this.setState(stateLine(gpu, this.book.absence), gpu.state);
     for (const [key, cells] of this.rows) this.drawMetric(gpu, this.book.metrics.get(key), cells);
@@ -185,7 +188,8 @@ function taskFigures(task, use) {
 function stateLine(gpu, absence) {
   const old = `read ${age(gpu.age_s ?? secondsSince(gpu.sampled_at))} ago`;
   if (gpu.state === "ok") return `Live, ${old}`;
-  return `${capital(stateWords(gpu.state))}: ${absence[gpu.state] ?? "the node is silent"}; last ${old}`;
+  const last = gpu.sampled_at === null ? "never read" : `last ${old}`;
+  return `${capital(stateWords(gpu.state))}: ${absence[gpu.state] ?? "its node is silent"}; ${last}`;
 }
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

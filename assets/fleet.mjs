@@ -1,7 +1,8 @@
 // The Fleet page: the picture on one side, the controls on the other, and what joins them.
 
 import { readAddress, writeAddress } from "./address.mjs";
-import { byId, copyText, isTyping, make, say, show, theme } from "./dom.mjs";
+import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
+import { drawEmpty } from "./empty.mjs";
 import { Drawer } from "./drawer.mjs";
 import { amount, plural } from "./format.mjs";
 import { drawState, palette } from "./gauges.mjs";
@@ -20,10 +21,12 @@ export class Fleet {
     this.live = live;
     this.book = readBook(root);
     this.picture = new Picture();
+    this.goodFilter = "";
+    this.filterError = null;
     this.view = readAddress(location.search, [...this.book.metrics.keys()]);
     this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot));
     this.hover = new Hover(this.picture, this.book);
-    this.drawer = new Drawer(this.book);
+    this.drawer = new Drawer(this.picture, this.book);
     this.table = new TableView(byId("table-view"), this.picture, (slot) => this.describe(slot), (slot) => this.open(slot));
     this.putFilter();
     this.listen();
@@ -43,7 +46,7 @@ export class Fleet {
   putFilter() {
     this.filter = make("input", {
       id: "filter", type: "search", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
-      placeholder: "util<5 & mem>50%", maxlength: "1000", "aria-describedby": "filter-words",
+      placeholder: "util<5 & mem>50%", maxlength: "400", "aria-describedby": "filter-words",
     });
     byId("filter-place").append(this.filter);
   }
@@ -88,7 +91,9 @@ export class Fleet {
   choose(change) {
     Object.assign(this.view, change);
     writeAddress(this.view);
-    if ("metric" in change || "filter" in change) this.live.watch(this.view.metric, this.view.filter);
+    // With a mistaken filter the hub keeps the whole former watch: a new metric goes with the last good one.
+    if ("filter" in change) this.live.watch(this.view.metric, this.view.filter);
+    else if ("metric" in change) this.live.watch(this.view.metric, this.filterError ? this.goodFilter : this.view.filter);
     if ("group" in change || "sort" in change) this.heatmap.rearrange();
     if ("view" in change) this.drawView();
   }
@@ -127,6 +132,7 @@ export class Fleet {
   }
 
   onFilter({ text, ok, error, at }) {
+    if (ok) this.goodFilter = text;
     if (text.trim() !== this.view.filter) return;
     this.filterError = ok ? null : { error, at };
     this.filter.setAttribute("aria-invalid", String(!ok));
@@ -193,13 +199,13 @@ export class Fleet {
   }
 
   drawNotice() {
-    const isKnown = this.picture.isKnown;
-    const isEmpty = isKnown && this.picture.size === 0;
+    const { isKnown, size, nodes } = this.picture;
+    const isEmpty = isKnown && size === 0;
     this.root.classList.toggle("loading", !isKnown);
     show(byId("skeleton"), !isKnown);
-    const notice = byId("notice");
-    show(notice, isEmpty);
-    if (isEmpty && notice.childElementCount === 0) notice.append(...emptyFleet());
+    show(byId("notice"), isEmpty);
+    show(byId("heatmap"), !isEmpty && this.view.view === "map");
+    if (isEmpty) drawEmpty(byId("notice"), nodes.size);
   }
 
   open(slot) {
@@ -286,16 +292,4 @@ function drawSwatch(canvas, marks) {
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
   drawState(context, canvas.dataset.state, 0, 0, 16, 16, marks);
-}
-
-function emptyFleet() {
-  const command = `gpudeck agent --hub ${location.origin} --token-file TOKEN`;
-  const button = make("button", { type: "button", class: "button" }, "Copy");
-  button.addEventListener("click", async () => say(button, (await copyText(command)) ? "Copied" : "Select and copy"));
-  return [
-    make("h2", {}, "No node yet"),
-    make("p", {}, "Run this on a machine with GPUs. It appears here within seconds."),
-    make("div", { class: "command" }, make("code", {}, command), button),
-    make("p", { class: "quiet" }, "No GPU at hand? ", make("code", {}, "gpudeck demo"), " shows a simulated fleet."),
-  ];
 }

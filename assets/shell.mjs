@@ -40,8 +40,8 @@ function onKey(event) {
 }
 
 async function signOut() {
-  const token = document.cookie.match(/(?:^|; )gpudeck_csrf=([^;]*)/)?.[1] ?? "";
-  await fetch("/sign-out", { method: "POST", credentials: "same-origin", headers: { "X-CSRF-Token": decodeURIComponent(token) } });
+  const token = document.cookie.match(/(?:^|; )_csrf_token=([^;]*)/)?.[1] ?? "";
+  await fetch("/sign-out", { method: "POST", credentials: "same-origin", headers: { "X-CSRFToken": decodeURIComponent(token) } });
   location.assign("/sign-in");
 }
 

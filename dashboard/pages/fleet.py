@@ -23,9 +23,9 @@ class Total:
 
 TOTALS = (
     Total("nodes", "Nodes", "Nodes whose agent is heard from, of all that were ever connected."),
-    Total("suspect", "suspect", "Nodes not heard from for 15 s.", "node_state:suspect"),
+    Total("suspect", "suspect", "Nodes not heard from for 15 s.",),
     Total("silent", "silent", "Nodes not heard from for 60 s: their Gpus are offline here, "
-          "whatever they do there.", "node_state:silent"),
+          "whatever they do there.", "state:offline"),
     Total("gpus", "Gpus", "Gpus and MIG instances that are read and well, of all known."),
     Total("stale", "stale", "The node is heard from, but its last reading of these Gpus is too "
           "old to be called live.", "state:stale"),
@@ -33,7 +33,7 @@ TOTALS = (
           "or the machine brings them back.", "state:lost"),
     Total("offline", "offline", "Their node is silent, so nothing is known of them now.",
           "state:offline"),
-    Total("free", "Free", "Gpus that are well and have no task on them.", "free"),
+    Total("free", "Free", "Gpus that are well and have no task on them.", "state:free"),
     Total("util", "Mean utilization", "Mean over the Gpus that are read now of the share of time "
           "in which any kernel ran. It is not the share of the chip in use: one tiny kernel can "
           "make it 100. SM activity and power are the better witnesses."),
@@ -41,8 +41,8 @@ TOTALS = (
     Total("memory", "Memory used", "Memory in use on the boards, of all they have; only Gpus "
           "that are read now."),
     Total("tasks", "Tasks", "Processes that use a Gpu now."),
-    Total("throttled", "Throttled", "Gpus that a power, thermal or hardware limit slows down now. "
-          "Idle clocks do not count.", "throttled"),
+    Total("throttled", "Throttled", "Gpus that heat or the hardware slows down now. "
+          "Idle clocks and the power cap of a board at full load do not count."),
 )
 
 GROUPS = (("node", "node"), ("none", "nothing"), ("model", "model"), ("owner", "owner"),
@@ -70,8 +70,8 @@ FILTER_EXAMPLES = (
     ("util<5 & mem>50%", "hardly working, memory held"),
     ("user:alice", "the Gpus of one owner"),
     ("state:lost | state:stale", "in trouble"),
-    ("node:a100* & !free", "some nodes, in use"),
-    ("temp>80 | throttled", "hot or held back"),
+    ("node:a100 & state:free", "free, on nodes with a100 in their name"),
+    ("temp>80 | power>95%", "hot, or at their power limit"),
 )
 
 
@@ -175,7 +175,10 @@ def _filter_help() -> Component:
             html.P(["Join with ", html.Code("&"), " ", html.Code("|"), " ", html.Code("!"),
                     " and ( ). Compare with ", html.Code("< <= > >= = !="), "."]),
             html.P(["Numbers: ", html.Code(names), "."]),
-            html.P("A Gpu whose number is missing matches neither side of a comparison."),
+            html.P(["Words: ", html.Code("node: model: user: gpu: task: state:"), ", where a state "
+                    "is ok, stale, lost, offline, free or busy. A word alone is looked for in "
+                    "nodes, models, users and UUIDs."]),
+            html.P("A Gpu whose number is missing matches neither a comparison nor its opposite."),
         ],
     )
 
