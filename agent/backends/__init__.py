@@ -1,6 +1,7 @@
 """What a backend must offer, and what it returns: vendor-neutral, units in names."""
 
-from typing import Literal, Protocol
+from importlib import import_module
+from typing import Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -61,3 +62,12 @@ class Unavailable(Exception):
         super().__init__(detail)
         self.state = state
         self.detail = detail
+
+
+# Each backend is a module with `open_reader(options) -> Reader`; only the chosen one is imported.
+_MODULES = {"auto": "nvml", "nvml": "nvml", "simulated": "simulated"}
+
+
+def choose_reader(name: str, options: str = "") -> Reader:
+    """Raises Unavailable if the backend has nothing to read now."""
+    return cast(Reader, import_module(f"{__name__}.{_MODULES[name]}").open_reader(options))

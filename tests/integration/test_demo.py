@@ -1,0 +1,229 @@
+"""`gpudeck demo` as a process: what it promises in demo.json, and that it leaves nothing behind."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = """
+import sys
+from gpudeck.errors import CommandError
+from dashboard.{program} import {program}
+try:
+    sys.exit({program}(sys.argv[1:]))
+except CommandError as error:
+    print(f"gpudeck: {{error}}", file=sys.stderr)
+    sys.exit(error.code)
+"""
+READY_WITHIN_S = 30.0
+
+
+def start(program: str, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", CODE.format(program=program), *arguments], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more,
+    )
+
+
+def soon(true: Callable[[], object], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (held := true()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(held)
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes whose line of parents leads to this one."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found, last = {pid}, 0
+    while len(found) > last:
+        last = len(found)
+        found |= {child for child, parent in parents.items() if parent in found}
+    return found - {pid}
+
+
+def alive(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
+
+
+class Demo:
+    def __init__(self, data: Path, *arguments: str) -> None:
+        self.data = data
+        self.process = start("demo", "--data", str(data), "--port", "0", *arguments)
+        if not soon(lambda: (data / "demo.json").exists() or self.process.poll() is not None,
+                    READY_WITHIN_S) or self.process.poll() is not None:
+            self.process.kill()
+            pytest.fail(f"the demo did not come up: {self.process.communicate()}")
+
+    def told(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads((self.data / "demo.json").read_text())
+        return told
+
+    def ask(self, path: str) -> list[dict[str, Any]]:
+        told = self.told()
+        request = urllib.request.Request(
+            f"{told['url']}/api/v1/{path}", headers={"Authorization": f"Bearer {told['token']}"})
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            items: list[dict[str, Any]] = json.loads(answer.read())["items"]
+        return items
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[float, set[int]]:
+        """How long it took, and which of its processes are still there."""
+        theirs = descendants(self.process.pid)
+        assert theirs
+        began = time.monotonic()
+        self.process.send_signal(number)
+        self.process.communicate(timeout=10)
+        took_s = time.monotonic() - began
+        soon(lambda: not alive(theirs), 3.0 if number == signal.SIGKILL else 0.0)
+        return took_s, alive(theirs)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    made = Demo(tmp_path_factory.mktemp("demo"), "--nodes", "5", "--gpus", "8", "--faults", "off")
+    yield made
+    if made.process.poll() is None:
+        made.end()
+
+
+def test_demo_json_says_what_is_there(demo: Demo) -> None:
+    told = demo.told()
+    assert told["pid"] == demo.process.pid
+    assert {agent["node"] for agent in told["agents"]} == {"n001", "n002", "n003", "n004"}
+    pids = {told["hub_pid"], *(agent["pid"] for agent in told["agents"]),
+            *(task["pid"] for task in told["tasks"])}
+    assert pids <= descendants(told["pid"])
+    assert (demo.data / "demo.json").stat().st_mode & 0o777 == 0o600
+    assert told["sign_in_url"].startswith(told["url"])
+    assert {(node["host"], node["state"]) for node in demo.ask("nodes")} == {
+        (f"n{number:03}", "live") for number in range(1, 6)}
+    assert len(demo.ask("gpus?limit=1000")) == 40
+
+
+def test_the_api_knows_the_real_tasks_by_the_same_id(demo: Demo) -> None:
+    def agree() -> bool:
+        ours = {(task["id"], task["pid"]) for task in demo.told()["tasks"]}
+        theirs = {(task["id"], task["pid"]) for task in demo.ask("tasks?limit=1000")}
+        return bool(ours) and ours <= theirs
+
+    assert soon(agree, 6.0)
+
+
+def test_control_json_is_obeyed(demo: Demo) -> None:
+    gpus = demo.ask("gpus?limit=1000")
+    near = next(gpu for gpu in gpus if gpu["node"] == gpus[0]["node"])
+    far = gpus[-1]
+    (demo.data / "control.json").write_text(json.dumps({"gpus": {
+        near["uuid"]: {"util_pct": 93}, far["uuid"]: {"state": "lost"}}}))
+
+    def obeyed() -> bool:
+        now = {gpu["uuid"]: gpu for gpu in demo.ask("gpus?limit=1000")}
+        return bool(now[near["uuid"]]["values"].get("util_pct") == 93
+                    and now[far["uuid"]]["state"] == "lost")
+
+    assert soon(obeyed, 3.5)
+    (demo.data / "control.json").unlink()
+    assert soon(lambda: not obeyed(), 3.5)
+
+
+def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:
+    before = demo.told()
+    agent, task = before["agents"][1], before["tasks"][0]
+    for pid in (before["hub_pid"], agent["pid"], task["pid"]):
+        os.kill(pid, signal.SIGKILL)
+
+    def back() -> bool:
+        told = demo.told()
+        pids = {each["pid"] for each in told["agents"]}
+        return (told["hub_pid"] not in (None, before["hub_pid"]) and agent["pid"] not in pids
+                and len(pids) == 4)
+
+    assert soon(back, 10.0)
+    assert demo.told()["url"] == before["url"]
+    bystanders = {each["pid"] for each in before["agents"] + before["tasks"]} - {
+        agent["pid"], task["pid"]}
+    assert alive(bystanders) == bystanders
+
+    def live() -> bool:
+        try:
+            return [node["state"] for node in demo.ask("nodes")].count("live") == 5
+        except OSError:
+            return False
+
+    assert soon(live, 10.0)
+
+
+def test_it_ends_within_five_seconds_and_leaves_nothing(demo: Demo) -> None:
+    took_s, left = demo.end()
+    assert demo.process.returncode == 0
+    assert took_s < 5
+    assert not left
+    assert not (demo.data / "demo.json").exists()
+
+
+def test_killed_it_takes_all_with_it(tmp_path: Path) -> None:
+    made = Demo(tmp_path, "--nodes", "2", "--gpus", "2")
+    _, left = made.end(signal.SIGKILL)
+    assert not left
+
+
+def test_an_empty_hub_in_a_folder_that_goes(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = start("demo", "--nodes", "0", "--port", "0", env=environment)
+    assert soon(lambda: list(tmp_path.glob("gpudeck-demo-*/demo.json")), READY_WITHIN_S)
+    [told] = tmp_path.glob("gpudeck-demo-*/demo.json")
+    assert json.loads(told.read_text())["tasks"] == []
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert "/sign-in?code=" in out
+    assert err == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_port_in_use(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        refused(3, "choose another with --port", "--data", str(tmp_path / "d"), "--port",
+                str(taken.getsockname()[1]))
+
+
+def test_unwritable_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused(3, "choose another folder with --data", "--data", str(tmp_path / "file" / "d"))
+
+
+@pytest.mark.parametrize("words", [
+    ["--profile", "v100"], ["--nodes", "-1"], ["--nodes", "99999"], ["--faults", "maybe"],
+    ["--gpus", "0"], ["--speed", "9"],
+])
+def test_a_bad_flag(words: list[str]) -> None:
+    refused(2, words[0], *words)
+
+
+def refused(code: int, words: str, *arguments: str) -> None:
+    process = start("demo", *arguments)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert words in err
+    assert "Traceback" not in err
+    assert out == ""
