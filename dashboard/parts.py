@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +16,12 @@ from gpudeck.errors import CommandError, ExitCode
 
 from .state import secret, write_private
 from .supervisor import Part
+
+# Asked for here, though the hub's own process is the one that needs them: without the extra,
+# `gpudeck` then says at once which install brings it.
+for needed in ("dash", "gevent"):
+    if find_spec(needed) is None:
+        raise ModuleNotFoundError(f"no module named {needed!r}", name=needed)
 
 ASK_WITHIN_S = 2.0
 

@@ -98,7 +98,8 @@ def unavailable(code: int) -> Unavailable:
 
 
 class NvmlReader:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         try:
             pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
             self._driver = str(pynvml.nvmlSystemGetDriverVersion())
@@ -116,7 +117,7 @@ class NvmlReader:
         self._processes_at: float | None = None
 
     def read(self) -> Reading:
-        now = time.monotonic()
+        now = self._clock()
         interval_s = 1.0 if self._read_at is None else now - self._read_at
         self._read_at = now
         taken_at = time.time()

@@ -104,6 +104,14 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         made.end()
 
 
+@pytest.fixture(scope="module")
+def demo_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    made = Demo(tmp_path_factory.mktemp("alone"), "--nodes", "1", "--gpus", "1")
+    yield made
+    if made.process.poll() is None:
+        made.end()
+
+
 def test_demo_json_says_what_is_there(demo: Demo) -> None:
     told = demo.told()
     assert told["pid"] == demo.process.pid
@@ -171,7 +179,20 @@ def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:
     assert soon(live, 10.0)
 
 
+def test_a_hung_reader_shows_on_its_node_alone(demo: Demo) -> None:
+    """n002 has a reader child that really blocks; n005 is one of many in a process."""
+    (demo.data / "control.json").write_text(json.dumps(
+        {"nodes": {"n002": {"reader": "hang"}, "n005": {"reader": "hang"}}}))
+
+    def states() -> dict[str, str]:
+        return {node["host"]: node["reader"]["state"] for node in demo.ask("nodes")}
+
+    assert soon(lambda: list(states().values()).count("hung") == 2, 12.0)
+    assert states() == {"n001": "ok", "n002": "hung", "n003": "ok", "n004": "ok", "n005": "hung"}
+
+
 def test_it_ends_within_five_seconds_and_leaves_nothing(demo: Demo) -> None:
+    """With a reader that still hangs, as the test before has left it."""
     took_s, left = demo.end()
     assert demo.process.returncode == 0
     assert took_s < 5
@@ -207,9 +228,59 @@ def test_port_in_use(tmp_path: Path) -> None:
                 str(taken.getsockname()[1]))
 
 
+def test_a_hub_that_cannot_start_is_said_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub").chmod(0o755)
+    (tmp_path / "hub" / "theirs").touch()
+    err = refused(3, "the hub does not start", "--data", str(tmp_path), "--port", "0")
+    assert "chmod 700" in err
+
+
+def test_a_second_demo_in_one_folder(demo_alone: Demo) -> None:
+    refused(3, "another `gpudeck demo` uses", "--data", str(demo_alone.data), "--port", "0")
+
+
+def test_a_broken_control_json_is_said(demo_alone: Demo) -> None:
+    (demo_alone.data / "control.json").write_text('{"gpus": ')
+    time.sleep(1.0)
+    demo_alone.process.send_signal(signal.SIGTERM)
+    _, err = demo_alone.process.communicate(timeout=10)
+    assert err.count("control.json: not understood") == 1
+
+
 def test_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused(3, "choose another folder with --data", "--data", str(tmp_path / "file" / "d"))
+
+
+def test_up_without_a_gpu_says_why(tmp_path: Path) -> None:
+    """On a machine with a GPU there is nothing to say."""
+    process = start("up", "--data", str(tmp_path / "up"), "--port", "0")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        link = next(line.strip() for line in process.stdout if "/sign-in?code=" in line)
+        assert link.startswith("http://127.0.0.1:")
+        token = (tmp_path / "up" / "hub" / "api.token").read_text().strip()
+        url = link.partition("/sign-in")[0]
+
+        def reader() -> str:
+            request = urllib.request.Request(f"{url}/api/v1/nodes",
+                                             headers={"Authorization": f"Bearer {token}"})
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                items = json.loads(answer.read())["items"]
+            return str(items[0]["reader"]["state"]) if items else "starting"
+
+        assert soon(lambda: reader() != "starting", 15.0)
+        if reader() != "ok":
+            assert "no Gpu is shown" in process.stderr.readline()
+        theirs = descendants(process.pid)
+        assert len(theirs) >= 2
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert not alive(theirs)
 
 
 @pytest.mark.parametrize("words", [
@@ -220,10 +291,11 @@ def test_a_bad_flag(words: list[str]) -> None:
     refused(2, words[0], *words)
 
 
-def refused(code: int, words: str, *arguments: str) -> None:
-    process = start("demo", *arguments)
+def refused(code: int, words: str, *arguments: str, program: str = "demo") -> str:
+    process = start(program, *arguments)
     out, err = process.communicate(timeout=20)
     assert process.returncode == code
     assert words in err
     assert "Traceback" not in err
     assert out == ""
+    return err
