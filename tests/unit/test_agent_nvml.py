@@ -160,6 +160,15 @@ def test_one_clock_missing_does_not_take_the_other(nvml: FakeNvml, clock: Clock)
     assert value(gpu, "mem_clock_mhz") == 2_619
 
 
+def test_gpm_samples_too_close_are_no_missing_feature(nvml: FakeNvml, clock: Clock) -> None:
+    reader = NvmlReader(clock)
+    read(reader, clock)
+    assert value(read(reader, clock).gpus[0], "sm_active_pct") is Absence.UNKNOWN
+    time.sleep(0.11)
+    gpu = read(reader, clock).gpus[0]
+    assert value(gpu, "sm_active_pct") == pytest.approx(float(nvml.gpus[0]["sm_active"]))
+
+
 def test_an_old_driver_is_asked_by_the_old_names(nvml: FakeNvml, clock: Clock) -> None:
     nvml.lines = ["error * nvmlDeviceGetTemperatureV 13", "error * nvmlDeviceGetMemoryInfo_v2 13",
                   "error * nvmlDeviceGetFieldValues 13", "error * nvmlGpmQueryDeviceSupport 13",
