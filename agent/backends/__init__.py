@@ -1,6 +1,7 @@
 """What a backend must offer, and what it returns: vendor-neutral, units in names."""
 
-from typing import Literal, Protocol
+from importlib import import_module
+from typing import Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -61,3 +62,14 @@ class Unavailable(Exception):
         super().__init__(detail)
         self.state = state
         self.detail = detail
+
+
+def resolve(name: str) -> str:
+    """What "auto" means on this machine. There is one kind of board so far."""
+    return "nvml" if name == "auto" else name
+
+
+def choose_reader(name: str, options: str = "") -> Reader:
+    """Each backend is a module with `open_reader(options)`, and only the chosen one is imported.
+    Raises Unavailable if it has nothing to read now."""
+    return cast(Reader, import_module(f"{__name__}.{resolve(name)}").open_reader(options))

@@ -1,0 +1,168 @@
+"""`gpudeck agent`, `gpudeck status`, `gpudeck tasks`: flags to parts, and parts to exit codes."""
+
+import fcntl
+import logging
+import platform
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+from gpudeck.client import Client
+from gpudeck.errors import CommandError, ExitCode
+
+from .backends import ProcessReading, Reading, resolve
+from .journal import Journal
+from .node import NodeConfig, run_node
+from .reader_process import ReaderProcess, phase_of
+from .settings import Settings, ShowSettings, read, read_show
+from .table import as_json, gpu_items, gpu_table, task_items, task_table
+from .tasks import TaskTable, boot_id
+
+FIRST_READING_WITHIN_S = 30.0
+
+log = logging.getLogger("gpudeck.agent")
+
+
+def agent(argv: Sequence[str]) -> int:
+    settings = read(argv)
+    log_to_stderr()
+    with locked(settings.data):
+        stop = threading.Event()
+        stop_on_signals(stop)
+        journal = Journal(settings.data / "journal.db")
+        try:
+            _run(settings, journal, stop)
+        finally:
+            journal.close()
+    log.info("stopped")
+    return ExitCode.OK
+
+
+def _run(settings: Settings, journal: Journal, stop: threading.Event) -> None:
+    outbox = journal.outbox()
+    backend = resolve(settings.backend)
+    log.info("started node=%s host=%s hub=%s backend=%s data=%s", outbox.node_id, settings.host,
+             settings.hub, backend, settings.data)
+    source = ReaderProcess(backend, settings.simulate, phase_of(outbox.node_id))
+    config = NodeConfig(
+        hub=settings.hub, token=settings.token, host=settings.host, backend=backend,
+        boot_id=boot_id(), platform=platform.platform(),
+    )
+    try:
+        run_node(config, source, outbox, stop)
+    finally:
+        source.close()
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    def asked(signum: int, _: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, asked)
+    signal.signal(signal.SIGINT, asked)
+
+
+def status(argv: Sequence[str]) -> int:
+    """Exit code 1, with the sentence, where there is nothing to read."""
+    asked = read_show("status", argv)
+    hosts: dict[str, str] = {}
+    if asked.hub is not None:
+        client = Client(asked.hub, asked.token())
+        items, hosts = client.gpus(), host_names(client)
+    else:
+        items = gpu_items(read_once(asked, readings=2)[0], asked.host)
+    print(as_json(items) if asked.json else gpu_table(items, hosts))
+    return ExitCode.OK
+
+
+def tasks(argv: Sequence[str]) -> int:
+    asked = read_show("tasks", argv)
+    hosts: dict[str, str] = {}
+    if asked.hub is not None:
+        client = Client(asked.hub, asked.token())
+        items, hosts = client.tasks(), host_names(client)
+    else:
+        processes = read_once(asked, readings=3)[1]
+        items = task_items(TaskTable(boot_id()).describe(processes), asked.host)
+    print(as_json(items) if asked.json else task_table(items, hosts))
+    return ExitCode.OK
+
+
+def host_names(client: Client) -> dict[str, str]:
+    return {str(node["id"]): str(node["host"]) for node in client.nodes()}
+
+
+def read_once(
+    asked: ShowSettings, readings: int
+) -> tuple[Reading, tuple[ProcessReading, ...]]:
+    """This machine's newest Reading, and its newest process list. Rates are differences: they
+    need two readings, and processes, which are read every other time, three."""
+    news = threading.Event()
+    source = ReaderProcess(asked.backend, asked.simulate)
+    source.on_news(news.set)
+    processes: tuple[ProcessReading, ...] = ()
+    deadline = time.monotonic() + FIRST_READING_WITHIN_S
+    try:
+        while True:
+            news.wait(0.2)
+            news.clear()
+            reading = source.latest()
+            if reading is not None:
+                processes = processes if reading.processes is None else reading.processes
+                readings -= 1
+                if readings == 0:
+                    return reading, processes
+            elif source.state not in ("starting", "ok"):
+                raise CommandError(source.detail)
+            elif time.monotonic() > deadline:
+                raise CommandError("the driver does not answer; see `dmesg`")
+    finally:
+        source.close()
+
+
+class locked:
+    """The data folder is ours alone: two agents on one journal would give numbers out twice.
+    The kernel frees the lock when we end, however we end."""
+
+    def __init__(self, data: Path) -> None:
+        self._path = data / "lock"
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = open(self._path, "a")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(
+                f"another agent uses {self._path.parent}; stop it, or choose another folder with "
+                "--data", ExitCode.CANNOT_START,
+            ) from None
+        except OSError as error:
+            raise CommandError(
+                f"cannot write {self._path.parent}: {error.strerror}; choose another folder with "
+                "--data", ExitCode.CANNOT_START,
+            ) from error
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class _KeyValue(logging.Formatter):
+    """2026-11-20T12:00:00.000Z warning no_connection hub=… why='…'"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = f"{stamp}.{int(record.msecs):03d}Z {record.levelname.lower()} {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_KeyValue())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -1,0 +1,229 @@
+"""What to say to the hub, when to call it and when to give a connection up. Pure.
+
+    resting -> dialing -> greeting -> live        and from each back to resting
+
+Time is an argument: `now` is a monotonic clock. `step` returns what the link is to do.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from gpudeck.wire import (
+    BEAT_EVERY_S,
+    SPOKEN_VERSIONS,
+    Ack,
+    Beat,
+    Echo,
+    FromHub,
+    Hello,
+    Probe,
+    Refused,
+    Welcome,
+    encode,
+)
+
+GREETING_S = 15.0  # from the call, and again from our Hello, to an answer
+SILENCE_S = 15.0  # with messages out and not a word back: the connection is half open
+BACK_OFF_MAX_S = 60.0
+DENIED_S = (15.0, 60.0)  # a refused token is not mended by asking fast
+STEADY_S = 30.0  # a connection that held this long was a good one
+# Messages on their way that are not acked yet. The hub acks about once a second, so this is also
+# the pace in messages per second at which an outage is made up for.
+WINDOW = 64
+BURST = 32
+BURST_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    reason: str
+
+
+Act = Dial | Say | HangUp
+Phase = Literal["resting", "dialing", "greeting", "live"]
+
+
+class Backlog(Protocol):
+    """The Outbox, as far as a conversation uses it."""
+
+    @property
+    def pending(self) -> int: ...
+    @property
+    def last_seq(self) -> int: ...
+    @property
+    def acked_seq(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    def ack(self, seq: int) -> None: ...
+    def pending_from(self, after_seq: int, limit: int) -> list[tuple[int, bytes]]: ...
+    def inventories_after(self, generation: int) -> list[bytes]: ...
+
+
+def back_off(attempt: int, uniform: Callable[[float, float], float]) -> float:
+    """Full jitter. The library's own reconnect brings 1,000 agents back within one second."""
+    return uniform(0.0, min(BACK_OFF_MAX_S, 2.0 ** min(attempt, 10)))
+
+
+class Conversation:
+    def __init__(
+        self, backlog: Backlog, hello: Callable[[], Hello],
+        uniform: Callable[[float, float], float],
+    ) -> None:
+        self.phase: Phase = "resting"
+        self.trouble = ""  # why there is no connection, for people
+        self.welcomes = 0
+        self._backlog = backlog
+        self._hello = hello
+        self._uniform = uniform
+        self._attempt = 0
+        self._call_at = 0.0
+        self._dialed_at = 0.0
+        self._live_since = 0.0
+        self._heard_at = 0.0  # or, later, when there was nothing to hear of
+        self._beat_at = 0.0
+        self._sent_seq = 0
+        self._sent_generation = -1
+        self._hang_up = ""
+        self._answers: list[bytes] = []
+
+    # what happened
+
+    def hold_until(self, now: float) -> None:
+        """Do not call before: there is something to learn first that belongs in the Hello."""
+        self._call_at = now
+
+    def renew(self, now: float, why: str) -> None:
+        """What our Hello said has changed: say it again."""
+        if self.phase == "live":
+            self._rest(now, why, 0.0)
+
+    def opened(self, now: float) -> None:
+        if self.phase == "dialing":
+            self.phase, self._dialed_at = "greeting", now
+            self._answers = [encode(self._hello())]
+
+    def closed(self, now: float, why: str, denied: bool = False) -> None:
+        """No connection came about, or it ended."""
+        if self.phase == "resting":
+            return
+        if self.phase == "live" and now - self._live_since >= STEADY_S:
+            self._attempt = 0
+        self._rest(now, why, self._uniform(*DENIED_S) if denied else self._next_back_off())
+
+    def heard(self, message: FromHub, now: float, wall: float) -> None:
+        self._heard_at = now
+        match message:
+            case Welcome() if self.phase == "greeting":
+                self._welcomed(message, now)
+            case Refused():
+                wait = message.retry_after_s * self._uniform(1.0, 1.25)
+                self._rest(now, f"the hub refuses: {message.reason}",
+                           max(wait, self._next_back_off()))
+            case Ack() if self.phase == "live":
+                self._backlog.ack(min(message.seq, self._sent_seq))
+            case Probe() if self.phase == "live":
+                self._answers.append(encode(Echo(message.probe_id, wall)))
+            case _:
+                pass
+
+    # what to do
+
+    def step(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
+        if reason := self._hopeless(now):
+            self.closed(now, reason)
+        if self.phase == "resting":
+            return self._after_rest(now)
+        said: list[Act] = [Say(body) for body in self._answers]
+        self._answers = []
+        if self.phase == "live":
+            said += self._beats(now, beat)
+            said += self._burst(now)
+        return said
+
+    def next_step_at(self, now: float) -> float:
+        """When `step` is wanted again if nothing happens before."""
+        if self.phase == "resting":
+            return self._call_at
+        if self.phase != "live":
+            return now + 1.0
+        more = self._sent_seq < self._backlog.last_seq and self._room() > 0
+        return now + BURST_EVERY_S if more else self._beat_at
+
+    def _after_rest(self, now: float) -> list[Act]:
+        if self._hang_up:
+            reason, self._hang_up = self._hang_up, ""
+            return [HangUp(reason)]
+        if now < self._call_at:
+            return []
+        self.phase, self._dialed_at = "dialing", now
+        return [Dial()]
+
+    def _welcomed(self, welcome: Welcome, now: float) -> None:
+        if welcome.wire_version not in SPOKEN_VERSIONS:
+            self._rest(now, f"the hub speaks wire version {welcome.wire_version}, this agent "
+                            f"{SPOKEN_VERSIONS}; update the older one", self._uniform(*DENIED_S))
+            return
+        self._backlog.ack(welcome.acked_seq)
+        self.phase, self.trouble = "live", ""
+        self.welcomes += 1
+        self._live_since = self._beat_at = now
+        self._sent_seq = self._backlog.acked_seq
+        self._sent_generation = -1
+
+    def _hopeless(self, now: float) -> str:
+        if self.phase in ("dialing", "greeting") and now - self._dialed_at > GREETING_S:
+            return f"the hub did not answer within {GREETING_S:.0f} s"
+        if self.phase == "live":
+            if self._sent_seq <= self._backlog.acked_seq:
+                self._heard_at = now
+            if now - self._heard_at > SILENCE_S:
+                return f"the hub has been silent for {SILENCE_S:.0f} s"
+        return ""
+
+    def _beats(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
+        if now < self._beat_at:
+            return []
+        self._beat_at = max(self._beat_at + BEAT_EVERY_S, now + BEAT_EVERY_S / 2)
+        return [Say(encode(beat()))]
+
+    def _burst(self, now: float) -> list[Act]:
+        room = self._room()
+        if room <= 0:
+            return []
+        entries = self._backlog.pending_from(self._sent_seq, room)
+        if not entries:
+            return []
+        if self._sent_seq <= self._backlog.acked_seq:
+            self._heard_at = now
+        self._sent_seq = entries[-1][0]
+        return [*self._unsent_inventories(), *(Say(body) for _, body in entries)]
+
+    def _room(self) -> int:
+        return min(BURST, WINDOW - (self._sent_seq - self._backlog.acked_seq))
+
+    def _unsent_inventories(self) -> list[Act]:
+        if self._sent_generation == self._backlog.generation:
+            return []
+        bodies = self._backlog.inventories_after(self._sent_generation)
+        self._sent_generation = self._backlog.generation
+        return [Say(body) for body in bodies]
+
+    def _next_back_off(self) -> float:
+        wait = back_off(self._attempt, self._uniform)
+        self._attempt += 1
+        return wait
+
+    def _rest(self, now: float, why: str, wait: float) -> None:
+        self.phase, self.trouble, self._call_at = "resting", why, now + wait
+        self._hang_up, self._answers = why, []

@@ -1,0 +1,189 @@
+"""One node: readings in, messages to the hub out. Glue, one thread, no state of its own on disk.
+
+Many nodes may run in one process (the simulator), also under gevent: only threading primitives.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpudeck import __version__
+from gpudeck.wire import SPOKEN_VERSIONS, Beat, Hello, ReaderState
+
+from . import sampler
+from .backends import Reading
+from .conversation import Conversation, Dial, HangUp, Say
+from .journal import Outbox
+from .link import Closed, Heard, Link, Opened
+from .tasks import TaskTable
+
+log = logging.getLogger("gpudeck.agent.node")
+
+COMPLAIN_EVERY_S = 60.0
+# A Hello names the driver's version; a first reading is waited for this long.
+FIRST_CALL_WITHIN_S = 3.0
+# Also how late a stop may be noticed.
+WAIT_MAX_S = 1.0
+
+
+class Source(Protocol):
+    """Where Readings come from: ReaderProcess, or the simulator's in-process one."""
+
+    @property
+    def state(self) -> ReaderState: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def age_s(self) -> float | None: ...
+
+    def latest(self) -> Reading | None:
+        """The newest Reading not handed out yet; never blocks."""
+
+    def on_news(self, call: Callable[[], None]) -> None:
+        """`call` (cheap, from any thread) whenever there is a Reading or `state` changed."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    hub: str
+    token: Callable[[], str]
+    host: str
+    backend: str
+    boot_id: str
+    platform: str = ""
+
+
+def run_node(
+    config: NodeConfig, source: Source, outbox: Outbox, stop: threading.Event
+) -> None:
+    """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox."""
+    wake = threading.Event()
+    source.on_news(wake.set)
+    node = _Node(config, source, outbox, wake)
+    while not stop.is_set():
+        wake.clear()
+        node.step(time.monotonic())
+        wake.wait(node.wait_s(time.monotonic()))
+    node.leave()
+
+
+class _Node:
+    def __init__(
+        self, config: NodeConfig, source: Source, outbox: Outbox, wake: threading.Event
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._outbox = outbox
+        self._tasks = TaskTable(config.boot_id)
+        self._memory = _remembered(outbox)
+        self._driver_version: str | None = None
+        self._link = Link(config.hub, config.token, wake.set)
+        self._talk = Conversation(outbox, self._hello, random.uniform)
+        self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
+        self._welcomes = 0
+        self._complained_at: float | None = None
+
+    def step(self, now: float) -> None:
+        self._listen(now)
+        self._read(now)
+        for act in self._talk.step(now, self._beat):
+            match act:
+                case Say(body):
+                    self._link.say(body)
+                case Dial():
+                    self._link.dial()
+                case HangUp():
+                    self._link.hang_up()
+        self._complain(now)
+
+    def wait_s(self, now: float) -> float:
+        return min(max(self._talk.next_step_at(now) - now, 0.0), WAIT_MAX_S)
+
+    def leave(self) -> None:
+        closing = self._link.hang_up()
+        if closing is not None:
+            closing.join(timeout=0.5)
+
+    def _listen(self, now: float) -> None:
+        for happening in self._link.happenings():
+            match happening:
+                case Opened():
+                    self._talk.opened(now)
+                case Closed(why, denied):
+                    self._talk.closed(now, why, denied)
+                case Heard(message):
+                    self._talk.heard(message, now, time.time())
+        if self._talk.welcomes != self._welcomes:
+            self._welcomes = self._talk.welcomes
+            self._memory = sampler.snapshot_wanted(self._memory)
+            self._complained_at = None
+            log.info("connected hub=%s pending=%d", self._config.hub, self._outbox.pending)
+
+    def _read(self, now: float) -> None:
+        reading = self._source.latest()
+        state, detail = self._source.state, self._source.detail
+        if self._memory.reader == "starting" and state != "starting":
+            self._talk.hold_until(now)
+        if state != self._memory.reader:
+            self._keep(sampler.reader_changed(
+                self._memory, state, detail, self._outbox.last_seq + 1, time.time()
+            ))
+        if reading is None:
+            return
+        self._note_driver(reading.driver_version, now)
+        seen = None if reading.processes is None else self._tasks.describe(reading.processes)
+        self._keep(sampler.sample(self._memory, reading, seen, self._outbox.last_seq + 1, now))
+
+    def _note_driver(self, version: str | None, now: float) -> None:
+        if version != self._driver_version:
+            self._driver_version = version
+            self._talk.renew(now, "the driver's version changed")
+
+    def _keep(self, step: sampler.Step) -> None:
+        self._memory = step.memory
+        if step.inventory is not None:
+            self._outbox.keep_inventory(step.inventory)
+        if step.messages:
+            self._outbox.append(step.messages, time.time())
+
+    def _hello(self) -> Hello:
+        return Hello(
+            wire_versions=SPOKEN_VERSIONS, node_id=self._outbox.node_id, host=self._config.host,
+            boot_id=self._config.boot_id, stream=self._outbox.stream,
+            last_seq=self._outbox.last_seq, agent_version=__version__,
+            backend=self._config.backend, platform=self._config.platform[:1_024],
+            driver_version=self._driver_version,
+        )
+
+    def _beat(self) -> Beat:
+        detail = "; ".join(filter(None, (self._outbox.trouble, self._source.detail)))
+        return Beat(
+            reader=self._source.state, reading_age_s=self._source.age_s,
+            pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
+        )
+
+    def _complain(self, now: float) -> None:
+        """No connection: one clear line a minute, not one per attempt."""
+        if not self._talk.trouble:
+            return
+        if self._complained_at is None or now - self._complained_at >= COMPLAIN_EVERY_S:
+            self._complained_at = now
+            log.warning(
+                "no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
+                self._config.hub, self._talk.trouble, self._outbox.pending, self._outbox.dropped,
+            )
+
+
+def _remembered(outbox: Outbox) -> sampler.Memory:
+    """Frames on disk refer to generations: go on from there, with the same one if nothing
+    changed."""
+    inventory = outbox.latest_inventory()
+    if inventory is None:
+        return sampler.Memory()
+    return sampler.Memory(generation=inventory.generation, facts=inventory.gpus)

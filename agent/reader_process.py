@@ -1,0 +1,373 @@
+"""Reads the backend in a process of its own, because a driver can hang for ever.
+
+The child (`main`) reads once a second, on whole wall-clock seconds plus its node's phase, and
+writes length-prefixed msgpack Answers to its stdout. It leaves when its stdin closes, which is
+what happens when the agent dies, however it dies; not PR_SET_PDEATHSIG, which fires when the
+*thread* that started the child ends.
+
+The parent (`ReaderProcess`) watches: no answer for `Patience.answer_s` beyond its due time means
+hung. A hung child is not killed at once: killing a process inside an NVML call has frozen whole
+boards (reliability-security.md F12, row 19).
+"""
+
+import logging
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from gpudeck.wire import ReaderState
+
+from .backends import Reader, Reading, Unavailable, choose_reader
+from .redact import redact
+
+log = logging.getLogger("gpudeck.agent.reader")
+
+PERIOD_S = 1.0
+MAX_ANSWER_BYTES = 16_000_000
+_LENGTH = struct.Struct(">I")
+
+
+class Answer(Struct, frozen=True, array_like=True):
+    """One line of the pipe: a Reading, or why there is none."""
+
+    reading: Reading | None
+    state: ReaderState = "ok"
+    detail: str = ""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Answer)
+
+
+def phase_of(node_id: str) -> float:
+    """0 to 100 ms: the nodes of a fleet arrive together, but not at once."""
+    return zlib.crc32(node_id.encode()) % 1_000 / 10_000
+
+
+def next_second(now: float, phase_s: float, last: float | None) -> float:
+    """The next whole second plus phase. Never `last` again, should a wait end early."""
+    second = float(int(now - phase_s) + 1)
+    if last is not None and second + phase_s == last:
+        second += PERIOD_S
+    return second + phase_s
+
+
+# the child
+
+
+def main(argv: list[str]) -> int:
+    backend, phase_s, options = argv[0], float(argv[1]), argv[2]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Whatever a driver library prints must not land between two answers.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    leave = threading.Event()
+    threading.Thread(target=_leave_with_parent, args=(leave,), daemon=True).start()
+    try:
+        serve(lambda: choose_reader(backend, options), out, leave, phase_s)
+    except BrokenPipeError:
+        os._exit(0)  # the parent is gone; there is nobody to flush to
+    return 0
+
+
+def _leave_with_parent(leave: threading.Event) -> None:
+    while os.read(0, 4_096):
+        pass
+    leave.set()
+    # The reading thread leaves between two calls into the driver; only one that hangs is cut.
+    time.sleep(60)
+    os._exit(0)
+
+
+def serve(
+    open_reader: Callable[[], Reader], out: BinaryIO, leave: threading.Event, phase_s: float
+) -> None:
+    """Answers once a second until told to leave or until there is nothing to read any more: a
+    fresh process must find the driver then, as this one may have an old library mapped."""
+    due: float | None = None
+    try:
+        reader = open_reader()
+        while not leave.is_set():
+            _write(out, Answer(reader.read()))
+            due = next_second(time.time(), phase_s, due)
+            leave.wait(due - time.time())
+        reader.close()
+    except Unavailable as why:
+        _write(out, Answer(None, why.state, why.detail))
+
+
+def _write(out: BinaryIO, answer: Answer) -> None:
+    body = _encoder.encode(answer)
+    out.write(_LENGTH.pack(len(body)) + body)
+    out.flush()
+
+
+# the parent
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    start_s: float = 30.0  # a first nvmlInit without persistence mode takes seconds per board
+    answer_s: float = 5.0  # beyond the due time
+    stuck_s: float = 60.0  # before a hung child may be killed, and between two replacements
+    stuck_max: int = 3
+    back_off_s: tuple[float, float] = (1.0, 30.0)
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    process: "subprocess.Popen[bytes]"
+    started_at: float
+    answered_at: float | None = None
+    hung_at: float | None = None
+    killed: bool = False
+    open_pipes: int = 2  # stdout and stderr
+    told: ReaderState | None = None  # the last state it reported itself
+    buffer: bytearray = field(default_factory=bytearray)
+    last_words: str = ""
+
+    def due_at(self, patience: Patience) -> float:
+        if self.answered_at is None:
+            return self.started_at + patience.start_s
+        return self.answered_at + PERIOD_S + patience.answer_s
+
+    def answers(self, data: bytes) -> Iterator[Answer]:
+        self.buffer += data
+        while len(self.buffer) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self.buffer)
+            if size > MAX_ANSWER_BYTES:
+                raise msgspec.DecodeError(f"an answer of {size} bytes")
+            if len(self.buffer) < _LENGTH.size + size:
+                return
+            body = bytes(self.buffer[_LENGTH.size : _LENGTH.size + size])
+            del self.buffer[: _LENGTH.size + size]
+            yield _decoder.decode(body)
+
+
+class ReaderProcess:
+    """A source of Readings for `node.run_node`, with its watchdog. One thread of its own."""
+
+    def __init__(
+        self,
+        backend: str,
+        options: str = "",
+        phase_s: float = 0.0,
+        patience: Patience | None = None,
+    ) -> None:
+        self.state: ReaderState = "starting"
+        self.detail = ""
+        self._command = [backend, repr(phase_s), options]
+        self._patience = patience or Patience()
+        self._on_news: Callable[[], None] = lambda: None
+        self._unread: Reading | None = None
+        self._read_at: float | None = None
+        self._children: list[Child] = []
+        self._current: Child | None = None
+        self._back_off_s = self._patience.back_off_s[0]
+        self._next_start_at = 0.0
+        self._closing = threading.Event()
+        self._selector = selectors.DefaultSelector()
+        self._bell_r, self._bell_w = os.pipe()
+        self._selector.register(self._bell_r, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._run, name="reader-watchdog", daemon=True)
+        self._thread.start()
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since the last Reading arrived; None: never."""
+        return None if self._read_at is None else time.monotonic() - self._read_at
+
+    def latest(self) -> Reading | None:
+        """The newest Reading not handed out yet."""
+        reading, self._unread = self._unread, None
+        return reading
+
+    def on_news(self, call: Callable[[], None]) -> None:
+        """`call` is called from another thread when there is a Reading or the state changed."""
+        self._on_news = call
+
+    def close(self) -> None:
+        """Children leave by themselves when their stdin closes; one that hangs inside the driver
+        is left behind rather than killed."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        os.write(self._bell_w, b"x")
+        self._thread.join()
+
+    def _run(self) -> None:
+        last_round = time.monotonic()
+        while not self._closing.is_set():
+            for key, _ in self._selector.select(timeout=0.5):
+                self._receive(key)
+            now = time.monotonic()
+            # Whoever was stopped or starved himself must not call others late.
+            if now - last_round < 2.0:
+                self._judge(now)
+                self._replace(now)
+            last_round = now
+        self._end_all()
+
+    def _receive(self, key: selectors.SelectorKey) -> None:
+        if key.data is None:
+            os.read(key.fd, 4_096)
+            return
+        child, is_stderr = key.data
+        data = os.read(key.fd, 262_144)
+        if not data:
+            self._forget(key)
+            child.open_pipes -= 1
+            if not child.open_pipes:  # its last words have been heard
+                self._bury(child, time.monotonic())
+        elif is_stderr:
+            self._hear(child, data)
+        else:
+            self._take(child, data)
+
+    def _forget(self, key: selectors.SelectorKey) -> None:
+        self._selector.unregister(key.fileobj)
+        if key.data is not None:
+            key.fileobj.close()  # type: ignore[union-attr]  # a pipe: we registered it
+
+    def _hear(self, child: Child, data: bytes) -> None:
+        for line in data.decode(errors="replace").splitlines():
+            if line.strip():
+                child.last_words = redact(line.strip())[:500]
+                log.warning("reader_stderr pid=%d line=%r", child.process.pid, child.last_words)
+
+    def _take(self, child: Child, data: bytes) -> None:
+        try:
+            for answer in child.answers(data):
+                self._answered(child, answer, time.monotonic())
+        except msgspec.MsgspecError as error:
+            log.error("reader_garbled pid=%d error=%r", child.process.pid, str(error))
+            child.last_words = "it wrote something that is not a reading"
+            child.buffer.clear()
+            _close_stdin(child)
+
+    def _answered(self, child: Child, answer: Answer, now: float) -> None:
+        came_back = child.hung_at is not None
+        child.answered_at, child.hung_at, child.told = now, None, answer.state
+        if child is not self._current:
+            if self._current is not None and self._current.told == "ok":
+                _close_stdin(child)  # it came back after it had been replaced
+                return
+            if self._current is not None:
+                _close_stdin(self._current)
+            self._current = child
+        if came_back:
+            log.info("reader_back pid=%d", child.process.pid)
+        if answer.reading is not None:
+            self._unread, self._read_at = answer.reading, now
+        if now - child.started_at > self._patience.back_off_s[1]:
+            self._back_off_s = self._patience.back_off_s[0]
+        self._say(answer.state, answer.detail)
+
+    def _judge(self, now: float) -> None:
+        for child in self._children:
+            if child.hung_at is None and now > child.due_at(self._patience):
+                child.hung_at = now
+                log.warning("reader_hung pid=%d", child.process.pid)
+                if child is self._current:
+                    self._current = None
+                    self._say("hung", "the driver does not answer; see `dmesg` for Xid or NVRM "
+                                      "messages. Values are stale, the rest goes on.")
+            if (child.hung_at is not None and not child.killed
+                    and now - child.hung_at > self._patience.stuck_s):
+                child.killed = True
+                child.process.kill()
+
+    def _replace(self, now: float) -> None:
+        if self._current is not None or now < self._next_start_at:
+            return
+        if len(self._children) >= self._patience.stuck_max:
+            return
+        self._start(now)
+        # A hung one may have to be replaced; one that died is replaced sooner, see _bury.
+        self._next_start_at = now + self._patience.stuck_s
+
+    def _start(self, now: float) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"{__package__}.reader_process", *self._command],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=child_environment(os.environ), start_new_session=True, bufsize=0,
+        )
+        child = Child(process, now)
+        self._children.append(child)
+        self._current = child
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._selector.register(process.stdout, selectors.EVENT_READ, (child, False))
+        self._selector.register(process.stderr, selectors.EVENT_READ, (child, True))
+
+    def _bury(self, child: Child, now: float) -> None:
+        status = _reap(child)
+        self._children.remove(child)
+        if child is not self._current:
+            return
+        self._current = None
+        self._next_start_at = now + self._back_off_s
+        self._back_off_s = min(self._back_off_s * 2, self._patience.back_off_s[1])
+        if child.told in (None, "ok"):
+            why = child.last_words or f"exit status {status}"
+            log.warning("reader_died pid=%d status=%s", child.process.pid, status)
+            self._say("failed", f"the reading process ended ({why}); it is started again.")
+
+    def _say(self, state: ReaderState, detail: str) -> None:
+        if state != self.state:
+            log.info("reader_state state=%s detail=%r", state, detail)
+        self.state, self.detail = state, detail
+        self._on_news()
+
+    def _end_all(self) -> None:
+        for child in self._children:
+            _close_stdin(child)
+        deadline = time.monotonic() + 1.0
+        for child in self._children:
+            if child.hung_at is None:
+                _reap(child, deadline - time.monotonic())
+        for key in list(self._selector.get_map().values()):
+            self._forget(key)
+        self._selector.close()
+        os.close(self._bell_r)
+        os.close(self._bell_w)
+
+
+def _close_stdin(child: Child) -> None:
+    if child.process.stdin is not None:
+        child.process.stdin.close()
+
+
+def _reap(child: Child, timeout_s: float = 1.0) -> int | None:
+    _close_stdin(child)
+    try:
+        return child.process.wait(timeout=max(timeout_s, 0.01))
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def child_environment(env: "os._Environ[str]") -> dict[str, str]:
+    """Without our secrets, and able to import this package: it may be `agent` of a bare checkout,
+    which only the checkout's root on the path makes visible, or `gpudeck.agent` as installed."""
+    kept = {name: value for name, value in env.items() if not name.startswith("GPUDECK_TOKEN")}
+    if __package__ == "agent":
+        root = str(Path(__file__).resolve().parents[1])
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))
+    return kept
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

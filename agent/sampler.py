@@ -1,0 +1,266 @@
+"""Readings, tasks and the clock in; Inventory, Frames and Events out. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
+
+from gpudeck.metrics import COLUMNS, WIDTH, Absence
+from gpudeck.wire import (
+    GPU_STATES,
+    MAX_GPUS,
+    MAX_TASKS,
+    Event,
+    Frame,
+    GpuFacts,
+    GpuState,
+    Inventory,
+    ReaderState,
+    Sequenced,
+    Task,
+    Tasks,
+    Use,
+    pack,
+)
+
+from .backends import GpuReading, Reading
+
+# The hub may have lost what it knew; at least this often it is told everything.
+SNAPSHOT_EVERY_S = 60.0
+# The message limit is 1 MB: all command lines of one Frame together, and all else about tasks.
+COMMANDS_BYTES = 400_000
+TASKS_BYTES = 500_000
+# An agent that floods is cut off by the hub: a burst of new tasks is told by the Frame alone.
+TASK_EVENTS_PER_FRAME = 32
+
+_LOW = tuple(metric.low for metric in COLUMNS)
+_HIGH = tuple(metric.high for metric in COLUMNS)
+_STALE = GPU_STATES.index("stale")
+_PRESENT, _UNKNOWN, _LOST = int(Absence.PRESENT), int(Absence.UNKNOWN), int(Absence.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A Task found on a Gpu."""
+
+    task: Task
+    gpu_uuid: str
+    mem_used_bytes: float | None
+    sm_pct: float | None
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the next message is compared with. `generation` outlives a restart, because Frames
+    that still wait on disk refer to it."""
+
+    generation: int = 0
+    facts: tuple[GpuFacts, ...] | None = None
+    states: Mapping[str, GpuState] = field(default_factory=dict)
+    # None: no process list yet, so nothing has "begun"
+    seen: tuple[Seen, ...] | None = None
+    described: frozenset[str] = frozenset()
+    snapshot_at: float | None = None
+    reader: ReaderState = "starting"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    memory: Memory
+    inventory: Inventory | None  # new, to be kept before the messages
+    messages: tuple[Sequenced, ...]
+
+
+def snapshot_wanted(memory: Memory) -> Memory:
+    """After each Welcome: this hub may know none of our tasks."""
+    return replace(memory, snapshot_at=None)
+
+
+def sample(
+    memory: Memory, reading: Reading, seen: Sequence[Seen] | None, next_seq: int, now: float
+) -> Step:
+    """One Frame, and before it the Events that explain it. `seen` None: the process list was not
+    asked this time. `now` is any steady clock in seconds."""
+    gpus, facts = reading.gpus[:MAX_GPUS], reading.facts[:MAX_GPUS]
+    memory, inventory = _with_facts(memory, facts)
+    known = memory.seen
+    if seen is not None:
+        memory = replace(memory, seen=tuple(seen))
+    numbered = _Numbered(next_seq, reading.taken_at)
+    states = {gpu.uuid: gpu.state for gpu in gpus}
+    numbered.events(_gpu_events(memory.states, states))
+    if seen is not None and known is not None:
+        numbered.events(_task_events(known, seen))
+    memory, tasks = _tasks(memory, facts, seen is not None, inventory is not None, now)
+    values, absent = _columns(gpus)
+    numbered.messages.append(Frame(
+        seq=numbered.next_seq, taken_at=reading.taken_at,
+        interval_s=min(max(reading.interval_s, 0.001), 86_400.0),
+        generation=memory.generation, values=values, absent=absent,
+        states=bytes(GPU_STATES.index(gpu.state) for gpu in gpus), tasks=tasks,
+    ))
+    return Step(replace(memory, states=states), inventory, tuple(numbered.messages))
+
+
+def reader_changed(
+    memory: Memory, state: ReaderState, detail: str, next_seq: int, taken_at: float
+) -> Step:
+    """The watchdog's news. When readings end, one Frame says that the last ones are stale now."""
+    was, memory = memory.reader, replace(memory, reader=state)
+    numbered = _Numbered(next_seq, taken_at)
+    if state == "ok":
+        if was not in ("ok", "starting"):
+            numbered.events([("reader_back", None, None, "")])
+    elif was in ("ok", "starting") or state == "hung":
+        kind = "reader_hung" if state == "hung" else "reader_failed"
+        numbered.events([(kind, None, None, f"{state}: {detail}"[:1_024])])
+        if memory.facts:
+            numbered.messages.append(_stale_frame(memory, numbered.next_seq, taken_at))
+            memory = replace(memory, states={facts.uuid: "stale" for facts in memory.facts})
+    return Step(memory, None, tuple(numbered.messages))
+
+
+def _stale_frame(memory: Memory, seq: int, taken_at: float) -> Frame:
+    gpus = len(memory.facts or ())
+    return Frame(
+        seq=seq, taken_at=taken_at, interval_s=1.0, generation=memory.generation,
+        values=bytes(gpus * WIDTH * 8), absent=bytes([Absence.STALE]) * (gpus * WIDTH),
+        states=bytes([_STALE]) * gpus,
+    )
+
+
+EventBody = tuple[str, str | None, str | None, str]  # kind, Gpu, task, text
+
+
+class _Numbered:
+    def __init__(self, next_seq: int, taken_at: float) -> None:
+        self.messages: list[Sequenced] = []
+        self._first, self._taken_at = next_seq, taken_at
+
+    @property
+    def next_seq(self) -> int:
+        return self._first + len(self.messages)
+
+    def events(self, bodies: Iterable[EventBody]) -> None:
+        for kind, gpu_uuid, task_id, text in bodies:
+            self.messages.append(Event(
+                self.next_seq, self._taken_at, kind, gpu_uuid=gpu_uuid, task_id=task_id, text=text
+            ))
+
+
+def _with_facts(
+    memory: Memory, facts: tuple[GpuFacts, ...]
+) -> tuple[Memory, Inventory | None]:
+    if facts == memory.facts:
+        return memory, None
+    generation = memory.generation + 1
+    return (
+        replace(memory, generation=generation, facts=facts),
+        Inventory(generation=generation, gpus=facts),
+    )
+
+
+def _columns(gpus: Sequence[GpuReading]) -> tuple[bytes, bytes]:
+    """A driver's sentinel or lie (out of range, NaN) becomes unknown; never a number."""
+    values: list[float] = []
+    absent = bytearray()
+    for gpu in gpus:
+        if len(gpu.values) != WIDTH or len(gpu.absent) != WIDTH:
+            gpu = lost_or_unknown(gpu)
+        for value, why, low, high in zip(gpu.values, gpu.absent, _LOW, _HIGH, strict=True):
+            if why == _PRESENT and low <= value <= high:
+                values.append(value)
+                absent.append(_PRESENT)
+            else:
+                values.append(0.0)
+                absent.append(min(why, _UNKNOWN) or _UNKNOWN)
+    return pack(values), bytes(absent)
+
+
+def lost_or_unknown(gpu: GpuReading) -> GpuReading:
+    why = _LOST if gpu.state == "lost" else _UNKNOWN
+    return structs.replace(gpu, values=(0.0,) * WIDTH, absent=bytes([why]) * WIDTH)
+
+
+def _gpu_events(was: Mapping[str, GpuState], now: Mapping[str, GpuState]) -> list[EventBody]:
+    """A Gpu that left the list altogether (driver reload, MIG change) is lost too."""
+    gone: list[EventBody] = [
+        ("gpu_lost", uuid, None, "")
+        for uuid, state in was.items()
+        if state != "lost" and now.get(uuid, "lost") == "lost"
+    ]
+    back: list[EventBody] = [
+        ("gpu_back", uuid, None, "")
+        for uuid, state in now.items()
+        if state == "ok" and was.get(uuid) == "lost"
+    ]
+    return gone + back
+
+
+def _task_events(was: Sequence[Seen], now: Sequence[Seen]) -> list[EventBody]:
+    before = {seen.task.id: seen for seen in was}
+    after = {seen.task.id: seen for seen in now}
+    began: list[EventBody] = [
+        ("task_began", after[task_id].gpu_uuid, task_id, "")
+        for task_id in after if task_id not in before
+    ]
+    ended: list[EventBody] = [
+        ("task_ended", before[task_id].gpu_uuid, task_id, "")
+        for task_id in before if task_id not in after
+    ]
+    return (ended + began)[:TASK_EVENTS_PER_FRAME]
+
+
+def _tasks(
+    memory: Memory, facts: tuple[GpuFacts, ...], is_new: bool, reordered: bool, now: float
+) -> tuple[Memory, Tasks | None]:
+    """Uses name a Gpu by its place in the Frame: another order makes all of them wrong."""
+    if memory.seen is None:
+        return memory, None
+    due = memory.snapshot_at is None or now - memory.snapshot_at >= SNAPSHOT_EVERY_S
+    snapshot = due or reordered
+    if not snapshot and not is_new:
+        return memory, None
+    place = {gpu.uuid: at for at, gpu in enumerate(facts)}
+    seen = _as_many_as_fit([each for each in memory.seen if each.gpu_uuid in place])
+    present = {each.task.id: each.task for each in seen}
+    known = frozenset() if snapshot else memory.described
+    began = _cut_to_fit([task for task_id, task in present.items() if task_id not in known])
+    uses = tuple(_use(each, place[each.gpu_uuid]) for each in seen)
+    memory = replace(
+        memory, described=frozenset(present), snapshot_at=now if snapshot else memory.snapshot_at
+    )
+    return memory, Tasks(snapshot=snapshot, began=began, uses=uses)
+
+
+def _use(seen: Seen, gpu: int) -> Use:
+    return Use(
+        task_id=seen.task.id, gpu=gpu,
+        mem_used_bytes=_within(seen.mem_used_bytes, 1e18), sm_pct=_within(seen.sm_pct, 100.0),
+        state=seen.state,  # type: ignore[arg-type]
+    )
+
+
+def _within(value: float | None, high: float) -> float | None:
+    return value if value is not None and 0 <= value <= high else None
+
+
+def _as_many_as_fit(seen: list[Seen]) -> list[Seen]:
+    """Thousands of tasks with long names would make a message that the hub must refuse."""
+    room = TASKS_BYTES
+    for at, each in enumerate(seen[:MAX_TASKS]):
+        task = each.task
+        room -= 160 + 2 * len(task.id) + 4 * (len(task.user or "") + len(task.manager or ""))
+        if room < 0:
+            return seen[:at]
+    return seen[:MAX_TASKS]
+
+
+def _cut_to_fit(tasks: list[Task]) -> tuple[Task, ...]:
+    if sum(len((task.command or "").encode()) for task in tasks) <= COMMANDS_BYTES:
+        return tuple(tasks)
+    room = COMMANDS_BYTES // len(tasks) // 4  # a character has at most four bytes
+    return tuple(
+        structs.replace(task, command=task.command and task.command[:room]) for task in tasks
+    )

@@ -1,0 +1,120 @@
+"""What `gpudeck agent`, `status` and `tasks` can be told, and how it reaches them."""
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gpudeck.settings import Setting, flag, folder, load, read_secret, text
+
+BACKENDS = ("auto", "nvml", "simulated")
+
+
+def hub_url(raw: str) -> str:
+    parts = urlsplit(raw)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("a URL is needed, for example http://127.0.0.1:8050")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a URL carries no secret; give the token by --token-file")
+    return raw.rstrip("/")
+
+
+def host_name(raw: str) -> str:
+    if not raw or len(raw) > 128:
+        raise ValueError("a name of 1 to 128 characters is needed")
+    return raw
+
+
+def state_folder(env: Mapping[str, str]) -> Path:
+    base = env.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "gpudeck" / "agent"
+
+
+HUB = Setting("hub", hub_url, "http://127.0.0.1:8050", "the hub this node reports to")
+# A path, not a secret setting: a secret must never be a process argument. GPUDECK_TOKEN itself
+# is read beside it, from the environment only.
+TOKEN_FILE = Setting(
+    "token_file", folder, None,
+    "file that holds the token for the hub; it wins over GPUDECK_TOKEN",
+)
+BACKEND = Setting(
+    "backend", text, "auto", "where readings come from: auto, nvml or simulated", choices=BACKENDS
+)
+SIMULATE = Setting(
+    "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'"
+)
+TABLE: tuple[Setting, ...] = (
+    HUB,
+    TOKEN_FILE,
+    BACKEND,
+    SIMULATE,
+    Setting("host", host_name, None, "the name shown for this node",
+            default_words="this machine's"),
+    Setting("data", folder, None, "folder for what must outlive a restart",
+            default_words="$XDG_STATE_HOME/gpudeck/agent"),
+)
+
+SHOW_TABLE: tuple[Setting, ...] = (
+    Setting("hub", hub_url, None, "ask this hub about its fleet; without it, this machine"),
+    TOKEN_FILE,
+    BACKEND,
+    SIMULATE,
+    Setting("json", flag, False, "JSON, shaped like the REST interface, instead of a table"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShowSettings:
+    hub: str | None
+    token: Callable[[], str]
+    backend: str
+    simulate: str
+    host: str
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    hub: str
+    token: Callable[[], str]
+    backend: str
+    simulate: str
+    host: str
+    data: Path
+
+
+def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> Settings:
+    given = load("agent", TABLE, argv, env, "The daemon of one node: reads its Gpus, reports them.")
+    return Settings(
+        hub=given["hub"],
+        token=token_source(given["token_file"], env),
+        backend=given["backend"],
+        simulate=given["simulate"],
+        host=given["host"] or this_host(),
+        data=given["data"] or state_folder(env),
+    )
+
+
+def read_show(
+    program: str, argv: Sequence[str], env: Mapping[str, str] = os.environ
+) -> ShowSettings:
+    given = load(program, SHOW_TABLE, argv, env)
+    token_file = given.pop("token_file")
+    return ShowSettings(token=token_source(token_file, env), host=this_host(), **given)
+
+
+def this_host() -> str:
+    return socket.gethostname()[:128] or "localhost"
+
+
+def token_source(token_file: Path | None, env: Mapping[str, Any]) -> Callable[[], str]:
+    """Asked at each connect, so that a renewed file is picked up without a restart. The first
+    read happens here, so that a wrong path is said at once."""
+    if token_file is None:
+        token = str(env.get("GPUDECK_TOKEN", ""))
+        return lambda: token
+    read_secret(token_file)
+    return lambda: read_secret(token_file)

@@ -1,0 +1,150 @@
+"""Gpus and tasks as the REST interface shapes them, and as a table for a terminal. Pure."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from gpudeck.metrics import COLUMNS, Absence
+
+from .backends import Reading
+from .sampler import Seen
+
+Item = dict[str, Any]
+Column = tuple[str, bool, Callable[[Item], str]]  # title, right-aligned, cell
+
+NOTHING = "-"
+COMMAND_WIDTH = 60
+
+
+def gpu_items(reading: Reading, node: str) -> list[Item]:
+    items = []
+    for gpu, facts in zip(reading.gpus, reading.facts, strict=True):
+        named = list(zip(COLUMNS, gpu.values, gpu.absent, strict=True))
+        present = {
+            metric.key: value for metric, value, why in named
+            if why == Absence.PRESENT and metric.low <= value <= metric.high
+        }
+        items.append({
+            "uuid": gpu.uuid, "node": node, "index": facts.index, "name": facts.name,
+            "state": gpu.state, "sampled_at": reading.taken_at, "values": present,
+            "missing": {
+                metric.key: (Absence(why) or Absence.UNKNOWN).word
+                for metric, _, why in named if metric.key not in present
+            },
+            "facts": {"mem_total_bytes": facts.mem_total_bytes,
+                      "power_limit_w": facts.power_limit_w},
+        })
+    return items
+
+
+def task_items(seen: Sequence[Seen], node: str) -> list[Item]:
+    items: dict[str, Item] = {}
+    for each in seen:
+        task = each.task
+        item = items.setdefault(task.id, {
+            "id": task.id, "node": node, "pid": task.pid, "started_at": task.started_at,
+            "user": task.user, "command": task.command, "gpus": [], "mem_used_bytes": None,
+            "sm_pct": None, "state": each.state, "manager": task.manager,
+        })
+        item["gpus"].append({
+            "uuid": each.gpu_uuid, "mem_used_bytes": each.mem_used_bytes, "sm_pct": each.sm_pct,
+        })
+    for item in items.values():
+        for key in ("mem_used_bytes", "sm_pct"):
+            known = [use[key] for use in item["gpus"] if use[key] is not None]
+            item[key] = sum(known) if known else None
+    return list(items.values())
+
+
+def as_json(items: Sequence[Item]) -> str:
+    return json.dumps({"items": list(items), "next": None}, indent=2)
+
+
+def gpu_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:
+    """`hosts`: node id -> the name people know it by."""
+    return _table(_GPU_COLUMNS, _by_host(items, hosts), "no GPU")
+
+
+def task_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:
+    return _table(_TASK_COLUMNS, _by_host(items, hosts), "no task on any GPU")
+
+
+def _by_host(items: Sequence[Item], hosts: Mapping[str, str]) -> list[Item]:
+    return [{**item, "node": hosts.get(item["node"], item["node"])} for item in items]
+
+
+def _table(columns: Sequence[Column], items: Sequence[Item], empty: str) -> str:
+    if not items:
+        return empty
+    rows = [[title for title, _, _ in columns]]
+    rows += [[printable(cell(item)) for _, _, cell in columns] for item in items]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(columns))]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, (_, right, _) in zip(row, widths, columns, strict=True)
+        ).rstrip()
+        for row in rows
+    )
+
+
+def printable(text: str) -> str:
+    """A task names itself: its escape sequences must not reach the terminal."""
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
+def _value(key: str, digits: int = 0, scale: float = 1.0) -> Callable[[Item], str]:
+    def cell(item: Item) -> str:
+        value = item.get("values", {}).get(key)
+        if value is None:
+            return NOTHING
+        return f"{value * scale:.{digits}f}"
+
+    return cell
+
+
+def _text(key: str) -> Callable[[Item], str]:
+    return lambda item: NOTHING if item.get(key) is None else str(item[key])
+
+
+def _gib(amount: float | None) -> str:
+    return NOTHING if amount is None else f"{amount / 2**30:.1f}"
+
+
+def _memory(item: Item) -> str:
+    used = _gib(item.get("values", {}).get("mem_used_bytes"))
+    return f"{used} / {_gib(item.get('facts', {}).get('mem_total_bytes'))}"
+
+
+def _gpus(item: Item) -> str:
+    return ",".join(str(use["uuid"])[:12] for use in item["gpus"])
+
+
+def _sm(item: Item) -> str:
+    return NOTHING if item["sm_pct"] is None else f"{item['sm_pct']:.0f}"
+
+
+_GPU_COLUMNS: tuple[Column, ...] = (
+    ("NODE", False, _text("node")),
+    ("GPU", True, _text("index")),
+    ("NAME", False, _text("name")),
+    ("UTIL %", True, _value("util_pct")),
+    ("SM %", True, _value("sm_active_pct")),
+    ("MEM GiB", True, _memory),
+    ("TEMP °C", True, _value("temp_c")),
+    ("POWER W", True, _value("power_w")),
+    ("STATE", False, _text("state")),
+    ("UUID", False, _text("uuid")),
+)
+_TASK_COLUMNS: tuple[Column, ...] = (
+    ("NODE", False, _text("node")),
+    ("PID", True, _text("pid")),
+    ("USER", False, _text("user")),
+    ("GPU", False, _gpus),
+    ("MEM GiB", True, lambda item: _gib(item["mem_used_bytes"])),
+    ("SM %", True, _sm),
+    ("STATE", False, _text("state")),
+    ("MANAGER", False, _text("manager")),
+    ("COMMAND", False, lambda item: _text("command")(item)[:COMMAND_WIDTH]),
+)

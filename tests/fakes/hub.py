@@ -1,0 +1,192 @@
+"""The hub's side of gpudeck/wire.py over a real Socket.IO server: keeps, acks, breaks on demand."""
+
+import contextlib
+import random
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import socketio
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+
+from gpudeck.wire import (
+    EVENT,
+    NAMESPACE,
+    Ack,
+    Beat,
+    Echo,
+    Event,
+    Frame,
+    FromAgent,
+    FromHub,
+    Hello,
+    Inventory,
+    Probe,
+    Refused,
+    Welcome,
+    decode_from_agent,
+    encode,
+)
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: Any) -> None:
+        pass
+
+
+class FakeHub:
+    """What was acked survives `crash`; what was only received does not, as with a real hub."""
+
+    def __init__(self, token: str = "", ack_every: int = 1) -> None:
+        self.token = token
+        self.ack_every = ack_every
+        self.refuse: Refused | None = None
+        self.silent = False  # a half-open connection: takes everything, says nothing
+        self.kept: dict[str, dict[int, Frame | Event]] = defaultdict(dict)
+        self.acked: dict[str, int] = defaultdict(int)
+        self.arrived: list[tuple[str, int]] = []
+        self.inventories: dict[int, Inventory] = {}
+        self.hellos: list[Hello] = []
+        self.beats: list[tuple[float, Beat]] = []
+        self.echoes: list[Echo] = []
+        self.attempts = 0
+        self.broken: list[str] = []  # what the agent did against the contract
+        self.break_after: Callable[[], int] | None = None
+        self._left = 0
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.RLock()
+        self._streams: dict[str, str] = {}
+        self._server: BaseWSGIServer | None = None
+        self.port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._sio = socketio.Server(
+            async_mode="threading", serializer="msgpack", async_handlers=False,
+            cors_allowed_origins=[], logger=False,
+        )
+        self._sio.on("connect", self._connected, namespace=NAMESPACE)
+        self._sio.on(EVENT, self._received, namespace=NAMESPACE)
+        app = socketio.WSGIApp(self._sio)
+        self._server = make_server(
+            "127.0.0.1", self.port, self._guard(app), threaded=True, request_handler=_Quiet
+        )
+        self._server.daemon_threads = True  # type: ignore[attr-defined]
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def crash(self) -> None:
+        """Ends now, and forgets what it had not acked."""
+        assert self._server is not None
+        with self._lock:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+            self.drop_all()
+            for stream, kept in self.kept.items():
+                for seq in [seq for seq in kept if seq > self.acked[stream]]:
+                    del kept[seq]
+        self._thread.join()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self.crash()
+
+    def drop_all(self) -> None:
+        """Cuts every connection in the middle of whatever it does."""
+        self._streams.clear()
+        while self._sockets:
+            with contextlib.suppress(OSError):
+                self._sockets.pop().shutdown(socket.SHUT_RDWR)
+
+    def probe(self, probe_id: int) -> None:
+        for sid in list(self._streams):
+            self._say(sid, Probe(probe_id, time.time()))
+
+    def seqs(self, stream: str) -> list[int]:
+        return sorted(self.kept[stream])
+
+    @property
+    def stream(self) -> str:
+        return self.hellos[-1].stream
+
+    def _guard(self, app: Any) -> Any:
+        def guarded(environ: dict[str, Any], start_response: Any) -> Any:
+            self.attempts += 1
+            given = environ.get("HTTP_AUTHORIZATION", "")
+            if self.token and given != f"Bearer {self.token}":
+                start_response("401 Unauthorized", [("Content-Length", "0")])
+                return []
+            self._sockets.add(environ["werkzeug.socket"])
+            return app(environ, start_response)
+
+        return guarded
+
+    def _connected(self, sid: str, environ: dict[str, Any]) -> None:
+        with self._lock:
+            self._left = self.break_after() if self.break_after else -1
+
+    def _received(self, sid: str, data: bytes) -> None:
+        with self._lock:
+            if self._server is not None:
+                self._take(sid, decode_from_agent(data))
+
+    def _take(self, sid: str, message: FromAgent) -> None:
+        match message:
+            case Hello():
+                self.hellos.append(message)
+                self._welcome(sid, message.stream)
+            case Inventory():
+                self.inventories[message.generation] = message
+            case Beat():
+                self.beats.append((time.monotonic(), message))
+            case Echo():
+                self.echoes.append(message)
+            case Frame() | Event():
+                self._keep(sid, message)
+
+    def _welcome(self, sid: str, stream: str) -> None:
+        if self.refuse is not None:
+            self._say(sid, self.refuse)
+            self._sio.disconnect(sid, namespace=NAMESPACE)
+            return
+        self._streams[sid] = stream
+        self._say(sid, Welcome(1, "fake", 1, time.time(), self.acked[stream]))
+
+    def _keep(self, sid: str, message: Frame | Event) -> None:
+        if sid not in self._streams:
+            return
+        stream = self._streams[sid]
+        self.arrived.append((stream, message.seq))
+        known = self.kept[stream].setdefault(message.seq, message)
+        if known != message:
+            self.broken.append(f"seq {message.seq} was given out twice")
+        if isinstance(message, Frame) and message.generation not in self.inventories:
+            self.broken.append(f"frame {message.seq} came before its inventory")
+        self._left -= 1
+        if self._left == 0:
+            self.drop_all()
+        elif message.seq % self.ack_every == 0:
+            self.acked[stream] = max(self.acked[stream], message.seq)
+            self._say(sid, Ack(self.acked[stream]))
+
+    def _say(self, sid: str, message: FromHub) -> None:
+        if not self.silent:
+            self._sio.emit(EVENT, encode(message), to=sid, namespace=NAMESPACE)
+
+
+def wait_for(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+    """The first true answer; fails the test if there is none in time."""
+    deadline = time.monotonic() + timeout_s
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01 + random.random() * 0.01)
+    return answer

@@ -1,0 +1,230 @@
+"""Link, outbox and node against a real Socket.IO server: nothing lost, nothing twice."""
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.backends import GpuReading, Reading
+from agent.journal import Journal, Outbox
+from agent.node import NodeConfig, run_node
+from gpudeck.metrics import WIDTH
+from gpudeck.wire import Frame, GpuFacts, ReaderState, Refused, unpack
+from tests.fakes.hub import FakeHub, wait_for
+
+
+class CountingSource:
+    """Readings as fast as asked, each with its number as its first value."""
+
+    def __init__(self, every_s: float = 0.01) -> None:
+        self.state: ReaderState = "ok"
+        self.detail = ""
+        self.age_s: float | None = 0.0
+        self.made = 0
+        self._every_s = every_s
+        self._unread: Reading | None = None
+        self._call: Callable[[], None] = lambda: None
+        self._paused = threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._every_s):
+            if self._unread is None and not self._paused.is_set():
+                self.made += 1
+                self._unread = a_reading(self.made % 100)
+                self._call()
+
+    def pause(self) -> None:
+        self._paused.set()
+
+    def latest(self) -> Reading | None:
+        reading, self._unread = self._unread, None
+        return reading
+
+    def on_news(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+
+def a_reading(value: float) -> Reading:
+    gpu = GpuReading("GPU-1", "ok", (value, *[0.0] * (WIDTH - 1)), bytes(WIDTH))
+    facts = GpuFacts(uuid="GPU-1", index=0, name="a board")
+    return Reading(time.time(), 0.01, (gpu,), (facts,), None)
+
+
+@contextmanager
+def a_node(hub: FakeHub, path: Path, token: str = "") -> Iterator[tuple[CountingSource, Outbox]]:
+    stop, source, journal = threading.Event(), CountingSource(), Journal(path / "journal.db")
+    outbox = journal.outbox()
+    config = NodeConfig(
+        hub=hub.url, token=lambda: token, host="host", backend="nvml", boot_id="0" * 36
+    )
+    thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))
+    thread.start()
+    try:
+        yield source, outbox
+    finally:
+        stop.set()
+        thread.join(timeout=5)
+        assert not thread.is_alive()
+        source.close()
+        journal.close()
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    hub = FakeHub()
+    yield hub
+    hub.close()
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pace itself is tested in test_agent_conversation, by the clock it is given."""
+    monkeypatch.setattr("agent.node.WAIT_MAX_S", 0.2)
+    monkeypatch.setattr("agent.conversation.BEAT_EVERY_S", 0.4)
+    monkeypatch.setattr("agent.conversation.BACK_OFF_MAX_S", 0.2)
+    monkeypatch.setattr("agent.conversation.DENIED_S", (0.2, 0.3))
+
+
+def drained(hub: FakeHub, source: CountingSource, outbox: Outbox) -> list[Frame]:
+    """All that the hub has kept, once it has everything."""
+    source.pause()
+    time.sleep(0.1)
+    wait_for(lambda: hub.seqs(hub.stream)[-1:] == [outbox.last_seq], 20)
+    assert hub.broken == []
+    kept = [hub.kept[hub.stream][seq] for seq in hub.seqs(hub.stream)]
+    return [message for message in kept if isinstance(message, Frame)]
+
+
+def assert_whole(hub: FakeHub, source: CountingSource, outbox: Outbox) -> None:
+    frames = drained(hub, source, outbox)
+    assert hub.seqs(hub.stream) == list(range(1, outbox.last_seq + 1))
+    assert len(frames) == source.made
+    assert [unpack(frame.values)[0] for frame in frames] == [
+        number % 100 for number in range(1, source.made + 1)
+    ]
+
+
+def reached(hub: FakeHub, seq: int) -> Callable[[], bool]:
+    return lambda: bool(hub.hellos) and hub.seqs(hub.stream)[-1:] > [seq]
+
+
+def test_all_arrives_in_order_and_once(hub: FakeHub, tmp_path: Path) -> None:
+    with a_node(hub, tmp_path) as (source, outbox):
+        wait_for(lambda: len(hub.seqs(hub.stream)) > 60 if hub.hellos else False)
+        assert_whole(hub, source, outbox)
+        assert len(hub.arrived) == source.made
+        wait_for(lambda: outbox.pending == 0)
+
+
+def test_connections_that_break_all_the_time(hub: FakeHub, tmp_path: Path) -> None:
+    dice = random.Random()
+    hub.break_after = lambda: dice.randint(3, 40)
+    hub.ack_every = dice.randint(2, 9)
+    with a_node(hub, tmp_path) as (source, outbox):
+        wait_for(lambda: len(hub.hellos) >= 8, 20)
+        hub.break_after, hub.ack_every = None, 1
+        hub.drop_all()
+        assert_whole(hub, source, outbox)
+        assert len(hub.arrived) > source.made  # some had to come twice: the breaks were real
+
+
+def test_hub_that_crashes_and_forgets(hub: FakeHub, tmp_path: Path) -> None:
+    hub.ack_every = 7
+    with a_node(hub, tmp_path) as (source, outbox):
+        for round_ in range(1, 4):
+            wait_for(reached(hub, 30 * round_))
+            hub.crash()
+            time.sleep(random.uniform(0.05, 0.4))
+            hub.start()
+        hub.ack_every = 1
+        assert_whole(hub, source, outbox)
+
+
+def test_restart_of_the_agent_goes_on_where_it_was(hub: FakeHub, tmp_path: Path) -> None:
+    with a_node(hub, tmp_path) as (source, outbox):
+        wait_for(lambda: hub.hellos and len(hub.seqs(hub.stream)) > 20)
+        first = hub.hellos[0]
+        hub.crash()
+        wait_for(lambda: outbox.pending > 20)
+        made, last = source.made, outbox.last_seq
+    hub.start()
+    with a_node(hub, tmp_path) as (source, outbox):
+        wait_for(lambda: hub.seqs(first.stream)[-1:] > [last])
+        frames = drained(hub, source, outbox)
+    assert hub.seqs(first.stream) == list(range(1, outbox.last_seq + 1))
+    assert made <= len(frames) <= made + source.made
+    assert (hub.hellos[-1].stream, hub.hellos[-1].node_id) == (first.stream, first.node_id)
+
+
+def test_half_open_connection_is_given_up(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.conversation.SILENCE_S", 0.5)
+    monkeypatch.setattr("agent.conversation.GREETING_S", 0.5)
+    with a_node(hub, tmp_path) as (source, outbox):
+        wait_for(lambda: hub.hellos and hub.acked[hub.stream] > 5)
+        hub.silent = True
+        wait_for(lambda: outbox.pending > 5)
+        time.sleep(0.7)
+        hub.silent = False
+        wait_for(lambda: len(hub.hellos) >= 2)
+        assert_whole(hub, source, outbox)
+
+
+def test_wrong_token_is_said_and_tried_again(
+    hub: FakeHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.token = f"secret-{random.random()}"
+    with a_node(hub, tmp_path, token="wrong") as (_, outbox):
+        wait_for(lambda: hub.attempts >= 3)
+        assert hub.hellos == []
+        assert outbox.pending > 0
+        hub.token = "wrong"
+        wait_for(lambda: hub.hellos)
+    assert "refuses the token (HTTP 401)" in caplog.text
+
+
+def test_refused_with_a_wait(
+    hub: FakeHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.refuse = Refused("too many agents at once", 0.4)
+    with a_node(hub, tmp_path) as (source, outbox):
+        wait_for(lambda: len(hub.hellos) == 2)
+        hub.refuse = None
+        wait_for(lambda: hub.seqs(hub.stream))
+        assert_whole(hub, source, outbox)
+    assert "too many agents at once" in caplog.text
+
+
+def test_beats_go_on_while_the_reader_hangs(hub: FakeHub, tmp_path: Path) -> None:
+    with a_node(hub, tmp_path) as (source, outbox):
+        wait_for(lambda: hub.hellos and hub.seqs(hub.stream))
+        source.pause()
+        source.state, source.detail = "hung", "the driver does not answer"
+        wait_for(lambda: len([1 for _, beat in hub.beats if beat.reader == "hung"]) >= 4)
+        hung = [at for at, beat in hub.beats if beat.reader == "hung"]
+        assert max(b - a for a, b in itertools.pairwise(hung)) < 1
+        last = hub.kept[hub.stream][outbox.last_seq]
+        assert isinstance(last, Frame)
+        assert set(last.states) == {1}
+        hub.probe(4711)
+        wait_for(lambda: [echo.probe_id for echo in hub.echoes] == [4711])
+
+
+def test_stops_within_two_seconds(hub: FakeHub, tmp_path: Path) -> None:
+    with a_node(hub, tmp_path):
+        wait_for(lambda: hub.hellos)
+        asked = time.monotonic()
+    assert time.monotonic() - asked < 2

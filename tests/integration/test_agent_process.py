@@ -1,0 +1,289 @@
+"""The real `python -m agent`, its reading child and the C fake of NVML, against a real hub."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.reader_process import Patience, ReaderProcess
+from gpudeck.metrics import COLUMN, WIDTH, Absence
+from gpudeck.wire import Frame, unpack
+from tests.fakes.hub import FakeHub, wait_for
+from tests.fakes.nvml import FakeNvml
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def an_agent(
+    *flags: str, env: dict[str, str] | None = None
+) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agent", *flags], cwd=ROOT, env=env or dict(os.environ),
+        stderr=subprocess.PIPE, text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
+            process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    hub = FakeHub(token=f"t-{random.random()}")
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> FakeNvml:
+    return FakeNvml(tmp_path / "nvml.txt", gpus=random.randint(1, 4))
+
+
+def flags(hub: FakeHub, tmp_path: Path) -> list[str]:
+    token = tmp_path / "token"
+    token.write_text(hub.token + "\n")
+    return ["--hub", hub.url, "--data", str(tmp_path / "data"), "--token-file", str(token)]
+
+
+def frames(hub: FakeHub) -> list[Frame]:
+    if not hub.hellos:
+        return []
+    kept = hub.kept[hub.stream]
+    return [kept[seq] for seq in sorted(kept) if isinstance(kept[seq], Frame)]  # type: ignore[misc]
+
+
+def more_frames(hub: FakeHub, more: int) -> Callable[[], bool]:
+    wanted = len(frames(hub)) + more
+    return lambda: len(frames(hub)) >= wanted
+
+
+def test_kill_9_loses_nothing_and_gives_no_number_twice(
+    hub: FakeHub, nvml: FakeNvml, tmp_path: Path
+) -> None:
+    hub.ack_every = 3
+    nvml.lines = [f"process 0 compute {os.getpid()} 123456789"]
+    nvml.write()
+    for killed in range(3):
+        with an_agent(*flags(hub, tmp_path), env=nvml.env()) as agent:
+            wait_for(more_frames(hub, 2), 15)
+            time.sleep(random.uniform(0, 1))
+            agent.send_signal(signal.SIGKILL if killed < 2 else signal.SIGTERM)
+            agent.wait(timeout=3)
+    assert hub.broken == []
+    assert len({hello.stream for hello in hub.hellos}) == 1
+    assert len({hello.node_id for hello in hub.hellos}) == 1
+    seqs = hub.seqs(hub.stream)
+    assert seqs == list(range(1, len(seqs) + 1))
+    used = unpack(frames(hub)[-1].values)[COLUMN["mem_used_bytes"]]
+    assert used == nvml.gpus[0]["mem_used"]
+    tasks = next(frame.tasks for frame in frames(hub) if frame.tasks is not None)
+    assert [task.pid for task in tasks.began] == [os.getpid()]
+    assert tasks.uses[0].mem_used_bytes == 123456789
+
+
+def test_reading_child_dies_with_a_killed_agent(
+    hub: FakeHub, nvml: FakeNvml, tmp_path: Path
+) -> None:
+    with an_agent(*flags(hub, tmp_path), env=nvml.env()) as agent:
+        wait_for(lambda: frames(hub), 15)
+        [child] = children_of(agent.pid)
+        agent.kill()
+        wait_for(lambda: not Path(f"/proc/{child}").exists() or is_zombie(child), 3)
+
+
+def test_no_library_is_said_and_the_agent_runs(hub: FakeHub, tmp_path: Path) -> None:
+    with an_agent(*flags(hub, tmp_path)) as agent:
+        wait_for(lambda: [1 for _, beat in hub.beats if beat.reader == "no_library"], 15)
+        beat = hub.beats[-1][1]
+        assert "install the NVIDIA driver" in beat.detail
+        assert beat.reading_age_s is None
+        assert agent.poll() is None
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_stops_cleanly_within_two_seconds(
+    hub: FakeHub, nvml: FakeNvml, tmp_path: Path, signum: signal.Signals
+) -> None:
+    with an_agent(*flags(hub, tmp_path), env=nvml.env()) as agent:
+        wait_for(lambda: frames(hub), 15)
+        children = children_of(agent.pid)
+        asked = time.monotonic()
+        agent.send_signal(signum)
+        assert agent.wait(timeout=5) == 0
+        assert time.monotonic() - asked < 2
+        assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_what_cannot_start_says_so_in_one_sentence(hub: FakeHub, tmp_path: Path) -> None:
+    with an_agent(*flags(hub, tmp_path)):
+        wait_for(lambda: hub.hellos, 15)
+        second = run_agent(*flags(hub, tmp_path))
+    assert (second.returncode, second.stderr.count("\n")) == (3, 1)
+    assert "another agent uses" in second.stderr
+    (tmp_path / "file").write_text("")
+    for arguments, code in (
+        (["--data", str(tmp_path / "file" / "x")], 3),
+        (["--hub", "nonsense"], 2),
+        (["--token-file", str(tmp_path / "nowhere")], 2),
+        (["--backend", "cuda"], 2),
+    ):
+        ended = run_agent(*arguments)
+        assert ended.returncode == code
+        assert ended.stderr.startswith("gpudeck: ")
+        assert ended.stderr.count("\n") == 1
+
+
+def run_agent(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "agent", *arguments], cwd=ROOT, capture_output=True, text=True,
+        timeout=20, check=False,
+    )
+
+
+def test_hung_driver_is_seen_and_mends_itself(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole cycle at a tenth of the time: hung, at most three children, then well again."""
+    use_fake(nvml, monkeypatch)
+    patience = Patience(answer_s=0.5, start_s=1.5, stuck_s=1.5, stuck_max=3)
+    source = ReaderProcess("nvml", patience=patience)
+    try:
+        wait_for(source.latest, 10)
+        wait_for(lambda: source.state == "ok")
+        [first] = children_of(os.getpid())
+        nvml.lines = ["hang nvmlDeviceGetClockInfo", "hang nvmlInitWithFlags"]
+        nvml.write()
+        wait_for(lambda: source.state == "hung", 5)
+        assert children_of(os.getpid())[0] == first  # not killed at once
+        age = source.age_s
+        assert age is not None
+        assert age > 1.4
+        most = 0
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            most = max(most, len([pid for pid in children_of(os.getpid()) if not is_zombie(pid)]))
+            time.sleep(0.05)
+        assert 2 <= most <= 3
+        assert source.state == "hung"
+        source.latest()
+        nvml.lines = []
+        nvml.write()
+        wait_for(source.latest, 6)
+        wait_for(lambda: source.state == "ok")
+        wait_for(lambda: len(children_of(os.getpid())) == 1, 5)
+    finally:
+        source.close()
+    assert children_of(os.getpid()) == []
+
+
+def test_hung_child_that_comes_back_is_taken_on(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_fake(nvml, monkeypatch)
+    source = ReaderProcess("nvml", patience=Patience(answer_s=0.3, start_s=60, stuck_s=60))
+    try:
+        wait_for(source.latest, 10)
+        [first] = children_of(os.getpid())
+        nvml.lines = ["hang nvmlDeviceGetClockInfo", "hang nvmlInitWithFlags"]
+        nvml.write()
+        wait_for(lambda: source.state == "hung", 5)
+        nvml.lines = ["hang nvmlInitWithFlags"]
+        nvml.write()
+        wait_for(lambda: source.state == "ok", 5)
+        assert first in children_of(os.getpid())
+    finally:
+        nvml.lines = []
+        nvml.write()
+        source.close()
+
+
+def test_child_that_dies_is_started_again_and_its_words_are_kept(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    use_fake(nvml, monkeypatch)
+    monkeypatch.setenv("GPUDECK_TOKEN", "very-secret")
+    source = ReaderProcess("nvml", patience=Patience(back_off_s=(0.1, 1.0)))
+    try:
+        wait_for(source.latest, 10)
+        [child] = children_of(os.getpid())
+        assert b"very-secret" not in Path(f"/proc/{child}/environ").read_bytes()
+        os.kill(child, signal.SIGSEGV)
+        wait_for(lambda: source.state == "failed", 5)
+        assert "started again" in source.detail
+        wait_for(lambda: source.state == "ok", 10)
+        assert children_of(os.getpid()) != [child]
+    finally:
+        source.close()
+
+
+def test_driver_gone_and_back(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_fake(nvml, monkeypatch)
+    source = ReaderProcess("nvml", patience=Patience(back_off_s=(0.2, 0.4)))
+    try:
+        wait_for(source.latest, 10)
+        nvml.lines = ["error * nvmlDeviceGetUtilizationRates 1", "error * nvmlInitWithFlags 9"]
+        nvml.write()
+        wait_for(lambda: source.state == "no_driver" and "modprobe" in source.detail, 10)
+        source.latest()
+        nvml.lines = []
+        nvml.write()
+        wait_for(source.latest, 10)
+        assert source.state == "ok"
+    finally:
+        source.close()
+
+
+def test_readings_keep_to_whole_seconds(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_fake(nvml, monkeypatch)
+    phase_s = 0.05
+    source = ReaderProcess("nvml", phase_s=phase_s)
+    try:
+        wait_for(source.latest, 10)
+        readings = [wait_for(source.latest, 5) for _ in range(3)]
+    finally:
+        source.close()
+    offsets = [(reading.taken_at - phase_s) % 1 for reading in readings]
+    assert max(offsets) < 0.3  # a busy test machine; without the schedule it is anything
+    absent = readings[-1].gpus[0].absent
+    assert len(absent) == WIDTH
+    assert absent[COLUMN["fan_pct"]] == Absence.UNSUPPORTED
+
+
+def use_fake(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in nvml.env().items():
+        monkeypatch.setenv(name, value)
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                words = (entry / "cmdline").read_bytes()
+                if int(parent) == pid and b"reader_process" in words:
+                    found.append(int(entry.name))
+    return sorted(found)
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
