@@ -26,10 +26,26 @@ class Setting:
     help: str
     secret: bool = False
     choices: tuple[str, ...] | None = None
+    default_words: str | None = None  # where the default depends on the machine or the user
+
+    @property
+    def default_shown(self) -> str:
+        if self.default_words is not None:
+            return self.default_words
+        if self.parse is address:
+            return "{}:{}".format(*self.default)
+        if self.parse is flag:
+            return "yes" if self.default else "no"
+        return "none" if self.default in (None, "") else str(self.default)
 
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def flag_shown(self) -> str:
+        """How the docs name the flag. A secret has none: arguments are public on a machine."""
+        return "" if self.secret else f"`{self.flag}`"
 
     @property
     def env(self) -> str:
@@ -43,9 +59,10 @@ def load(
     env: Mapping[str, str],
     description: str = "",
 ) -> dict[str, Any]:
-    """The value of every setting of the table, by name."""
+    """The value of every setting of the table, by name. In the file, `[program]` is its section."""
     given = vars(_parser(program, table, description).parse_args(list(argv)))
-    from_file = _read_file(given.pop("config", None) or env.get("GPUDECK_CONFIG"))
+    path = given.pop("config", None) or env.get("GPUDECK_CONFIG")
+    from_file = _section(program, table, path, _read_file(path))
     return {setting.name: _resolve(setting, given, env, from_file) for setting in table}
 
 
@@ -60,12 +77,13 @@ def _parser(
     )
     parser.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
     for setting in table:
-        _add_flag(parser, setting)
+        if not setting.secret:
+            _add_flag(parser, setting)
     return parser
 
 
 def _add_flag(parser: argparse.ArgumentParser, setting: Setting) -> None:
-    text = f"{setting.help} [{setting.env}; default: {setting.default}]".replace("%", "%%")
+    text = f"{setting.help} [{setting.env}; default: {setting.default_shown}]".replace("%", "%%")
     if setting.parse is flag:
         parser.add_argument(
             setting.flag, dest=setting.name, action=argparse.BooleanOptionalAction,
@@ -84,6 +102,25 @@ def _read_file(path: str | None) -> dict[str, Any]:
         raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error
     except tomllib.TOMLDecodeError as error:
         raise CommandError(f"{path} is not TOML: {error}", ExitCode.USAGE) from error
+
+
+def _section(
+    program: str, table: Sequence[Setting], path: str | None, content: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    loose = [name for name, value in content.items() if not isinstance(value, dict)]
+    if loose:
+        raise CommandError(
+            f"{path}: {loose[0]!r} stands outside a section; write it under [{program}]",
+            ExitCode.USAGE,
+        )
+    section: Mapping[str, Any] = content.get(program, {})
+    known = {s.name for s in table} | {f"{s.name}_file" for s in table if s.secret}
+    if unknown := sorted(set(section) - known):
+        raise CommandError(
+            f"{path}: [{program}] has no setting {unknown[0]!r}; there are "
+            f"{', '.join(sorted(known))}", ExitCode.USAGE,
+        )
+    return section
 
 
 def _resolve(

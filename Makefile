@@ -1,0 +1,67 @@
+# On a fresh machine with Python 3.11 and make: `make demo`, `make test`.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PYTEST := $(BIN)/python -m pytest
+DEMO ?=
+
+.PHONY: demo test lint bench soak docs wheel vendor clean machine
+
+demo: $(VENV)/.hub
+	$(BIN)/gpudeck demo $(DEMO)
+
+test: $(VENV)/.dev machine
+	$(PYTEST) -m "not soak" $(TESTS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# Every figure of DESIGN 16 that exists by now, as ratios in one run; bench/results.json.
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench
+
+# The long forms of the fault and load tests.
+soak: $(VENV)/.dev machine
+	$(PYTEST) -m soak $(TESTS)
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/make_reference.py
+	$(BIN)/mkdocs build --strict --quiet
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m build --wheel --outdir dist .
+
+# Front-end files are pinned in package-lock.json and copied, licences included.
+vendor:
+	npm ci
+	npm run vendor
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info node_modules site
+
+# A base, then only what a goal needs: the demo does not wait for the test tools.
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { echo "try: apt-get install python3-venv"; exit 1; }
+	$(PIP) --upgrade 'pip>=25.1'
+	touch $@
+
+$(VENV)/.hub: $(VENV)/.made pyproject.toml
+	@echo "Installing gpudeck into $(VENV) (once) ..."
+	$(PIP) --editable '.[hub]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.hub
+	@echo "Installing what the tests need into $(VENV) (once) ..."
+	$(PIP) --group dev
+	touch $@
+
+# What the tests need of the machine. As root it is installed; else the tests that need it skip,
+# with a visible count (and fail when CI is set).
+machine:
+	@.ci/machine

@@ -1,0 +1,188 @@
+"""The simulated backend: a believable seeded node, steered by files in a folder of its world."""
+
+import os
+import re
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudeck.errors import CommandError, ExitCode
+
+from . import Reading, Unavailable
+from .simulation.control import Control
+from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
+from .simulation.jobs import Job, jobs_at, next_change_at, node_number
+from .simulation.profiles import PROFILES, profile_of
+from .simulation.world import Live, Setup, World, uuid_of
+
+DRIVER_VERSION = "580.95.05"
+PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
+KEEP_ENERGY_EVERY_S = 5.0
+HUNG_LOOK_S = 0.25
+KEYS = ("node", "profile", "gpus", "seed", "world", "faults")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    node: str
+    profile: str = "h100"
+    gpus: int = 8
+    seed: int = 1
+    world: Path | None = None
+    fault_odds: float = 0.0
+
+    def setup(self) -> Setup:
+        profile = profile_of(self.profile, node_number(self.node))
+        return Setup(self.node, profile, self.gpus, self.seed, self.fault_odds)
+
+
+def open_reader(options: str) -> "SimulatedReader":
+    """`node=n001,profile=h100,gpus=8,seed=1,world=FOLDER,faults=0.1`, every part optional."""
+    try:
+        parsed = parse_options(options)
+    except CommandError as error:  # in the reader child there is nobody to exit for
+        raise Unavailable("failed", str(error)) from error
+    control = None if parsed.world is None else ControlFile(parsed.world / "control.json")
+    return SimulatedReader(parsed, control)
+
+
+def parse_options(options: str) -> Options:
+    given: dict[str, str] = {}
+    # A folder's name may hold commas and spaces: only before a key do they part.
+    for part in filter(None, re.split(rf"[,\s]+(?=(?:{'|'.join(KEYS)})=)", options.strip())):
+        key, equals, value = part.partition("=")
+        if not equals or key not in KEYS:
+            raise _bad(part, f"there are {', '.join(KEYS)}, each as key=value")
+        given[key] = value
+    profile = given.get("profile", "h100")
+    if profile not in (*PROFILES, "mixed"):
+        raise _bad(f"profile={profile}", f"choose one of {', '.join(PROFILES)}, mixed")
+    world = given.get("world")
+    return Options(
+        node=given.get("node") or socket.gethostname(),
+        profile=profile,
+        gpus=int(_number(given, "gpus", 8, 256)),
+        seed=int(_number(given, "seed", 1, 2**63)),
+        world=None if world is None else Path(world),
+        fault_odds=_number(given, "faults", 0, 1),
+    )
+
+
+def _number(given: dict[str, str], key: str, default: float, most: float) -> float:
+    text = given.get(key, str(default))
+    try:
+        number = float(text) if key == "faults" else int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= most:
+        raise _bad(f"{key}={text}", f"a number from 0 to {most} is needed")
+    return number
+
+
+def _bad(what: str, wanted: str) -> CommandError:
+    return CommandError(f"simulated backend: {what!r}: {wanted}", ExitCode.USAGE)
+
+
+class SimulatedReader:
+    """Synthetic jobs, unless the world's folder lists real processes for this node."""
+
+    def __init__(
+        self,
+        options: Options,
+        control: ControlFile | None,
+        keep_energy_every_s: float = KEEP_ENERGY_EVERY_S,
+    ) -> None:
+        self._options = options
+        self._setup = options.setup()
+        self._parent = os.getppid()
+        self._control = control
+        self._jobs_file = (None if options.world is None
+                           else JobsFile(jobs_path(options.world, options.node)))
+        self._keep_every_s = keep_energy_every_s
+        self._uuids = tuple(uuid_of(options.seed, options.node, index)
+                            for index in range(options.gpus))
+        self._planned: tuple[Job, ...] = ()
+        self._planned_from = self._planned_until = float("-inf")
+        self._lives: tuple[Live, ...] = ()
+        self._leaks: dict[str, dict[str, float]] = {}
+        self._world: World | None = None
+        self._read_at = self._listed_at = self._kept_at = float("-inf")
+
+    def read(self) -> Reading:
+        control = self._released()
+        at, now = time.time(), time.monotonic()
+        lives = self._find_lives(at)
+        self._follow_leaks(lives, control)
+        self._lives = lives
+        world = self._world_at(at, now)
+        gpus = world.advance(at, lives, self._leaked(), control)
+        first = self._read_at == float("-inf")
+        interval_s = 1.0 if first else max(1e-3, now - self._read_at)
+        self._read_at = now
+        self._keep_energy(world, at, now)
+        processes = None
+        if now - self._listed_at >= PROCESSES_EVERY_S:
+            self._listed_at = now
+            processes = world.processes(lives, gpus)
+        return Reading(at, interval_s, gpus, world.facts, processes, DRIVER_VERSION)
+
+    def hangs(self) -> bool:
+        """Whether `read` would block now."""
+        return (self._control is not None
+                and self._options.node in self._control.now().hung_nodes)
+
+    def close(self) -> None:
+        if self._world is not None:
+            self._keep_energy(self._world, time.time(), float("inf"))
+
+    def _released(self) -> Control:
+        """A hung driver does not answer: neither do we, until `control.json` lets go."""
+        while self.hangs():
+            if os.getppid() != self._parent:
+                raise Unavailable("failed", "the agent that wanted this reading has gone")
+            time.sleep(HUNG_LOOK_S)
+        return Control() if self._control is None else self._control.now()
+
+    def _find_lives(self, at: float) -> tuple[Live, ...]:
+        real = None if self._jobs_file is None else self._jobs_file.lives()
+        if real is not None:
+            return real
+        if not self._planned_from <= at < self._planned_until:
+            setup = self._setup
+            self._planned = jobs_at(setup.seed, setup.node, self._uuids, at)
+            self._planned_from = at
+            self._planned_until = next_change_at(setup.seed, setup.node, setup.gpus, at)
+        return tuple(Live(job) for job in self._planned)
+
+    def _world_at(self, at: float, now: float) -> World:
+        if self._world is None:
+            folder, node = self._options.world, self._options.node
+            kept = None if folder is None else read_energy(folder, node)
+            self._world = World(self._setup, self._lives, at, kept)
+            self._kept_at = now
+        return self._world
+
+    def _keep_energy(self, world: World, at: float, now: float) -> None:
+        if self._options.world is not None and now - self._kept_at >= self._keep_every_s:
+            self._kept_at = now
+            write_energy(self._options.world, self._options.node, at, world.energy_j)
+
+    def _follow_leaks(self, lives: tuple[Live, ...], control: Control) -> None:
+        """The memory of a task that was told to leak stays when the task goes, until the entry
+        in `control.json` goes too."""
+        self._leaks = {task: held for task, held in self._leaks.items()
+                       if task in control.leaking_tasks}
+        here = {task_id(live.job) for live in lives}
+        for live in self._lives:
+            task = task_id(live.job)
+            if task in control.leaking_tasks and task not in here:
+                self._leaks[task] = dict.fromkeys(live.job.gpus, live.job.mem_share)
+
+    def _leaked(self) -> dict[str, float]:
+        """Share of each Gpu's memory that nobody owns any more."""
+        total: dict[str, float] = {}
+        for held in self._leaks.values():
+            for uuid, share in held.items():
+                total[uuid] = total.get(uuid, 0.0) + share
+        return total

@@ -1,0 +1,135 @@
+"""What a board makes of a load: power, heat, clocks, throttling, energy. Pure but for its state."""
+
+import math
+from dataclasses import dataclass
+
+from .chance import between, roll, seed_of
+from .jobs import node_number
+from .load import Load
+from .profiles import Profile
+
+IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL = 0x1, 0x4, 0x8, 0x20, 0x40
+CLOCK_STEP_MHZ = 15
+CONTEXT_W = 0.035  # share of the limit that an open context costs, idle or not
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the chassis: the air that reaches it, and how well it is cooled."""
+
+    seed: int
+    air_c: float
+    per_watt: float
+    appetite: float  # no two chips draw the same
+
+    @classmethod
+    def of(cls, seed: int, node: str, index: int, profile: Profile) -> "Place":
+        here = seed_of(seed, node, index, "place")
+        rear = index % 8 / 7  # the rear breathes what the front has warmed
+        # Dust, a dead fan wall, a badly seated heat sink: about one board in sixteen runs hot.
+        fouled = 1.65 if roll(here, 1) < 0.06 else 1.0
+        if node_number(node) == 1 and index == 2:
+            fouled = 2.1  # the showcase always has one that throttles
+        return cls(
+            here,
+            between(25, 29, roll(seed_of(seed, node), 2)) + 5.5 * rear,
+            profile.temp_per_watt * between(0.94, 1.08, roll(here, 3)) * fouled,
+            between(0.97, 1.03, roll(here, 4)),
+        )
+
+
+@dataclass(slots=True)
+class Board:
+    """Temperature and energy have a memory; all else follows from the load."""
+
+    profile: Profile
+    place: Place
+    temp_c: float
+    mem_temp_c: float
+    energy_j: float
+
+    def step(self, load: Load, held: bool, at: float, seconds: float) -> tuple[float, ...]:
+        """One interval. The values in the order of metrics.COLUMNS."""
+        profile = self.profile
+        asked_w = self._asked_w(load, held)
+        speed, bits = self._speed(asked_w)
+        power_w = profile.power_idle_w + (asked_w - profile.power_idle_w) * speed * speed
+        power_w *= 1 + 0.01 * (roll(self.place.seed, int(at)) - 0.5)
+        power_w = min(power_w, profile.power_limit_w)
+        self._warm(power_w, load.bandwidth, seconds)
+        self.energy_j += power_w * seconds
+        return self._values(load, held, power_w, speed, bits)
+
+    def _asked_w(self, load: Load, held: bool) -> float:
+        profile = self.profile
+        span_w = profile.power_limit_w - profile.power_idle_w
+        context_w = profile.power_limit_w * CONTEXT_W if held else 0.0
+        return (profile.power_idle_w + context_w
+                + span_w * load.busy * load.intensity * self.place.appetite)
+
+    def _speed(self, asked_w: float) -> tuple[float, int]:
+        """Share of the full clock, and why it is less. Power goes with its square."""
+        profile = self.profile
+        speed, bits = 1.0, 0
+        if asked_w > profile.power_limit_w:
+            speed = math.sqrt((profile.power_limit_w - profile.power_idle_w)
+                              / (asked_w - profile.power_idle_w))
+            bits |= POWER_CAP
+        # The driver slows down gently from some degrees below the board's own slowdown.
+        over_c = self.temp_c - (profile.temp_slowdown_c - 4)
+        if over_c > 0:
+            speed *= max(0.35, 1 - 0.09 * over_c)
+            bits |= SW_THERMAL
+        if self.temp_c >= profile.temp_slowdown_c:
+            speed *= 0.5
+            bits |= HW_SLOWDOWN | HW_THERMAL
+        return speed, bits
+
+    def _warm(self, power_w: float, bandwidth: float, seconds: float) -> None:
+        settles_s = self.profile.temp_settles_s
+        goal_c = self.place.air_c + power_w * self.place.per_watt
+        self.temp_c += (goal_c - self.temp_c) * -math.expm1(-seconds / settles_s)
+        goal_c = self.temp_c + 2 + 9 * bandwidth
+        self.mem_temp_c += (goal_c - self.mem_temp_c) * -math.expm1(-seconds / settles_s)
+
+    def settle(self, load: Load, held: bool) -> None:
+        """As warm as if it had gone on like this for long."""
+        power_w = min(self._asked_w(load, held), self.profile.power_limit_w)
+        self.temp_c = min(self.place.air_c + power_w * self.place.per_watt,
+                          self.profile.temp_slowdown_c - 3)
+        self.mem_temp_c = self.temp_c + 2 + 9 * load.bandwidth
+
+    def _values(
+        self, load: Load, held: bool, power_w: float, speed: float, bits: int
+    ) -> tuple[float, ...]:
+        profile = self.profile
+        mem_used = profile.mem_reserved_bytes + int(load.mem_share * (
+            profile.mem_total_bytes - profile.mem_reserved_bytes))
+        awake = load.busy > 0
+        peak_w = power_w + (load.peak - load.busy) * 0.35 * profile.power_limit_w
+        return (
+            round(load.busy * 100), round(load.bandwidth * 100), round(load.sm * 100, 1),
+            float(min(mem_used, profile.mem_total_bytes)),
+            float(round(self.temp_c)), float(round(self.mem_temp_c)),
+            round(power_w, 3), round(self.energy_j, 3),
+            self._clock(awake, held, speed),
+            float(profile.mem_clock_max_mhz if awake or held else profile.mem_clock_idle_mhz),
+            self._fan(), float(bits or (0 if awake else IDLE)),
+            float(int(load.sent * profile.pcie_bytes_per_s)),
+            float(int(load.received * profile.pcie_bytes_per_s)),
+            round(max(load.busy, load.peak) * 100),
+            round(max(power_w, min(peak_w, profile.power_limit_w * 1.04)), 3),
+        )
+
+    def _clock(self, awake: bool, held: bool, speed: float) -> float:
+        profile = self.profile
+        if not awake:
+            # An open context keeps a data-centre board up; a bare board falls back.
+            full = profile.sm_clock_max_mhz if held else profile.sm_clock_idle_mhz
+            return float(full)
+        clock = profile.sm_clock_max_mhz * speed
+        return float(max(profile.sm_clock_idle_mhz, clock // CLOCK_STEP_MHZ * CLOCK_STEP_MHZ))
+
+    def _fan(self) -> float:
+        """Below 45 °C the fans of a card stand still."""
+        return 0.0 if self.temp_c < 45 else float(round(min(100, 30 + (self.temp_c - 45) * 1.7)))

@@ -1,0 +1,138 @@
+"""The files of a simulated fleet: what people set, which real processes are its jobs, energy.
+
+    DIR/control.json       set by people and tests, read by every node
+    DIR/world/NODE.jobs    the real processes that are this node's jobs, written by their keeper
+    DIR/world/tasks.json   their ids, nodes and pids, for the demo
+    DIR/world/NODE.energy  the energy counters, so that they go on after a restart
+"""
+
+import os
+import sys
+import time
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from ...tasks import boot_id, read_stat
+from .control import Control, parse
+from .jobs import Job
+from .world import Kept, Live, TaskState
+
+LOOK_EVERY_S = 0.25
+
+_JOBS = msgspec.json.Decoder(tuple[Job, ...])
+_KEPT: msgspec.json.Decoder[Kept] = msgspec.json.Decoder(Kept)
+PROC = Path("/proc")
+
+
+class ControlFile:
+    """The last good content of `control.json`; a broken one is told of once and changes nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._looked_at = -1.0
+        self._control = Control()
+
+    def now(self) -> Control:
+        if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = time.monotonic()
+            self._look()
+        return self._control
+
+    def _look(self) -> None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            self._seen, self._control = None, Control()
+            return
+        # A rename in place keeps neither inode nor time; a rewrite changes time or size.
+        stamp = found.st_mtime_ns, found.st_size, found.st_ino
+        if stamp != self._seen:
+            self._seen = stamp
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            self._control, said = parse(self._path.read_text())
+        except (OSError, ValueError, RecursionError) as error:
+            said = [f"not understood, the former one stays in force: {error}"]
+        for sentence in said:
+            print(f"{self._path.name}: {sentence}", file=sys.stderr, flush=True)
+
+
+def jobs_path(folder: Path, node: str) -> Path:
+    return folder / "world" / f"{node}.jobs"
+
+
+class JobsFile:
+    """The real processes of one node, and which of them are still there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self._jobs: tuple[Job, ...] | None = None
+
+    def lives(self) -> tuple[Live, ...] | None:
+        """None: no such file, the node has no real processes."""
+        self._look()
+        if self._jobs is None:
+            return None
+        found = ((job, state_of(job.pid, job.start_ticks)) for job in self._jobs)
+        return tuple(Live(job, state) for job, state in found if state is not None)
+
+    def _look(self) -> None:
+        try:
+            found = os.stat(self._path)
+            stamp = found.st_mtime_ns, found.st_ino
+            if stamp != self._seen:
+                self._jobs = _JOBS.decode(self._path.read_bytes())
+                self._seen = stamp
+        except FileNotFoundError:
+            self._jobs = self._seen = None
+
+
+def write_jobs(folder: Path, node: str, jobs: tuple[Job, ...]) -> None:
+    _replace(jobs_path(folder, node), msgspec.json.encode(jobs))
+
+
+def write_tasks(folder: Path, jobs: dict[str, tuple[Job, ...]]) -> None:
+    """The real processes of all nodes, for `demo.json`."""
+    tasks = [{"id": task_id(job), "node": node, "pid": job.pid}
+             for node, theirs in jobs.items() for job in theirs]
+    _replace(folder / "world" / "tasks.json", msgspec.json.encode(tasks))
+
+
+def read_energy(folder: Path, node: str) -> Kept | None:
+    try:
+        return _KEPT.decode((folder / "world" / f"{node}.energy").read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def write_energy(folder: Path, node: str, at: float, joules: list[float]) -> None:
+    _replace(folder / "world" / f"{node}.energy", msgspec.json.encode((at, joules)))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(f"{path.suffix}.new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
+def state_of(pid: int, start_ticks: int) -> TaskState | None:
+    """Of that very process; None when it has ended, even if its pid lives on in another."""
+    stat = read_stat(PROC, pid)
+    if stat is None or stat.start_ticks != start_ticks or stat.state == "zombie":
+        return None
+    return stat.state
+
+
+def task_id(job: Job) -> str:
+    """As tasks.py makes it."""
+    return f"{_boot_id()[:8]}-{job.pid}-{job.start_ticks}"
+
+
+_boot_id = cache(boot_id)

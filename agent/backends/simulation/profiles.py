@@ -1,0 +1,65 @@
+"""Four real boards: what the driver prints for them, their limits, and what they never report.
+
+Sources: names, clocks, power limits and the H100's and L40S's thresholds from NVIDIA's own mock
+(github.com/NVIDIA/k8s-test-infra, pkg/gpu/mocknvml/configs); memory totals as `nvidia-smi` prints
+them on the boards. Unsupported fields follow nvml.h and the driver: passively cooled boards answer
+NOT_SUPPORTED to GetFanSpeed; NVML_FI_DEV_MEMORY_TEMP exists where there is an HBM sensor; GPM, and
+with it SM activity, begins with Hopper.
+
+Doubtful: the Ada boards' thresholds (their driver prints margins, not degrees; 90 °C is the
+published limit of the RTX 4090), idle power (it depends on the host), the driver's own reserve.
+"""
+
+from dataclasses import dataclass
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    key: str
+    name: str
+    mem_total_bytes: int
+    mem_reserved_bytes: int  # what the driver itself holds, counted as used
+    power_limit_w: float
+    power_idle_w: float
+    sm_clock_max_mhz: int
+    sm_clock_idle_mhz: int
+    mem_clock_max_mhz: int
+    mem_clock_idle_mhz: int
+    temp_slowdown_c: float
+    temp_shutdown_c: float
+    # Degrees per watt over the air that reaches it, at steady state.
+    temp_per_watt: float
+    temp_settles_s: float
+    pcie_bytes_per_s: float  # what one direction of its link carries in practice
+    unsupported: tuple[str, ...]
+
+
+PROFILES: dict[str, Profile] = {
+    profile.key: profile
+    for profile in (
+        Profile(
+            "h100", "NVIDIA H100 80GB HBM3", 81_559 * MIB, 551 * MIB, 700, 72, 1980, 345, 2619,
+            2619, 87, 92, 0.052, 24, 55e9, ("fan_pct",),
+        ),
+        Profile(
+            "a100", "NVIDIA A100-SXM4-80GB", 81_920 * MIB, 631 * MIB, 400, 58, 1410, 210, 1593,
+            1593, 89, 92, 0.084, 28, 26e9, ("fan_pct", "sm_active_pct"),
+        ),
+        Profile(
+            "l40s", "NVIDIA L40S", 46_068 * MIB, 506 * MIB, 350, 34, 2520, 210, 9001, 405, 93, 96,
+            0.115, 36, 26e9, ("fan_pct", "sm_active_pct", "mem_temp_c"),
+        ),
+        Profile(
+            "4090", "NVIDIA GeForce RTX 4090", 24_564 * MIB, 361 * MIB, 450, 21, 3105, 210, 10_501,
+            405, 90, 100, 0.094, 30, 26e9, ("sm_active_pct", "mem_temp_c"),
+        ),
+    )
+}
+MIXED = ("h100", "a100", "l40s", "h100", "4090", "a100")
+
+
+def profile_of(key: str, number: int) -> Profile:
+    """`mixed` deals the boards out by the node's number: a node has one kind, as real ones do."""
+    return PROFILES[MIXED[number % len(MIXED)] if key == "mixed" else key]

@@ -1,0 +1,230 @@
+"""REST: parse the question, ask the views, answer."""
+
+import base64
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+from flask import Blueprint, Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from . import views
+from .core.filters import Filter, FilterError, Mask, parse
+from .core.fleet import Show
+from .openapi import MAX_CURSOR, MAX_LIMIT, Problem, document
+from .room import Room
+
+PREFIX = "/api/v1"
+DEFAULT_LIMIT = 100
+KNOWN = ("limit", "cursor", "filter")
+
+_encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
+
+
+class Wrong(Exception):
+    """The question cannot be answered; said to whoever asked."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    limit: int
+    cursor: tuple[str, ...] | None
+    picked: Filter | None
+
+
+def question() -> Question:
+    args = request.args
+    for name in args:
+        if name not in KNOWN:
+            raise _bad(f"there is no parameter {name[:40]!r}; there are {', '.join(KNOWN)}")
+        if len(args.getlist(name)) > 1:
+            raise _bad(f"{name} is given more than once")
+    return Question(_limit(args.get("limit")), _cursor(args.get("cursor")),
+                    _filter(args.get("filter", "")))
+
+
+def _bad(detail: str) -> Wrong:
+    return Wrong(HTTPStatus.BAD_REQUEST, detail)
+
+
+def _limit(raw: str | None) -> int:
+    if raw is None:
+        return DEFAULT_LIMIT
+    if not raw.isascii() or not raw.isdigit() or len(raw) > 6 or not 1 <= int(raw) <= MAX_LIMIT:
+        raise _bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
+    return int(raw)
+
+
+def _cursor(raw: str | None) -> tuple[str, ...] | None:
+    if raw is None:
+        return None
+    try:
+        if len(raw) > MAX_CURSOR:
+            raise ValueError
+        data = base64.urlsafe_b64decode(raw.encode("ascii"))
+        return msgspec.json.decode(data, type=tuple[str, ...])
+    except ValueError as error:
+        raise _bad("this cursor was not given out by this hub; start again without it") from error
+
+
+def _give_cursor(key: tuple[str, ...]) -> str:
+    return base64.urlsafe_b64encode(_encode(key)).decode()
+
+
+def _filter(text: str) -> Filter | None:
+    try:
+        return parse(text)
+    except FilterError as error:
+        raise _bad(f"filter, at {error.at}: {error.sentence}") from error
+
+
+def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[list[T], str | None]:
+    """Items come sorted by their key; a cursor is the key of the last one given."""
+    kept: list[tuple[tuple[str, ...], T]] = []
+    for key, item in items:
+        if asked.cursor is not None and key <= asked.cursor:
+            continue
+        if len(kept) == asked.limit:
+            return [item for _, item in kept], _give_cursor(kept[-1][0])
+        kept.append((key, item))
+    return [item for _, item in kept], None
+
+
+class Api:
+    def __init__(self, room: Room) -> None:
+        self._room = room
+
+    def nodes(self) -> Response:
+        asked, mono = question(), time.monotonic()
+        fleet = self._room.fleet
+        matches = self._matches(asked, mono)
+        wanted = None if matches is None else {
+            fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
+        keys = (((node_id,), node_id) for node_id in sorted(fleet.nodes)
+                if wanted is None or node_id in wanted)
+        found, more = page(keys, asked)
+        return _answer(views.Nodes(
+            [views.node_view(self._room, node_id, mono) for node_id in found], more))
+
+    def node(self, node_id: str) -> Response:
+        if node_id not in self._room.fleet.nodes:
+            raise _none("node", node_id)
+        return _answer(views.node_view(self._room, node_id, time.monotonic()))
+
+    def _matches(self, asked: Question, mono: float) -> Mask | None:
+        return None if asked.picked is None else asked.picked.matches(self._room.fleet, mono)
+
+    def gpus(self) -> Response:
+        asked, mono = question(), time.monotonic()
+        fleet = self._room.fleet
+        show, matches = fleet.shown(mono), self._matches(asked, mono)
+        # By slot, in fixed width: text then sorts as the number does. A slot means a Gpu only
+        # within its epoch.
+        epoch = str(fleet.epoch)
+        if asked.cursor is not None and asked.cursor[:1] != (epoch,):
+            raise _bad("the hub was started anew since this cursor; start again without it")
+        slots = (((epoch, f"{slot:08d}"), slot) for slot in range(len(fleet))
+                 if show[slot] != Show.RETIRED and (matches is None or matches[slot]))
+        found, more = page(slots, asked)
+        on = self._tasks_on({int(fleet.node_at[slot]) for slot in found})
+        return _answer(views.Gpus(
+            [views.gpu_view(fleet, slot, Show(show[slot]), on.get(slot, []), mono)
+             for slot in found], more))
+
+    def _tasks_on(self, nodes: set[int]) -> dict[int, list[str]]:
+        fleet = self._room.fleet
+        found: dict[int, list[str]] = {}
+        for at in nodes:
+            found |= views.tasks_on(fleet.nodes[fleet.node_ids[at]])
+        return found
+
+    def gpu(self, uuid: str) -> Response:
+        fleet, mono = self._room.fleet, time.monotonic()
+        slot = fleet.find(uuid)
+        show = None if slot is None else Show(fleet.shown(mono)[slot])
+        if slot is None or show is None or show is Show.RETIRED:
+            raise _none("Gpu", uuid)
+        on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
+        return _answer(views.gpu_view(fleet, slot, show, on, mono))
+
+    def tasks(self) -> Response:
+        asked, mono = question(), time.monotonic()
+        fleet = self._room.fleet
+        matches = self._matches(asked, mono)
+        uuids = None if matches is None else {
+            (int(fleet.node_at[slot]), fleet.uuids[slot]) for slot in matches.nonzero()[0].tolist()}
+        keys = (((node_id, task.id), task) for node_id in sorted(fleet.nodes)
+                for task in views.task_views(fleet, fleet.nodes[node_id])
+                if uuids is None or any((fleet.nodes[node_id].at, use.uuid) in uuids
+                                        for use in task.gpus))
+        found, more = page(keys, asked)
+        return _answer(views.TaskList(found, more))
+
+    def task(self, task_id: str) -> Response:
+        fleet = self._room.fleet
+        for node in fleet.nodes.values():
+            if task_id in node.tasks:
+                for task in views.task_views(fleet, node):
+                    if task.id == task_id:
+                        return _answer(task)
+        raise _none("task", task_id)
+
+    def openapi(self) -> Response:
+        return _answer(document())
+
+
+def _none(what: str, name: str) -> Wrong:
+    return Wrong(HTTPStatus.NOT_FOUND, f"there is no {what} {name[:128]!r} here")
+
+
+def _answer(what: Any) -> Response:
+    if request.accept_mimetypes and not request.accept_mimetypes.best_match(["application/json"]):
+        raise Wrong(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served here")
+    body = _encode(what)
+    answer = Response(body, mimetype="application/json")
+    answer.set_etag(hashlib.blake2b(body, digest_size=12).hexdigest())
+    answer.headers["Vary"] = "Authorization, Cookie"
+    return answer.make_conditional(request)  # type: ignore[return-value]
+
+
+def problem(status: int, detail: str) -> Response:
+    title = HTTPStatus(status).phrase
+    return Response(_encode(Problem("about:blank", title, status, detail)), status,
+                    mimetype="application/problem+json")
+
+
+def add_api(server: Flask, room: Room) -> None:
+    api = Api(room)
+    routes = Blueprint("api", __name__, url_prefix=PREFIX)
+    table: tuple[tuple[str, Callable[..., Response]], ...] = (
+        ("/nodes", api.nodes), ("/nodes/<path:node_id>", api.node),
+        ("/gpus", api.gpus), ("/gpus/<path:uuid>", api.gpu),
+        ("/tasks", api.tasks), ("/tasks/<path:task_id>", api.task),
+        ("/openapi.json", api.openapi),
+    )
+    for rule, view in table:
+        routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
+    server.register_blueprint(routes)
+    server.register_error_handler(Wrong, lambda wrong: problem(wrong.status, wrong.detail))
+    server.register_error_handler(HTTPException, _http_problem)
+
+
+def _http_problem(error: HTTPException) -> Any:
+    """Pages keep Flask's own answers; the API has one shape of error only."""
+    if not request.path.startswith(PREFIX + "/"):
+        return error
+    answer = problem(error.code or 500, error.description or "")
+    for name, value in error.get_headers():
+        if name == "Allow":
+            answer.headers[name] = value
+    return answer

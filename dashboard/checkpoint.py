@@ -1,0 +1,54 @@
+"""Each Node as it stands, in bytes: what the hub keeps when it drops an old segment of its log."""
+
+import msgspec
+
+from gpudeck.wire import Frame, Hello, Inventory
+
+from .core.ledger import Ledger
+from .room import Room, Stream
+
+
+class SavedStream(msgspec.Struct, array_like=True):
+    name: str
+    ranges: list[tuple[int, int]]
+    settled: int
+
+
+class SavedNode(msgspec.Struct):
+    hello: Hello
+    heard_at: float
+    inventories: list[Inventory]
+    frame: Frame | None
+    streams: list[SavedStream]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(SavedNode)
+
+
+def encode_nodes(room: Room) -> list[tuple[str, bytes]]:
+    return [(node_id, _encode(_saved(room, node_id))) for node_id in room.fleet.nodes]
+
+
+def _saved(room: Room, node_id: str) -> SavedNode:
+    node = room.fleet.nodes[node_id]
+    streams = [SavedStream(name, stream.ledger.ranges, _settled(stream))
+               for name, stream in room.streams.get(node_id, {}).items()]
+    inventories = [listing.inventory for listing in node.listings.values()]
+    return SavedNode(node.hello, node.heard_at, inventories, room.fleet.snapshot(node), streams)
+
+
+def _settled(stream: Stream) -> int:
+    """The batch in hand will be on disk before this is: only what was dropped is open."""
+    return min(stream.dropped, default=stream.ledger.settled + 1) - 1
+
+
+def restore(room: Room, data: bytes) -> None:
+    saved = _decoder.decode(data)
+    node = room.fleet.hello(saved.hello, saved.heard_at, 0.0)
+    for inventory in saved.inventories:
+        room.fleet.inventory(node, inventory)
+    if saved.frame is not None:
+        room.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
+    room.streams[saved.hello.node_id] = {
+        stream.name: Stream(Ledger(stream.ranges, stream.settled)) for stream in saved.streams}

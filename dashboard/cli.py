@@ -1,0 +1,167 @@
+"""`gpudeck hub` and `gpudeck link`."""
+
+import ipaddress
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from gpudeck.errors import CommandError, ExitCode
+
+from . import pages
+from .app import BuildPages, Hub
+from .settings import HubSettings, hub_settings, link_folder
+from .sockets import HttpServer
+from .state import State, lock_folder, open_folder, write_private
+
+log = logging.getLogger("gpudeck.cli")
+
+STOP_WITHIN_S = 2.5
+BACKLOG = 1_024
+
+
+def hub(argv: Sequence[str]) -> int:
+    settings = hub_settings(argv, os.environ)
+    _set_up_log()
+    check_bind(settings.bind)
+    open_folder(settings.data)
+    lock = lock_folder(settings.data)
+    try:
+        listener = listen(settings.bind)
+        state = State(settings.data)
+        _raise_file_limit()
+        return _serve(settings, state, listener)
+    finally:
+        lock.close()
+
+
+def link(argv: Sequence[str]) -> int:
+    folder = link_folder(argv, os.environ)
+    if not (folder / "state.db").exists():
+        raise CommandError(f"no hub has kept its state in {folder}; name its folder with --data",
+                           ExitCode.CANNOT_START)
+    open_folder(folder)
+    state = State(folder)
+    url = state.get("url")
+    if url is None:
+        raise CommandError(f"the hub in {folder} was never started; run: gpudeck hub",
+                           ExitCode.CANNOT_START)
+    print(sign_in_url(url, state))
+    state.close()
+    return ExitCode.OK
+
+
+def sign_in_url(url: str, state: State) -> str:
+    return f"{url}/sign-in?code={state.add_code(time.time())}"
+
+
+def check_bind(bind: tuple[str, int]) -> None:
+    host = bind[0]
+    if host == "localhost":
+        return
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError as error:
+        raise CommandError(f"--bind {host}: give an address such as 127.0.0.1 or [::1]",
+                           ExitCode.USAGE) from error
+    if not is_loopback:
+        raise CommandError(f"--bind {host}: without TLS the hub listens on this machine only; use "
+                           "127.0.0.1, and reach it from elsewhere through ssh -L", ExitCode.USAGE)
+
+
+def listen(bind: tuple[str, int]) -> Any:
+    host, port = bind
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = gevent.socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        sentence = (f"cannot listen on {host}:{port}: {error.strerror}; choose another with --bind "
+                    "(port 0 picks a free one)")
+        raise CommandError(sentence, ExitCode.CANNOT_START) from error
+    return listener
+
+
+def _pages() -> BuildPages:
+    build: BuildPages = getattr(pages, "build_pages", lambda server: None)
+    return build
+
+
+def _serve(settings: HubSettings, state: State, listener: Any) -> int:
+    port: int = listener.getsockname()[1]
+    running = Hub(settings, state, port, _pages())
+    server = HttpServer(listener, running.wsgi, running.tally)
+    stopping = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        gevent.signal_handler(number, stopping.set)
+    greenlets = running.start()
+    for greenlet in greenlets:
+        # None of them ends by itself: a hub without its clock or its disk must not look alive.
+        greenlet.link_exception(lambda _: stopping.set())
+    server.start()
+    _announce(settings, state, port)
+    stopping.wait()
+    log.info("stopping")
+    failed = any(greenlet.exception for greenlet in greenlets)
+    stop(running, server, greenlets)
+    (settings.data / "hub.json").unlink(missing_ok=True)
+    state.close()
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _announce(settings: HubSettings, state: State, port: int) -> None:
+    host = f"[{settings.bind[0]}]" if ":" in settings.bind[0] else settings.bind[0]
+    url = f"http://{host}:{port}"
+    state.put("url", url)
+    opens = sign_in_url(url, state)
+    write_private(settings.data / "hub.json", json.dumps(
+        {"url": url, "sign_in_url": opens, "pid": os.getpid()}) + "\n")
+    print(f"gpudeck hub on {url}\nSign in once, within ten minutes: {opens}", flush=True)
+    log.info("ready url=%s epoch=%s pid=%d", url, state.get("epoch"), os.getpid())
+
+
+def stop(running: Hub, server: HttpServer, greenlets: "list[gevent.Greenlet[..., Any]]") -> None:
+    """New ones are turned away, viewers are told, what came is on disk; within three seconds."""
+    server.stop_accepting()
+    running.live.end_all("the hub is shutting down")
+    running.recorder.stop()
+    tick, live, recorder = greenlets
+    gevent.killall([tick, live], block=False)
+    gevent.sleep(0.1)
+    recorder.join(timeout=STOP_WITHIN_S)
+    for peer in list(running.socketio.engine.sockets.values()):
+        peer.abort()
+    server.stop(timeout=0.2)
+    running.recorder.close()
+
+
+def _raise_file_limit() -> None:
+    """One descriptor per agent and viewer: the usual 1,024 is too few for a fleet."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _set_up_log() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = logging.Formatter("at=%(asctime)s.%(msecs)03dZ level=%(levelname)s part=%(name)s "
+                                  "said=%(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("gpudeck").setLevel(logging.INFO)
+
+

@@ -1,0 +1,416 @@
+"""The filter language: `util<5 & mem>50% & user:alice`, over a whole fleet at once.
+
+    any   := all (("|" | "or") all)*
+    all   := one (("&" | "and" | nothing) one)*
+    one   := ("!" | "not") one | "(" any ")" | NAME OP NUMBER [UNIT] | FIELD ":" WORD | WORD
+
+Three-valued: what compares a value that is not there is neither true nor false, and never a match,
+negated or not.
+"""
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.metrics import COLUMN, COLUMNS, Absence
+
+from .fleet import UNKNOWN_OWNER, Fleet, Show
+
+MAX_LENGTH = 1_000
+MAX_DEPTH = 32
+MAX_TERMS = 128
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Where it is known to be so, and where it is known not to be."""
+
+    yes: Mask
+    no: Mask
+
+    def __invert__(self) -> "Truth":
+        return Truth(self.no, self.yes)
+
+    def __and__(self, other: "Truth") -> "Truth":
+        return Truth(self.yes & other.yes, self.no | other.no)
+
+    def __or__(self, other: "Truth") -> "Truth":
+        return Truth(self.yes | other.yes, self.no & other.no)
+
+
+class FilterError(ValueError):
+    """`at` is the 0-based position of the mistake."""
+
+    def __init__(self, sentence: str, at: int) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a filter looks at: the fleet at one moment."""
+
+    fleet: Fleet
+    show: npt.NDArray[np.uint8]
+
+
+Test = Callable[[Scene], Truth]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    text: str
+    test: Test
+
+    def matches(self, fleet: Fleet, mono: float) -> Mask:
+        return self.test(Scene(fleet, fleet.shown(mono))).yes
+
+
+# -- words
+
+TOKEN = re.compile(r"""
+    \s*(?: (?P<quoted>"[^"]*"|'[^']*')
+         | (?P<op><=|>=|!=|==|=|<|>|:)
+         | (?P<mark>[()&|!])
+         | (?P<word>[^\s()&|!<>=:"']+) )
+""", re.VERBOSE)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: str
+    text: str
+    at: int
+
+
+def tokens(text: str) -> list[Token]:
+    found: list[Token] = []
+    at = 0
+    while at < len(text.rstrip()):
+        match = TOKEN.match(text, at)
+        if match is None:
+            at += len(text[at:]) - len(text[at:].lstrip())
+            what = "the quote is not closed" if text[at] in "\"'" else f"what is {text[at]!r}?"
+            raise FilterError(what, at)
+        kind = match.lastgroup or ""
+        found.append(_token(kind, match.group(kind), match.start(kind)))
+        at = match.end()
+    return found
+
+
+def _token(kind: str, text: str, at: int) -> Token:
+    if kind == "quoted":
+        return Token("quoted", text[1:-1], at)
+    if kind == "mark" or (kind == "word" and text.lower() in MARKS):
+        return Token("mark", MARKS.get(text.lower(), text), at)
+    return Token(kind, text, at)
+
+
+MARKS = {"and": "&", "or": "|", "not": "!"}
+
+
+def parse(text: str) -> Filter | None:
+    """None: an empty filter, which matches all."""
+    if len(text) > MAX_LENGTH:
+        raise FilterError(f"a filter has at most {MAX_LENGTH} characters", MAX_LENGTH)
+    words = tokens(text)
+    if not words:
+        return None
+    return Filter(text, _Parser(words, len(text)).whole())
+
+
+class _Parser:
+    def __init__(self, words: list[Token], end: int) -> None:
+        self._words = words
+        self._end = end
+        self._next = 0
+        self._terms = 0
+
+    def whole(self) -> Test:
+        test = self._any(0)
+        left = self._peek()
+        if left is not None:
+            raise FilterError("this ) closes nothing", left.at)
+        return test
+
+    def _peek(self) -> Token | None:
+        return self._words[self._next] if self._next < len(self._words) else None
+
+    def _take(self, mark: str) -> bool:
+        token = self._peek()
+        if token is None or token.kind != "mark" or token.text != mark:
+            return False
+        self._next += 1
+        return True
+
+    def _any(self, depth: int) -> Test:
+        test = self._all(depth)
+        while self._take("|"):
+            test = _either(test, self._all(depth))
+        return test
+
+    def _all(self, depth: int) -> Test:
+        test = self._one(depth)
+        while self._take("&") or self._begins():
+            test = _both(test, self._one(depth))
+        return test
+
+    def _begins(self) -> bool:
+        token = self._peek()
+        return token is not None and (token.kind in ("word", "quoted") or token.text in "(!")
+
+    def _one(self, depth: int) -> Test:
+        token = self._peek()
+        if token is None:
+            raise FilterError("something is missing at the end", self._end)
+        if depth >= MAX_DEPTH:
+            raise FilterError(f"more than {MAX_DEPTH} levels deep", token.at)
+        if self._take("!"):
+            return _negated(self._one(depth + 1))
+        if self._take("("):
+            test = self._any(depth + 1)
+            if not self._take(")"):
+                raise FilterError("this ( is not closed", token.at)
+            return test
+        if token.kind not in ("word", "quoted"):
+            raise FilterError(f"a condition is expected before {token.text!r}", token.at)
+        return self._term(token)
+
+    def _term(self, name: Token) -> Test:
+        self._next += 1
+        self._terms += 1
+        if self._terms > MAX_TERMS:
+            raise FilterError(f"more than {MAX_TERMS} conditions", name.at)
+        op = self._peek()
+        if op is None or op.kind != "op" or name.kind == "quoted":
+            return _bare(name.text)
+        self._next += 1
+        value = self._peek()
+        if value is None or value.kind not in ("word", "quoted"):
+            raise FilterError(f"a value is missing after {op.text!r}", op.at + len(op.text))
+        self._next += 1
+        if op.text == ":":
+            return _field(name, value)
+        return self._comparison(name, op, value)
+
+    def _comparison(self, name: Token, op: Token, value: Token) -> Test:
+        column = NAMES.get(name.text.lower())
+        if column is None:
+            raise FilterError(_unknown(name.text, NAMES, FIELDS, "metric"), name.at)
+        unit = self._peek()
+        joined = value.text
+        if unit is not None and unit.kind == "word" and unit.text.lower() in UNITS:
+            joined += unit.text
+            self._next += 1
+        return _compare(column, op.text, *_amount(column, joined, value.at))
+
+
+def _both(left: Test, right: Test) -> Test:
+    return lambda scene: left(scene) & right(scene)
+
+
+def _either(left: Test, right: Test) -> Test:
+    return lambda scene: left(scene) | right(scene)
+
+
+def _negated(test: Test) -> Test:
+    return lambda scene: ~test(scene)
+
+
+def _unknown(word: str, wanted: dict[str, int], other: dict[str, "FieldTest"], what: str) -> str:
+    near = difflib.get_close_matches(word.lower(), [*wanted, *other], n=1, cutoff=0.6)
+    if word.lower() in other:
+        return f"{word!r} is compared with a colon: {word}:…"
+    if word.lower() in wanted:
+        return f"{word!r} is compared with < or >: {word}>…"
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(SHORT))}"
+    return f"there is no {what} {word!r}; {hint}"
+
+
+# -- numbers
+
+SHORT = [metric.filter_name or metric.key for metric in COLUMNS]
+NAMES: dict[str, int] = COLUMN | {name: column for column, name in enumerate(SHORT)}
+
+_BINARY = {"kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
+_DECIMAL = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+_BYTES = {"b": 1.0} | _BINARY | _DECIMAL
+FACTORS: dict[str, dict[str, float]] = {
+    "%": {},
+    "B": _BYTES,
+    "B/s": {f"{unit}/s": factor for unit, factor in _BYTES.items()} | _BYTES,
+    "°C": {"c": 1.0, "°c": 1.0},
+    "W": {"w": 1.0, "kw": 1e3},
+    "J": {"j": 1.0, "kj": 1e3, "mj": 1e6, "wh": 3.6e3, "kwh": 3.6e6},
+    "MHz": {"mhz": 1.0, "ghz": 1e3},
+    "": {},
+}
+UNITS = {"%"} | {unit for factors in FACTORS.values() for unit in factors}
+NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)(.*)", re.IGNORECASE)
+
+# Without a unit, memory is in percent of the board, as pages show it.
+PERCENT_BY_DEFAULT = {COLUMN["mem_used_bytes"]}
+
+
+def _amount(column: int, text: str, at: int) -> tuple[float, bool]:
+    """The number in the metric's own unit, or as a share of its full value."""
+    match = NUMBER.fullmatch(text)
+    if match is None:
+        raise FilterError(f"{text!r} is not a number", at)
+    number, unit = float(match[1]), match[2].lower()
+    metric = COLUMNS[column]
+    if unit == "%" and metric.unit != "%":
+        if metric.full is None and metric.full_fact is None:
+            raise FilterError(f"{SHORT[column]} has no full value to take a percentage of", at)
+        return number / 100, True
+    if unit in ("", "%"):
+        return (number / 100, True) if column in PERCENT_BY_DEFAULT else (number, False)
+    factors = FACTORS[metric.unit]
+    if unit not in factors:
+        allowed = ", ".join(factors) or "no unit"
+        raise FilterError(f"{SHORT[column]} is not measured in {match[2]!r}; {allowed} or % fits",
+                          at + match.start(2))
+    return number * factors[unit], False
+
+
+OPERATIONS: dict[str, Callable[[npt.NDArray[np.float64], float], Mask]] = {
+    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
+    "=": np.equal, "==": np.equal, "!=": np.not_equal,
+}
+
+
+def _compare(column: int, op: str, number: float, is_share: bool) -> Test:
+    operation = OPERATIONS[op]
+
+    def test(scene: Scene) -> Truth:
+        fleet, size = scene.fleet, len(scene.fleet)
+        values = fleet.values[:size, column]
+        known = (scene.show == Show.OK) & (fleet.absent[:size, column] == Absence.PRESENT)
+        if is_share:
+            full = fleet.full[:size, column]
+            known = known & ~np.isnan(full)
+            values = values / np.where(known, full, 1.0)
+        holds = operation(values, number)
+        return Truth(known & holds, known & ~holds)
+
+    return test
+
+
+# -- words about a Gpu
+
+FieldTest = Callable[[Scene, str], Truth]
+
+
+def _certain(yes: Mask) -> Truth:
+    return Truth(yes, ~yes)
+
+
+def _by_node(scene: Scene, word: str) -> Truth:
+    nodes = scene.fleet.nodes
+    hits = [word in node_id.lower() or word in nodes[node_id].hello.host.lower()
+            for node_id in scene.fleet.node_ids]
+    return _certain(np.array(hits, bool)[scene.fleet.node_at[: len(scene.fleet)]])
+
+
+def _by_model(scene: Scene, word: str) -> Truth:
+    hits = np.array([word in model.lower() for model in scene.fleet.models], bool)
+    return _certain(hits[scene.fleet.model_at[: len(scene.fleet)]])
+
+
+def _by_user(scene: Scene, word: str, exact: bool = True) -> Truth:
+    wanted = {number for number, name in enumerate(scene.fleet.owners)
+              if (name.lower() == word if exact else word in name.lower())}
+    users = scene.fleet.users
+    size = len(users)
+    known = np.fromiter((on_gpu is not None and UNKNOWN_OWNER not in on_gpu for on_gpu in users),
+                        bool, size)
+    hit = np.fromiter((on_gpu is not None and not wanted.isdisjoint(on_gpu) for on_gpu in users),
+                      bool, size)
+    return Truth(hit, known & ~hit)
+
+
+def _by_gpu(scene: Scene, word: str) -> Truth:
+    size = len(scene.fleet)
+    if word.isascii() and word.isdigit() and len(word) < 6:
+        return _certain(scene.fleet.index[:size] == int(word))
+    return _certain(np.fromiter(
+        (uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
+         for uuid in scene.fleet.uuids), bool, size))
+
+
+def _by_task(scene: Scene, word: str) -> Truth:
+    """In a task's command, or its whole id."""
+    size = len(scene.fleet)
+    hit = np.zeros(size, bool)
+    known = np.fromiter((on_gpu is not None for on_gpu in scene.fleet.users), bool, size)
+    for node in scene.fleet.nodes.values():
+        if node.listing is None:
+            continue
+        for use in node.uses:
+            task = node.tasks.get(use.task_id)
+            slot = node.listing.order[use.gpu]
+            if use.task_id.lower() == word:
+                hit[slot] = True
+            elif task is None or task.command is None:
+                known[slot] = False
+            elif word in task.command.lower():
+                hit[slot] = True
+    return Truth(hit, known & ~hit)
+
+
+def _by_state(scene: Scene, word: str) -> Truth:
+    if word in ("free", "busy"):
+        return _by_use(scene, word)
+    return _certain(scene.show == STATES[word])
+
+
+def _by_use(scene: Scene, word: str) -> Truth:
+    """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known."""
+    fleet, size = scene.fleet, len(scene.fleet)
+    told = np.fromiter((on_gpu is not None for on_gpu in fleet.users), bool, size)
+    known = told & (scene.show == Show.OK)
+    free = known & (fleet.task_count[:size] == 0)
+    truth = Truth(free, known & ~free)
+    return truth if word == "free" else ~truth
+
+
+STATES = {"ok": Show.OK, "stale": Show.STALE, "lost": Show.LOST, "offline": Show.OFFLINE}
+STATE_WORDS = (*STATES, "free", "busy")
+FIELDS: dict[str, FieldTest] = {
+    "node": _by_node, "model": _by_model, "user": _by_user, "gpu": _by_gpu, "task": _by_task,
+    "state": _by_state,
+}
+
+
+def _field(name: Token, value: Token) -> Test:
+    field = name.text.lower()
+    word = value.text.lower()
+    if field not in FIELDS:
+        raise FilterError(_unknown(name.text, {}, FIELDS, "field") if field not in NAMES else
+                          f"{name.text!r} is compared with < or >: {name.text}>…", name.at)
+    if field == "state" and word not in STATE_WORDS:
+        near = difflib.get_close_matches(word, STATE_WORDS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(STATE_WORDS)}"
+        raise FilterError(f"there is no state {value.text!r}; {hint}", value.at)
+    test = FIELDS[field]
+    return lambda scene: test(scene, word)
+
+
+def _bare(text: str) -> Test:
+    """A word alone: in the node's name, the model, a user's name, or the UUID."""
+    word = text.lower()
+
+    def test(scene: Scene) -> Truth:
+        in_uuid = _certain(np.fromiter((word in uuid.lower() for uuid in scene.fleet.uuids), bool,
+                                       len(scene.fleet)))
+        return (_by_node(scene, word) | _by_model(scene, word) | in_uuid
+                | _by_user(scene, word, exact=False))
+
+    return test

@@ -1,0 +1,171 @@
+"""RFC 6455 as a server needs it, without extensions: bytes in, messages out, all bounded.
+
+engine.io checks a message's size only once it has all of it, and its driver sets no limit: one
+client with fragments that never finish took a hub to 414 MB. Here a frame is refused by its
+header, a message by the sum of its frames so far, and nothing of it is kept.
+"""
+
+import base64
+import hashlib
+from enum import IntEnum
+
+GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+MAX_CONTROL_BYTES = 125
+
+
+class Opcode(IntEnum):
+    CONTINUATION = 0
+    TEXT = 1
+    BINARY = 2
+    CLOSE = 8
+    PING = 9
+    PONG = 10
+
+
+class CloseCode(IntEnum):
+    NORMAL = 1000
+    GOING_AWAY = 1001
+    PROTOCOL_ERROR = 1002
+    INVALID_DATA = 1007
+    POLICY = 1008
+    TOO_BIG = 1009
+
+
+class Violation(Exception):
+    """The other side broke the protocol or a limit; the connection ends with this code."""
+
+    def __init__(self, code: CloseCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+Message = str | bytes
+Control = tuple[Opcode, bytes]
+
+
+class Reader:
+    """Feed it what arrives. `max_bytes` bounds each frame and each message; it may be changed
+    between messages, as a connection earns trust."""
+
+    __slots__ = ("_buffer", "_fragments", "_kept", "_text", "max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._buffer = bytearray()
+        self._fragments: list[bytes] = []
+        self._kept = 0
+        self._text = False
+
+    @property
+    def is_inside(self) -> bool:
+        """Part of a message is here and the rest is awaited."""
+        return bool(self._buffer or self._fragments)
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._buffer) + self._kept
+
+    def feed(self, data: bytes) -> list[Message | Control]:
+        self._buffer += data
+        found: list[Message | Control] = []
+        while (frame := self._frame()) is not None:
+            message = self._take(*frame)
+            if message is not None:
+                found.append(message)
+        return found
+
+    def _frame(self) -> tuple[bool, Opcode, bytes] | None:
+        buffer = self._buffer
+        if len(buffer) < 2:
+            return None
+        final, opcode = _first_byte(buffer[0])
+        size, header = self._size(opcode, final)
+        if size is None or len(buffer) < header + 4 + size:
+            return None
+        mask = bytes(buffer[header : header + 4])
+        payload = unmask(bytes(buffer[header + 4 : header + 4 + size]), mask)
+        del buffer[: header + 4 + size]
+        return final, opcode, payload
+
+    def _size(self, opcode: Opcode, final: bool) -> tuple[int | None, int]:
+        buffer = self._buffer
+        if not buffer[1] & 0x80:
+            raise Violation(CloseCode.PROTOCOL_ERROR, "a client's frame must be masked")
+        size, header = buffer[1] & 0x7F, 2
+        if opcode >= Opcode.CLOSE and (size > MAX_CONTROL_BYTES or not final):
+            raise Violation(CloseCode.PROTOCOL_ERROR, "a control frame is short and whole")
+        if size >= 126:
+            header = 4 if size == 126 else 10
+            if len(buffer) < header:
+                return None, header
+            size = int.from_bytes(buffer[2:header])
+        if opcode < Opcode.CLOSE and self._kept + size > self.max_bytes:
+            raise Violation(CloseCode.TOO_BIG, f"more than {self.max_bytes} bytes in a message")
+        return size, header
+
+    def _take(self, final: bool, opcode: Opcode, payload: bytes) -> Message | Control | None:
+        if opcode >= Opcode.CLOSE:
+            return opcode, payload
+        if (opcode == Opcode.CONTINUATION) != bool(self._fragments):
+            raise Violation(CloseCode.PROTOCOL_ERROR, "a fragment out of place")
+        if opcode != Opcode.CONTINUATION:
+            self._text = opcode == Opcode.TEXT
+        if final and not self._fragments:
+            return self._whole(payload)
+        # An empty fragment costs the sender six bytes and us an object: keep none but the first.
+        if payload or not self._fragments:
+            self._fragments.append(payload)
+            self._kept += max(len(payload), 64)
+        if not final:
+            return None
+        whole = b"".join(self._fragments)
+        self._fragments.clear()
+        self._kept = 0
+        return self._whole(whole)
+
+    def _whole(self, payload: bytes) -> Message:
+        if not self._text:
+            return payload
+        try:
+            return payload.decode()
+        except UnicodeDecodeError as error:
+            raise Violation(CloseCode.INVALID_DATA, "text that is not UTF-8") from error
+
+
+def _first_byte(byte: int) -> tuple[bool, Opcode]:
+    if byte & 0x70:
+        raise Violation(CloseCode.PROTOCOL_ERROR, "no extension was agreed on")
+    try:
+        return bool(byte & 0x80), Opcode(byte & 0x0F)
+    except ValueError as error:
+        raise Violation(CloseCode.PROTOCOL_ERROR, "unknown opcode") from error
+
+
+def unmask(payload: bytes, mask: bytes) -> bytes:
+    """One XOR of two long integers: some 20 times faster than byte by byte."""
+    size = len(payload)
+    key = (mask * (size // 4 + 1))[:size]
+    return (int.from_bytes(payload, "little") ^ int.from_bytes(key, "little")).to_bytes(
+        size, "little")
+
+
+def frame(payload: bytes, opcode: Opcode = Opcode.BINARY) -> bytes:
+    """One whole frame as a server sends it."""
+    size = len(payload)
+    if size < 126:
+        head = bytes((0x80 | opcode, size))
+    elif size < 65_536:
+        head = bytes((0x80 | opcode, 126)) + size.to_bytes(2)
+    else:
+        head = bytes((0x80 | opcode, 127)) + size.to_bytes(8)
+    return head + payload
+
+
+def close_frame(code: CloseCode, reason: str) -> bytes:
+    return frame(code.to_bytes(2) + reason.encode()[:120].decode(errors="ignore").encode(),
+                 Opcode.CLOSE)
+
+
+def accept_key(key: str) -> str:
+    return base64.b64encode(hashlib.sha1(key.encode() + GUID).digest()).decode()

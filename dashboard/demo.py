@@ -1,0 +1,219 @@
+"""`gpudeck demo`: a hub and a simulated fleet on this machine, with real processes as tasks."""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.settings import Setting, count, folder, load, port, text, whole
+
+from .parts import FreshHub, claim, open_hub, write_private
+from .supervisor import Part, Supervisor
+
+PROFILES = ("h100", "a100", "l40s", "4090", "mixed")
+REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
+NODES_PER_PROCESS = 640
+# How many Gpus of the fleet are lost at a time, by the seeded schedule: about one.
+LOST_PER_QUARTER_HOUR = 2.0
+NODE_ODDS_MAX = 0.25
+NODES_MAX = 5_000
+GPUS_MAX = 64
+
+TABLE: tuple[Setting, ...] = (
+    Setting("nodes", whole, 8, "how many nodes; 0 shows an empty hub"),
+    Setting("gpus", count, 8, "Gpus of each node"),
+    Setting("profile", text, "h100", f"the boards: {', '.join(PROFILES)}", choices=PROFILES),
+    Setting("seed", whole, 1, "another number, another fleet"),
+    Setting("port", port, 8050, "port on 127.0.0.1; 0 picks a free one"),
+    Setting("data", folder, None, "folder to keep; a temporary one, removed at the end, if none"),
+    Setting("faults", text, "on", "on: a Gpu is lost now and then; off: none",
+            choices=("on", "off")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    nodes: int
+    gpus: int
+    profile: str
+    seed: int
+    port: int
+    data: Path | None
+    faults: str
+
+
+def read(argv: Sequence[str], env: Mapping[str, str]) -> DemoSettings:
+    given = DemoSettings(**load("demo", TABLE, argv, env,
+                                "A hub and a simulated fleet on this machine, without a GPU."))
+    for name, number, most in (("nodes", given.nodes, NODES_MAX), ("gpus", given.gpus, GPUS_MAX)):
+        if number > most:
+            raise CommandError(f"--{name} {number}: at most {most}", ExitCode.USAGE)
+    return given
+
+
+def demo(argv: list[str]) -> int:
+    settings = read(argv, os.environ)
+    with _data(settings) as data, claim(data, "demo"), _Demo(settings, data) as running:
+        running.run()
+    return ExitCode.OK
+
+
+@contextlib.contextmanager
+def _data(settings: DemoSettings) -> Iterator[Path]:
+    """The folder of this demo: the one named, or a fresh one that goes when we go."""
+    if settings.data is not None:
+        yield settings.data
+        return
+    data = Path(tempfile.mkdtemp(prefix="gpudeck-demo-"))
+    try:
+        yield data
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+class _Demo:
+    def __init__(self, settings: DemoSettings, data: Path) -> None:
+        self._settings = settings
+        self._data = data
+        self._file = data / "demo.json"
+        self._clear_the_past()
+        self._hub = open_hub(data / "hub", settings.port)
+        self._agents = {name: self._agent(name) for name in self._names(REAL_AGENTS)}
+        parts = [self._hub.part, *self._children(), *self._agents.values(), *self._simulated()]
+        self._supervisor = Supervisor(parts)
+        self._written: dict[str, Any] | None = None
+
+    def __enter__(self) -> "_Demo":
+        self._supervisor.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._supervisor.__exit__(*error)
+        self._file.unlink(missing_ok=True)
+        self._clear_the_past()
+
+    def run(self) -> None:
+        self._supervisor.run(self._step)
+
+    def _clear_the_past(self) -> None:
+        """Pids of a demo that is over must mislead nobody."""
+        self._file.unlink(missing_ok=True)
+        for stale in (self._data / "world").glob("*.jobs"):
+            stale.unlink()
+        (self._data / "world" / "tasks.json").unlink(missing_ok=True)
+
+    def _names(self, most: int) -> list[str]:
+        return [f"n{number:03}" for number in range(1, min(most, self._settings.nodes) + 1)]
+
+    def _simulate(self, node: str | None = None) -> str:
+        settings = self._settings
+        odds = min(NODE_ODDS_MAX, LOST_PER_QUARTER_HOUR / max(1, settings.nodes))
+        words = {"profile": settings.profile, "gpus": settings.gpus, "seed": settings.seed,
+                 "faults": odds if settings.faults == "on" else 0, "world": self._data}
+        named = {"node": node, **words} if node else words
+        return ",".join(f"{key}={value}" for key, value in named.items())
+
+    def _towards_hub(self) -> list[str]:
+        return ["--hub", self._hub.url, "--token-file", str(self._hub.data / "agent.token")]
+
+    def _log(self, name: str) -> Path:
+        logs = self._data / "logs"
+        logs.mkdir(exist_ok=True)
+        return logs / f"{name}.log"
+
+    def _agent(self, name: str) -> Part:
+        return Part(f"agent of {name}", "agent", [
+            *self._towards_hub(), "--host", name, "--backend", "simulated",
+            "--simulate", self._simulate(name), "--data", str(self._data / "agents" / name),
+        ], self._log(name))
+
+    def _children(self) -> list[Part]:
+        """The process that holds the tasks: not an agent, so that no agent's end is theirs."""
+        if not self._agents:
+            return []
+        # On our own stderr: it also says what is wrong with control.json.
+        return [Part("keeper of the tasks", "agent.simulate_cli", [
+            "--children", "--nodes", str(len(self._agents)), "--simulate", self._simulate(),
+        ], None)]
+
+    def _simulated(self) -> list[Part]:
+        numbers = range(REAL_AGENTS + 1, self._settings.nodes + 1)
+        groups = [numbers[at : at + NODES_PER_PROCESS]
+                  for at in range(0, len(numbers), NODES_PER_PROCESS)]
+        return [
+            Part(f"simulator of {len(group)} nodes", "agent.simulate_cli", [
+                *self._towards_hub(), "--first", str(group[0]), "--nodes", str(len(group)),
+                "--simulate", self._simulate(), "--data", str(self._data / f"simulated-{at}"),
+            ], self._log(f"simulated-{at}"))
+            for at, group in enumerate(groups, start=1)
+        ]
+
+    def _step(self) -> float:
+        if self._written is None:
+            return self._wait_for_all()
+        self._write_if_changed()
+        return 0.5
+
+    def _wait_for_all(self) -> float:
+        for part in self._supervisor.parts:
+            if part.failures > 1 or (part is self._hub.part and part.failures):
+                raise self._supervisor.give_up(part)
+        nodes = self._hub.nodes()
+        live = -1 if nodes is None else sum(node["state"] == "live" for node in nodes)
+        if live >= self._settings.nodes and self._tasks() is not None:
+            self._write_if_changed()
+            _greet(self._settings, self._data, self._hub.fresh(), self._hub.first_gpu())
+        return 0.1
+
+    def _tasks(self) -> list[dict[str, Any]] | None:
+        """The real processes; None: their keeper has not told yet."""
+        if not self._agents:
+            return []
+        try:
+            told: list[dict[str, Any]] = json.loads(
+                (self._data / "world" / "tasks.json").read_bytes())
+        except FileNotFoundError:
+            return None
+        return told
+
+    def _write_if_changed(self) -> None:
+        hub = self._hub.fresh()
+        if hub is None:
+            return
+        agents = [{"node": name, "pid": part.pid} for name, part in self._agents.items()
+                  if part.pid is not None]
+        told = {"url": hub.url, "token": self._hub.api_token, "pid": os.getpid(),
+                "agents": agents, "tasks": self._tasks() or [],
+                "sign_in_url": hub.sign_in_url, "hub_pid": hub.pid}
+        if told != self._written:
+            self._written = told
+            write_private(self._file, json.dumps(told, indent=1))
+
+
+def _greet(settings: DemoSettings, data: Path, hub: FreshHub | None, uuid: str | None) -> None:
+    """What a person needs, and no more."""
+    assert hub is not None, "nodes can only be live on a hub that is there"
+    gpus = settings.nodes * settings.gpus
+    stop = "Ctrl-C ends it" + ("." if settings.data else " and removes its folder.")
+    lines = [
+        "", f"gpudeck demo: {settings.nodes} nodes, {gpus} Gpus, all simulated", "",
+        f"    {hub.sign_in_url}", "",
+        "Open this link (it works once). " + stop,
+        f"Set what a Gpu shows by {data / 'control.json'}; pids are in {data / 'demo.json'}.",
+    ]
+    if uuid is not None:
+        entry = json.dumps({"gpus": {uuid: {"util_pct": 93, "state": "ok"}}})
+        lines += [
+            f"Try:  echo '{entry}' > {data / 'control.json'}",
+            "      kill -9 a task, an agent or the hub of demo.json, and watch it come back.",
+        ]
+    if settings.faults == "on" and settings.nodes:
+        lines.append("Now and then a Gpu is lost for some minutes; --faults off leaves that out.")
+    print("\n".join(lines), flush=True, file=sys.stdout)

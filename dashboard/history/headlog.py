@@ -1,0 +1,219 @@
+"""The head log: every sequenced message as received, on disk before it is acked.
+
+Segments `head-<number>.log`, each a magic and then records:
+
+    u32 size of body | u32 crc32 of body | body
+
+with body = MessagePack [node, stream, seq, received_at, payload].
+
+All little-endian. A torn tail is cut and counted; a record whose checksum is wrong is skipped and
+counted if the next one can be found by its size, else everything from there on is.
+"""
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+MAGIC = b"GPUDECK HEAD 1\n\x00"
+HEAD = struct.Struct("<II")
+MAX_BODY_BYTES = 1_100_000
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True):
+    node_id: str
+    stream: str
+    seq: int
+    received_at: float
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Damage:
+    """What was found wrong on opening."""
+
+    torn_bytes: int = 0
+    bad_records: int = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Entry)
+
+
+def pack(entry: Entry) -> bytes:
+    body = _encode(entry)
+    return HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+def scan(data: bytes, damage: Damage) -> Iterator[Entry]:
+    """The entries that are whole. Counts what is not."""
+    at = len(MAGIC)
+    if data[:at] != MAGIC:
+        damage.torn_bytes += len(data)
+        return
+    while at < len(data):
+        end = _end_of(data, at)
+        if end is None:
+            damage.torn_bytes += len(data) - at
+            return
+        entry = _entry(data, at, end)
+        if entry is None and end < len(data) and not _is_whole(data, end):
+            # Not one bad record but a lost thread: nothing after this can be trusted.
+            damage.torn_bytes += len(data) - at
+            return
+        if entry is None:
+            damage.bad_records += 1
+        else:
+            yield entry
+        at = end
+
+
+def sound_length(data: bytes) -> int:
+    """Up to where a segment can be appended to."""
+    at = len(MAGIC) if data[: len(MAGIC)] == MAGIC else 0
+    while at and (end := _end_of(data, at)) is not None:
+        if _entry(data, at, end) is None and not _is_whole(data, end):
+            break
+        at = end
+    return at
+
+
+def _end_of(data: bytes, at: int) -> int | None:
+    if at + HEAD.size > len(data):
+        return None
+    size, _ = HEAD.unpack_from(data, at)
+    end = at + HEAD.size + size
+    return end if 0 < size <= MAX_BODY_BYTES and end <= len(data) else None
+
+
+def _is_whole(data: bytes, at: int) -> bool:
+    end = _end_of(data, at)
+    return end is not None and _entry(data, at, end) is not None
+
+
+def _entry(data: bytes, at: int, end: int) -> Entry | None:
+    _, crc = HEAD.unpack_from(data, at)
+    body = data[at + HEAD.size : end]
+    if zlib.crc32(body) != crc:
+        return None
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError:
+        return None
+
+
+@dataclass(slots=True)
+class HeadLog:
+    """Appends from one native thread at a time; `rotate` begins a new segment and keeps the
+    last two."""
+
+    folder: Path
+    damage: Damage = field(default_factory=Damage)
+    _file: BinaryIO | None = None
+    _number: int = 0
+    _length: int = 0
+
+    def read(self) -> Iterator[Entry]:
+        """All that is there, oldest first."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        for path in self._segments():
+            yield from scan(path.read_bytes(), self.damage)
+
+    def open(self) -> None:
+        """Cut the torn tail of the newest segment and append from there."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        segments = self._segments()
+        if not segments:
+            self._begin(1)
+            return
+        self._number = _number_of(segments[-1])
+        length = sound_length(segments[-1].read_bytes())
+        if length == 0:
+            segments[-1].unlink()
+            self._begin(self._number)
+            return
+        self._file = segments[-1].open("r+b", buffering=0)
+        self._file.truncate(length)
+        self._file.seek(length)
+        self._length = length
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        """On disk when it returns; on OSError the log is as it was before."""
+        data = b"".join(map(pack, entries))
+        file = self._file
+        if file is None:
+            raise OSError("the head log is not open")
+        try:
+            _write_all(file, data)
+            os.fdatasync(file.fileno())
+        except OSError:
+            self._undo(file)
+            raise
+        self._length += len(data)
+
+    def _undo(self, file: BinaryIO) -> None:
+        try:
+            file.truncate(self._length)
+            file.seek(self._length)
+        except OSError:
+            pass  # the next append fails as this one did, and opening cuts what is torn
+
+    def rotate(self) -> None:
+        former = self._file
+        self._begin(self._number + 1)
+        if former is not None:
+            former.close()
+
+    def drop_old(self) -> None:
+        """Only once what they held is in the state."""
+        for path in self._segments()[:-2]:
+            path.unlink()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    def _begin(self, number: int) -> None:
+        path = self.folder / f"head-{number:08d}.log"
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        file = os.fdopen(handle, "r+b", buffering=0)
+        try:
+            _write_all(file, MAGIC)
+            os.fdatasync(file.fileno())
+            _sync_folder(self.folder)
+        except OSError:
+            file.close()
+            path.unlink()
+            raise
+        self._file, self._number, self._length = file, number, len(MAGIC)
+
+    def _segments(self) -> list[Path]:
+        return sorted(self.folder.glob("head-*.log"), key=_number_of)
+
+
+def _number_of(path: Path) -> int:
+    return int(path.stem.partition("-")[2])
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

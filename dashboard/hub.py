@@ -1,0 +1,142 @@
+"""The socket edge to agents: decode once, take identity from the connection, hand to the room."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gpudeck.wire import (
+    EVENT,
+    MAX_MESSAGE_BYTES,
+    NAMESPACE,
+    Event,
+    Frame,
+    Hello,
+    Refused,
+    WireError,
+    decode_from_agent,
+    encode,
+)
+
+from .auth import may
+from .core.rate import Bucket
+from .core.websocket import CloseCode, Violation
+from .room import Close, HubEvent, Left, OverRate, Said, Tell
+from .settings import HubSettings
+from .sockets import BoundedServer, BoundedSocket, event_frame
+
+log = logging.getLogger("gpudeck.hub")
+
+# The Socket.IO packet around a message: its keys, the event's name, the namespace.
+ENVELOPE_BYTES = 256
+BURST_S = 10
+PACE_PER_S = 200.0
+BAD_MESSAGE_RETRY_S = 30.0
+
+
+@dataclass(slots=True)
+class AgentLink:
+    peer: BoundedSocket
+    messages: Bucket
+    size: Bucket
+    pace: Bucket
+    since_mono: float
+    backlog_to: int = 0  # what the agent said in Hello it had given out already
+    newest: int = 0
+
+
+class AgentEdge:
+    def __init__(self, server: BoundedServer, settings: HubSettings,
+                 submit: Callable[[HubEvent], None]) -> None:
+        self._settings = settings
+        self._submit = submit
+        self._links: dict[str, AgentLink] = {}
+        # On the server itself: Flask-SocketIO's decorator makes a request context per event and
+        # costs 3 to 4 times as much.
+        server.on("connect", self._connect, namespace=NAMESPACE)
+        server.on(EVENT, self._wire, namespace=NAMESPACE)
+        server.on("disconnect", self._disconnect, namespace=NAMESPACE)
+        server.on("*", _stranger, namespace=NAMESPACE)
+
+    def _connect(self, sid: str, environ: dict[str, Any], _auth: Any = None) -> bool:
+        if not may(environ.get("gpudeck.actor"), NAMESPACE, "connect"):
+            return False
+        mono = time.monotonic()
+        per_s, bytes_per_s = self._settings.agent_messages_per_s, self._settings.agent_bytes_per_s
+        self._links[sid] = AgentLink(
+            environ["gpudeck.socket"], Bucket(per_s, per_s * BURST_S, mono),
+            Bucket(bytes_per_s, bytes_per_s * BURST_S, mono), Bucket(PACE_PER_S, PACE_PER_S, mono),
+            mono)
+        return True
+
+    def _disconnect(self, sid: str, _reason: str = "") -> None:
+        if self._links.pop(sid, None) is not None:
+            self._submit(Left(sid))
+
+    def _wire(self, sid: str, *arguments: Any) -> None:
+        link = self._links[sid]
+        if len(arguments) != 1 or type(arguments[0]) is not bytes:
+            raise Violation(CloseCode.INVALID_DATA, "one message in bytes is expected")
+        payload = arguments[0]
+        try:
+            message = decode_from_agent(payload)
+            if not self._is_within_rate(sid, link, message, len(payload)):
+                return
+            self._submit(Said(sid, message, payload))
+        except WireError as error:
+            self._send(sid, Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
+            raise Violation(CloseCode.INVALID_DATA, str(error)) from error
+        if isinstance(message, Hello) and sid in self._links:
+            link.backlog_to = message.last_seq
+            link.peer.admit()
+
+    def _is_within_rate(self, sid: str, link: AgentLink, message: Any, size: int) -> bool:
+        """An outage is made up for at our pace and is no offence: what counts against an agent
+        is that it makes messages too fast, or says the same again and again."""
+        mono = time.monotonic()
+        fits = link.size.take(size, mono)
+        if isinstance(message, Frame | Event) and self._is_due(link, message.seq, mono):
+            if not link.pace.take(1, mono):
+                link.peer.rest_s += 1 / PACE_PER_S
+            if not fits:
+                link.peer.rest_s += size / self._settings.agent_bytes_per_s
+            return True
+        if fits and link.messages.take(1, mono):
+            return True
+        self._submit(OverRate(sid, "messages" if fits else "bytes"))
+        return False
+
+    def _is_due(self, link: AgentLink, seq: int, mono: float) -> bool:
+        """Not said before on this connection, and not numbered ahead of what time allows."""
+        if seq <= link.newest:
+            return False
+        link.newest = seq
+        age_s = BURST_S + mono - link.since_mono
+        return seq <= link.backlog_to + age_s * self._settings.agent_messages_per_s
+
+    # -- effects
+
+    def tell(self, effect: Tell) -> None:
+        self._send(effect.link, effect.message)
+
+    def _send(self, sid: str, message: Any) -> None:
+        link = self._links.get(sid)
+        if link is not None:
+            link.peer.push(event_frame(EVENT, encode(message), NAMESPACE))
+
+    def close(self, effect: Close) -> None:
+        link = self._links.get(effect.link)
+        if link is not None:
+            link.peer.finish(CloseCode.POLICY, effect.reason)
+
+    @property
+    def count(self) -> int:
+        return len(self._links)
+
+
+def _stranger(event: str, *_arguments: Any) -> None:
+    raise Violation(CloseCode.POLICY, f"no event {event[:40]!r} here")
+
+
+AGENT_BYTES = MAX_MESSAGE_BYTES + ENVELOPE_BYTES

@@ -1,0 +1,264 @@
+"""The socket edge to browsers and programs: docs/internals/live.md.
+
+A viewer has no queue. It holds what it was last sent, and when the kernel has taken that, it asks
+for the newest of what it lacks; so one that reads slowly costs what one that reads costs.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from gpudeck.metrics import COLUMN
+
+from . import views
+from .auth import Actor, may
+from .core.filters import Filter, FilterError, parse
+from .core.websocket import CloseCode, Violation
+from .room import Applied, Room
+from .sockets import BoundedServer, BoundedSocket, event_frame
+
+log = logging.getLogger("gpudeck.live")
+
+NAMESPACE = "/live"
+PERIOD_S = 1.0
+COALESCE_S = 0.04
+MAX_FILTERS = 64
+MAX_VIEWERS = 1_000
+MAX_WATCH_BYTES = 2_048
+MAX_TAPPED = 50_000
+TAP_FRAMES = 2_000
+
+
+@dataclass(slots=True)
+class Viewer:
+    peer: BoundedSocket
+    actor: Actor
+    metric: str | None = None  # None: watches nothing now
+    picked: Filter | None = None
+    is_tapping: bool = False
+    replies: deque[bytes] = field(default_factory=lambda: deque(maxlen=8))
+    slots: int = -1  # of the layout, how many it has; -1: none of it
+    nodes: int = 0
+    owners: int = -1
+    totals: int = -1
+    cells: int = -1
+    tapped: deque[Applied] = field(default_factory=deque)
+    is_tap_due: bool = False
+
+
+class LiveEdge:
+    def __init__(self, server: BoundedServer, room: Room, holds: Callable[[bytes], bool]) -> None:
+        self._room = room
+        self._holds = holds
+        self._viewers: dict[str, Viewer] = {}
+        self._version = 0
+        self._now = self._mono = 0.0
+        self._frames: dict[Hashable, bytes] = {}
+        self._fresh = Event()
+        self._fresh_mono = 0.0
+        handlers = {"connect": self._connect, "watch": self._watch, "hide": self._hide,
+                    "tap": self._tap, "disconnect": self._disconnect, "*": _stranger}
+        for event, handler in handlers.items():
+            server.on(event, handler, namespace=NAMESPACE)
+
+    # -- what clients say
+
+    def _connect(self, sid: str, environ: dict[str, Any], _auth: Any = None) -> bool:
+        actor = environ.get("gpudeck.actor")
+        if not may(actor, NAMESPACE, "connect") or len(self._viewers) >= MAX_VIEWERS:
+            return False
+        peer: BoundedSocket = environ["gpudeck.socket"]
+        viewer = Viewer(peer, environ["gpudeck.actor"])
+        self._viewers[sid] = viewer
+        peer.pull = lambda: self._pull(viewer)
+        peer.admit()
+        return True
+
+    def _disconnect(self, sid: str, _reason: str = "") -> None:
+        viewer = self._viewers.pop(sid, None)
+        if viewer is not None:
+            viewer.peer.pull = None
+
+    def _allowed(self, sid: str, event: str) -> Viewer:
+        """Each event anew, against the sessions as they are now."""
+        viewer = self._viewers[sid]
+        actor = viewer.actor
+        if not may(actor, NAMESPACE, event) or (
+                actor.session is not None and not self._holds(actor.session)):
+            raise Violation(CloseCode.POLICY, f"{event} is not for this viewer")
+        return viewer
+
+    def _watch(self, sid: str, *arguments: Any) -> None:
+        viewer = self._allowed(sid, "watch")
+        metric, text = _watched(arguments)
+        try:
+            picked = self._filter(viewer, text)
+        except FilterError as error:
+            viewer.replies.append(_reply(text, error))
+            viewer.metric = viewer.metric or metric
+        else:
+            viewer.picked, viewer.metric = picked, metric
+            viewer.replies.append(_reply(text, None))
+        viewer.slots = viewer.owners = viewer.totals = viewer.cells = -1
+        viewer.nodes = 0
+        self._look()
+        viewer.peer.wake()
+
+    def _filter(self, viewer: Viewer, text: str) -> Filter | None:
+        picked = parse(text)
+        others = {other.picked.text for other in self._viewers.values()
+                  if other is not viewer and other.picked is not None}
+        if picked is not None and picked.text not in others and len(others) >= MAX_FILTERS:
+            raise FilterError(f"{MAX_FILTERS} different filters are in use on this hub; use one "
+                              "of them or wait", 0)
+        return picked
+
+    def _hide(self, sid: str, *arguments: Any) -> None:
+        viewer = self._allowed(sid, "hide")
+        viewer.metric = None
+
+    def _tap(self, sid: str, *arguments: Any) -> None:
+        viewer = self._allowed(sid, "tap")
+        if len(arguments) != 1 or not isinstance(arguments[0], bool):
+            raise Violation(CloseCode.INVALID_DATA, "tap is true or false")
+        viewer.is_tapping = arguments[0]
+        viewer.tapped.clear()
+
+    # -- what they are sent
+
+    def applied(self, effect: Applied) -> None:
+        if not self._fresh.is_set():
+            self._fresh_mono = time.monotonic()
+            self._fresh.set()
+        for viewer in self._viewers.values():
+            if viewer.is_tapping:
+                self._note_tap(viewer, effect)
+
+    def _note_tap(self, viewer: Viewer, effect: Applied) -> None:
+        if len(viewer.tapped) >= MAX_TAPPED:
+            # A tap that skips would be a wrong count: rather none.
+            self._say_bye(viewer, "this tap reads too slowly")
+            viewer.is_tapping = False
+            viewer.tapped.clear()
+            return
+        viewer.tapped.append(effect)
+
+    def run(self) -> None:
+        """One push per second and topic, soon after the first sample of a tick."""
+        last_mono = time.monotonic()
+        while True:
+            gevent.sleep(max(0.0, last_mono + PERIOD_S - time.monotonic()))
+            self._fresh.wait(timeout=PERIOD_S / 2)
+            if self._fresh.is_set():
+                gevent.sleep(max(0.0, self._fresh_mono + COALESCE_S - time.monotonic()))
+            self._fresh.clear()
+            last_mono = time.monotonic()
+            self._push()
+
+    def _push(self) -> None:
+        self._version += 1
+        self._frames.clear()
+        self._look()
+        for viewer in list(self._viewers.values()):
+            session = viewer.actor.session
+            if session is not None and not self._holds(session):
+                self._say_bye(viewer, "signed out")
+            viewer.is_tap_due = True
+            viewer.peer.wake()
+
+    def _look(self) -> None:
+        """All frames of one version show one moment."""
+        if not self._frames:
+            self._now, self._mono = time.time(), time.monotonic()
+
+    def _pull(self, viewer: Viewer) -> bytes | None:
+        if viewer.replies:
+            return viewer.replies.popleft()
+        if viewer.is_tap_due and viewer.tapped:
+            return self._taps(viewer)
+        if viewer.metric is None:
+            return None
+        fleet = self._room.fleet
+        if viewer.slots < len(fleet) or viewer.nodes < len(fleet.node_ids):
+            return self._layout(viewer)
+        if viewer.owners != fleet.tasks_version:
+            viewer.owners = fleet.tasks_version
+            return self._frame(("owners", viewer.owners), "owners", lambda: views.owners(fleet))
+        if viewer.totals != self._version:
+            viewer.totals = self._version
+            return self._frame(("totals",), "totals",
+                               lambda: views.totals(fleet, self._now, self._mono))
+        if viewer.cells != self._version:
+            viewer.cells = self._version
+            return self._cells(viewer, viewer.metric)
+        return None
+
+    def _cells(self, viewer: Viewer, metric: str) -> bytes:
+        picked = viewer.picked
+        return self._frame(
+            ("cells", metric, None if picked is None else picked.text, len(self._room.fleet)),
+            "cells",
+            lambda: views.cells(self._room.fleet, metric, picked, self._now, self._mono))
+
+    def _layout(self, viewer: Viewer) -> bytes:
+        fleet, slot, node = self._room.fleet, max(viewer.slots, 0), viewer.nodes
+        viewer.slots, viewer.nodes = len(fleet), len(fleet.node_ids)
+        return self._frame(("layout", slot, node, viewer.slots, viewer.nodes), "layout",
+                           lambda: views.layout(fleet, slot, node))
+
+    def _frame(self, key: Hashable, event: str, shape: Callable[[], dict[str, Any]]) -> bytes:
+        """Encoded once for all who watch the same."""
+        found = self._frames.get(key)
+        if found is None:
+            found = self._frames[key] = event_frame(event, shape(), NAMESPACE)
+        return found
+
+    def _taps(self, viewer: Viewer) -> bytes:
+        count = min(TAP_FRAMES, len(viewer.tapped))
+        rows = [viewer.tapped.popleft() for _ in range(count)]
+        viewer.is_tap_due = bool(viewer.tapped)
+        frames = [[row.node_id, row.stream, row.seq, row.received_at] for row in rows]
+        return event_frame("applied", {"frames": frames}, NAMESPACE)
+
+    # -- the end
+
+    def end_session(self, key: bytes) -> None:
+        for viewer in list(self._viewers.values()):
+            if viewer.actor.session == key:
+                self._say_bye(viewer, "signed out")
+
+    def end_all(self, reason: str) -> None:
+        for viewer in list(self._viewers.values()):
+            self._say_bye(viewer, reason)
+
+    def _say_bye(self, viewer: Viewer, reason: str) -> None:
+        viewer.peer.push(event_frame("bye", {"reason": reason}, NAMESPACE))
+        viewer.peer.finish(CloseCode.GOING_AWAY, reason)
+
+    @property
+    def count(self) -> int:
+        return len(self._viewers)
+
+
+def _watched(arguments: tuple[Any, ...]) -> tuple[str, str]:
+    match arguments:
+        case ({"metric": str(metric), "filter": str(text)},) if metric in COLUMN:
+            if len(metric) + len(text.encode()) <= MAX_WATCH_BYTES:
+                return metric, text
+    raise Violation(CloseCode.INVALID_DATA, 'watch takes {"metric": KEY, "filter": TEXT}')
+
+
+def _reply(text: str, error: FilterError | None) -> bytes:
+    return event_frame("filter", {
+        "text": text, "ok": error is None, "error": None if error is None else error.sentence,
+        "at": None if error is None else error.at}, NAMESPACE)
+
+
+def _stranger(event: str, *_arguments: Any) -> None:
+    raise Violation(CloseCode.POLICY, f"no event {event[:40]!r} here")

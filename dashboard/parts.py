@@ -1,0 +1,130 @@
+"""What `demo` and `up` share: a data folder of one's own, and a hub as a process."""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from gpudeck.client import Client, Item
+from gpudeck.errors import CommandError, ExitCode
+
+from .state import secret, write_private
+from .supervisor import Part
+
+# Asked for here, though the hub's own process is the one that needs them: without the extra,
+# `gpudeck` then says at once which install brings it.
+for needed in ("dash", "gevent"):
+    if find_spec(needed) is None:
+        raise ModuleNotFoundError(f"no module named {needed!r}", name=needed)
+
+ASK_WITHIN_S = 2.0
+
+__all__ = ["FreshHub", "HubPart", "claim", "free_port", "open_hub", "write_private"]
+
+
+@dataclass(frozen=True, slots=True)
+class FreshHub:
+    """What the hub that runs now says of itself."""
+
+    url: str
+    sign_in_url: str
+    pid: int
+
+
+class HubPart:
+    def __init__(self, data: Path, port: int, log: Path) -> None:
+        self.data = data
+        self.url = f"http://127.0.0.1:{port}"
+        self.api_token = secret(data / "api.token")
+        # Made before the agents start, so that they need not wait for the hub to make it.
+        secret(data / "agent.token")
+        self.part = Part("hub", "dashboard",
+                         ["--bind", f"127.0.0.1:{port}", "--data", str(data)], log)
+
+    def fresh(self) -> FreshHub | None:
+        """None while the hub is not ready, or before the one that was restarted is."""
+        try:
+            told = json.loads((self.data / "hub.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        hub = FreshHub(told["url"], told["sign_in_url"], told["pid"])
+        return hub if hub.pid == self.part.pid else None
+
+    def nodes(self) -> list[Item] | None:
+        """None while there is no hub to ask."""
+        if self.fresh() is None:
+            return None
+        try:
+            return self._client().nodes()
+        except CommandError as error:
+            if error.code != ExitCode.UNREACHABLE:
+                raise
+            return None
+
+    def first_gpu(self) -> str | None:
+        """For an example that can be pasted."""
+        gpus = self._client().gpus("node:n001")
+        return str(gpus[0]["uuid"]) if gpus else None
+
+    def _client(self) -> Client:
+        return Client(self.url, self.api_token, ASK_WITHIN_S)
+
+
+def open_hub(data: Path, port: int) -> HubPart:
+    _make(data)
+    return HubPart(data, free_port(port), data.parent / "hub.log")
+
+
+def free_port(port: int) -> int:
+    """The hub must come back on the same port after a restart, so it is chosen here."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CommandError(
+                f"cannot listen on 127.0.0.1:{port}: {os.strerror(error.errno or 0).lower()}; "
+                "choose another with --port", ExitCode.CANNOT_START,
+            ) from error
+        chosen: int = probe.getsockname()[1]
+        return chosen
+
+
+@contextlib.contextmanager
+def claim(data: Path, program: str) -> Iterator[None]:
+    """The folder is ours while we run. The kernel lets go of the lock however we end."""
+    _make(data)
+    with _open(data / f"{program}.lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(
+                f"another `gpudeck {program}` uses {data}; stop it, or choose another folder "
+                "with --data", ExitCode.CANNOT_START,
+            ) from None
+        yield
+
+
+def _open(path: Path) -> IO[str]:
+    try:
+        return open(path, "a")
+    except OSError as error:
+        raise _cannot_write(path.parent, error) from error
+
+
+def _make(data: Path) -> None:
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(data, error) from error
+
+
+def _cannot_write(data: Path, error: OSError) -> CommandError:
+    return CommandError(f"cannot write {data}: {error.strerror}; choose another folder with --data",
+                        ExitCode.CANNOT_START)

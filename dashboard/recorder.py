@@ -1,0 +1,122 @@
+"""Takes messages to disk in batches, beside the loop, and only then says that they are stored."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import gevent
+from gevent.event import Event
+
+from .checkpoint import encode_nodes
+from .history.headlog import Entry, HeadLog
+from .room import NotStored, Record, Room, Stored
+from .state import State
+
+log = logging.getLogger("gpudeck.recorder")
+
+FLUSH_EVERY_S = 1.0
+SEGMENT_S = 300.0
+SEGMENT_BYTES = 256_000_000
+MAX_WAITING_BYTES = 64_000_000
+
+
+class Recorder:
+    def __init__(self, folder: Path, state: State, room: Room,
+                 submit: Callable[[Stored | NotStored], None]) -> None:
+        self._log = HeadLog(folder / "headlog")
+        self._state = state
+        self._room = room
+        self._submit = submit
+        self._waiting: list[Record] = []
+        self._waiting_bytes = 0
+        self._wake = Event()
+        self._is_stopping = False
+        self._is_due = False
+        self._rotated_mono = time.monotonic()
+
+    def recover(self) -> None:
+        """Before anything else runs: the room gets back what the disk holds."""
+        count = 0
+        for entry in self._log.read():
+            self._room.recover(Record(entry.node_id, entry.stream, entry.seq, entry.received_at,
+                                      entry.payload))
+            count += 1
+        damage = self._log.damage
+        self._log.open()
+        log.info("recovered records=%d torn_bytes=%d bad_records=%d", count, damage.torn_bytes,
+                 damage.bad_records)
+
+    def put(self, record: Record) -> None:
+        size = len(record.payload) + 200
+        if self._waiting_bytes + size > MAX_WAITING_BYTES:
+            self._submit(NotStored(self._room.disk_error or "more comes in than the disk takes",
+                                   (record,)))
+            return
+        self._waiting.append(record)
+        self._waiting_bytes += size
+        self._wake.set()
+
+    def run(self) -> None:
+        while not self._is_stopping or self._waiting:
+            started = time.monotonic()
+            if not self._waiting:
+                self._wake.clear()
+                self._wake.wait()
+            stored = self._flush()
+            if self._is_stopping and not stored:
+                return
+            if not self._is_stopping:
+                self._pause(FLUSH_EVERY_S - (time.monotonic() - started))
+
+    def _pause(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._is_stopping and (left := deadline - time.monotonic()) > 0:
+            gevent.sleep(min(left, 0.1))
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._wake.set()
+
+    def _flush(self) -> bool:
+        batch, self._waiting = self._waiting, []
+        size, self._waiting_bytes = self._waiting_bytes, 0
+        # Taken in the same moment as the batch: it must not claim what the batch does not hold.
+        nodes = encode_nodes(self._room) if self._due() else None
+        why: str | None = gevent.get_hub().threadpool.apply(self._write, (batch, nodes))
+        if why is not None:
+            self._waiting = batch + self._waiting
+            self._waiting_bytes += size
+            self._submit(NotStored(why))
+            return False
+        self._submit(Stored(tuple(batch)))
+        return True
+
+    def _due(self) -> bool:
+        return (time.monotonic() - self._rotated_mono >= SEGMENT_S
+                or self._log.length >= SEGMENT_BYTES)
+
+    def _write(self, batch: list[Record], nodes: list[tuple[str, bytes]] | None) -> str | None:
+        """In a native thread: the loop goes on meanwhile. Why it failed, if it did: gevent writes
+        an exception that leaves a thread to stderr, which may lie on the same full disk."""
+        try:
+            self._log.append(Entry(record.node_id, record.stream, record.seq, record.received_at,
+                                   record.payload) for record in batch)
+        except OSError as error:
+            return error.strerror or str(error)
+        if nodes is not None:
+            self._rotate(nodes)
+        return None
+
+    def _rotate(self, nodes: list[tuple[str, bytes]]) -> None:
+        """The batch is safe by now; what fails here is tried again at the next flush."""
+        try:
+            self._state.save_nodes(nodes)
+            self._log.rotate()
+            self._log.drop_old()
+            self._rotated_mono = time.monotonic()
+        except Exception as error:
+            log.warning("rotation failed reason=%r", str(error))
+
+    def close(self) -> None:
+        self._log.close()

@@ -1,0 +1,427 @@
+"""The one owner of the hub's state: events in, pure core, effects out.
+
+It runs inside the hub's one gevent thread and never yields, so that no event sees another half
+done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpudeck.wire import (
+    SPOKEN_VERSIONS,
+    Ack,
+    Beat,
+    Echo,
+    Event,
+    Frame,
+    FromAgent,
+    FromHub,
+    Hello,
+    Inventory,
+    Probe,
+    Refused,
+    Sequenced,
+    Welcome,
+    WireError,
+    decode_from_agent,
+)
+
+from .core.fleet import Fleet, Node, NodeState, Outcome
+from .core.ledger import Ledger
+
+PROBE_EVERY_S = 10.0
+PROBE_SOON_S = 1.0
+MAX_NODES = 5_000
+MAX_STREAMS = 8
+FULL_RETRY_S = 300.0
+VERSION_RETRY_S = 3_600.0
+QUARANTINE_S = 30.0
+QUARANTINE_MOST_S = 600.0
+OWN_PAUSE_S = 5.0
+RECENT_EVENTS = 64
+
+
+# events
+
+
+@dataclass(slots=True, frozen=True)
+class Said:
+    """An agent's message; `link` is its connection, and identity comes from there alone."""
+
+    link: str
+    message: FromAgent
+    payload: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class Left:
+    link: str
+
+
+@dataclass(slots=True, frozen=True)
+class OverRate:
+    link: str
+    what: str
+
+
+@dataclass(slots=True, frozen=True)
+class Tick:
+    """Once a second; the room sees by it that it stood still itself."""
+
+
+@dataclass(slots=True, frozen=True)
+class Stored:
+    """These are on disk now."""
+
+    records: "tuple[Record, ...]"
+
+
+@dataclass(slots=True, frozen=True)
+class NotStored:
+    """The disk takes nothing; `dropped` did not fit into memory either."""
+
+    reason: str
+    dropped: "tuple[Record, ...]" = ()
+
+
+HubEvent = Said | Left | OverRate | Tick | Stored | NotStored
+
+
+# effects
+
+
+@dataclass(slots=True, frozen=True)
+class Tell:
+    link: str
+    message: FromHub
+
+
+@dataclass(slots=True, frozen=True)
+class Close:
+    link: str
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class Record:
+    """For the head log, as received. `seq` 0: a Hello or an Inventory."""
+
+    node_id: str
+    stream: str
+    seq: int
+    received_at: float
+    payload: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class Applied:
+    """A Frame or Event that is new; for taps, and to wake the live path."""
+
+    node_id: str
+    stream: str
+    seq: int
+    received_at: float
+
+
+@dataclass(slots=True, frozen=True)
+class Note:
+    """For the log of the program; never holds a secret."""
+
+    what: str
+    fields: dict[str, Any]
+
+
+Effect = Tell | Close | Record | Applied | Note
+
+
+@dataclass(slots=True)
+class Stream:
+    """What came of one stream, and what of it is on disk."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    pending: set[int] = field(default_factory=set)  # in memory, on its way to disk
+    dropped: set[int] = field(default_factory=set)  # did not fit; the agent must bring it again
+    applied: int = 0
+    acked: int = 0
+
+    def settled(self) -> int:
+        """All up to this is on disk or will never come."""
+        waiting = min(self.pending, default=None)
+        lost = min(self.dropped, default=None)
+        open_seqs = [seq for seq in (waiting, lost) if seq is not None]
+        return min(open_seqs) - 1 if open_seqs else self.ledger.settled
+
+
+@dataclass(slots=True)
+class Link:
+    """One agent's connection."""
+
+    node_id: str
+    stream: str
+    probe_id: int = 0
+    probed_mono: float = -1e9
+    is_probing: bool = False
+
+
+@dataclass(slots=True)
+class Quarantine:
+    until_mono: float
+    times: int
+
+
+class Room:
+    def __init__(self, hub_id: str, epoch: int) -> None:
+        self.hub_id = hub_id
+        self.fleet = Fleet(epoch)
+        self.streams: dict[str, dict[str, Stream]] = {}  # node id -> stream -> what came of it
+        self.links: dict[str, Link] = {}
+        self.link_of: dict[str, str] = {}  # node id -> link
+        self.quarantined: dict[str, Quarantine] = {}
+        self.counts: dict[str, int] = {}
+        self.events: deque[tuple[str, float, Event]] = deque(maxlen=RECENT_EVENTS)
+        self.disk_error: str | None = None
+        self._ticked_mono: float | None = None
+
+    def handle(self, event: HubEvent, now: float, mono: float) -> list[Effect]:
+        match event:
+            case Said():
+                return self._said(event, now, mono)
+            case Tick():
+                return self._tick(mono)
+            case Left():
+                return self._left(event.link)
+            case OverRate():
+                return self._over_rate(event, mono)
+            case Stored():
+                return self._stored(event.records)
+            case NotStored():
+                return self._not_stored(event)
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # -- agents
+
+    def _said(self, said: Said, now: float, mono: float) -> list[Effect]:
+        link = self.links.get(said.link)
+        if link is None:
+            if not isinstance(said.message, Hello):
+                raise WireError("the first message must be Hello")
+            return self._hello(said.link, said.message, said.payload, now, mono)
+        node = self.fleet.nodes[link.node_id]
+        self.fleet.heard(node, now, mono)
+        match said.message:
+            case Frame() | Event():
+                return self._sequenced(said.link, link, node, said.message, said.payload, now, mono)
+            case Beat():
+                self.fleet.beat(node, said.message, mono)
+                return []
+            case Echo():
+                return self._echo(link, node, said.message, now, mono)
+            case Inventory():
+                self.fleet.inventory(node, said.message)
+                return [Record(link.node_id, link.stream, 0, now, said.payload)]
+            case Hello():
+                raise WireError("Hello was said before")
+
+    def _hello(self, at: str, hello: Hello, payload: bytes, now: float, mono: float
+               ) -> list[Effect]:
+        refused = self._refusal(hello, mono)
+        if refused is not None:
+            self.count("refused")
+            return [Tell(at, refused), Close(at, refused.reason),
+                    Note("agent refused", {"node": hello.node_id, "why": refused.reason})]
+        effects: list[Effect] = []
+        former = self.link_of.get(hello.node_id)
+        if former is not None:
+            self.count("taken_over")
+            effects.append(Close(former, "another connection of this node took over"))
+            effects += self._left(former)
+        self.fleet.hello(hello, now, mono)
+        stream = self._stream(hello.node_id, hello.stream)
+        link = Link(hello.node_id, hello.stream)
+        self.links[at] = link
+        self.link_of[hello.node_id] = at
+        welcome = Welcome(max(set(hello.wire_versions) & set(SPOKEN_VERSIONS)), self.hub_id,
+                          self.fleet.epoch, now, stream.settled())
+        return [*effects, Tell(at, welcome), self._probe(at, link, now, mono),
+                Record(hello.node_id, hello.stream, 0, now, payload),
+                Note("agent connected", {"node": hello.node_id, "host": hello.host,
+                                         "acked": welcome.acked_seq})]
+
+    def _refusal(self, hello: Hello, mono: float) -> Refused | None:
+        held = self.quarantined.get(hello.node_id)
+        if held is not None and mono < held.until_mono:
+            return Refused("this node sent more than it may; try again later",
+                           held.until_mono - mono)
+        if not set(hello.wire_versions) & set(SPOKEN_VERSIONS):
+            spoken = ", ".join(map(str, SPOKEN_VERSIONS))
+            return Refused(f"this hub speaks wire version {spoken}; update the older side",
+                           VERSION_RETRY_S)
+        if hello.node_id not in self.fleet.nodes and len(self.fleet.nodes) >= MAX_NODES:
+            return Refused(f"this hub holds {MAX_NODES} nodes and takes no more", FULL_RETRY_S)
+        return None
+
+    def _stream(self, node_id: str, name: str) -> Stream:
+        streams = self.streams.setdefault(node_id, {})
+        stream = streams.pop(name, None) or Stream()
+        streams[name] = stream  # last: the one in use
+        while len(streams) > MAX_STREAMS:
+            del streams[next(iter(streams))]
+        return stream
+
+    def _sequenced(self, at: str, link: Link, node: Node, message: Sequenced, payload: bytes,
+                   now: float, mono: float) -> list[Effect]:
+        stream = self.streams[link.node_id][link.stream]
+        if not stream.ledger.note(message.seq):
+            return []
+        stream.pending.add(message.seq)
+        if stream.dropped:
+            stream.dropped = {seq for seq in stream.dropped if seq > message.seq}
+        effects: list[Effect] = [
+            Record(link.node_id, link.stream, message.seq, now, payload),
+            Applied(link.node_id, link.stream, message.seq, now),
+        ]
+        if isinstance(message, Event):
+            self.events.append((link.node_id, now, message))
+            return effects
+        outcome = self.fleet.frame(node, message, now, mono)
+        if outcome is Outcome.APPLIED:
+            stream.applied += 1
+        elif outcome is Outcome.FUTURE and mono - link.probed_mono > PROBE_SOON_S:
+            effects.append(self._probe(at, link, now, mono))
+        return effects
+
+    def _echo(self, link: Link, node: Node, echo: Echo, now: float, mono: float) -> list[Effect]:
+        if link.is_probing and echo.probe_id == link.probe_id:
+            link.is_probing = False
+            self.fleet.clock(node, echo.agent_at, link.probed_mono, now, mono)
+        return []
+
+    def _probe(self, at: str, link: Link, now: float, mono: float) -> Tell:
+        link.probe_id += 1
+        link.probed_mono = mono
+        link.is_probing = True
+        return Tell(at, Probe(link.probe_id, now))
+
+    def _left(self, at: str) -> list[Effect]:
+        link = self.links.pop(at, None)
+        if link is None:
+            return []
+        if self.link_of.get(link.node_id) == at:
+            del self.link_of[link.node_id]
+            self.fleet.disconnected(self.fleet.nodes[link.node_id])
+        return [Note("agent gone", {"node": link.node_id})]
+
+    def _over_rate(self, event: OverRate, mono: float) -> list[Effect]:
+        self.count("over_rate")
+        link = self.links.get(event.link)
+        if link is None:
+            return [Close(event.link, f"more {event.what} than allowed")]
+        held = self.quarantined.get(link.node_id)
+        times = 1 if held is None else held.times + 1
+        wait_s = min(QUARANTINE_MOST_S, QUARANTINE_S * 2 ** min(times - 1, 8))
+        self.quarantined[link.node_id] = Quarantine(mono + wait_s, times)
+        reason = f"this node sent more {event.what} than it may"
+        return [Tell(event.link, Refused(reason, wait_s)), Close(event.link, reason),
+                Note("agent quarantined", {"node": link.node_id, "why": event.what,
+                                           "seconds": wait_s}),
+                *self._left(event.link)]
+
+    # -- disk
+
+    def _stored(self, records: tuple[Record, ...]) -> list[Effect]:
+        recovered = self.disk_error is not None
+        self.disk_error = None
+        touched: dict[tuple[str, str], Stream] = {}
+        for record in records:
+            stream = self.streams.get(record.node_id, {}).get(record.stream)
+            if record.seq and stream is not None:
+                stream.pending.discard(record.seq)
+                touched[record.node_id, record.stream] = stream
+        effects: list[Effect] = []
+        for (node_id, name), stream in touched.items():
+            effects += self._ack(node_id, name, stream)
+        if recovered:
+            effects += self._ask_again()
+        return effects
+
+    def _ack(self, node_id: str, name: str, stream: Stream) -> list[Effect]:
+        settled = stream.settled()
+        if settled <= stream.acked:
+            return []
+        stream.acked = settled
+        at = self.link_of.get(node_id)
+        if at is None or self.links[at].stream != name:
+            return []
+        return [Tell(at, Ack(settled))]
+
+    def _not_stored(self, event: NotStored) -> list[Effect]:
+        first = self.disk_error is None
+        self.disk_error = event.reason
+        for record in event.dropped:
+            stream = self.streams.get(record.node_id, {}).get(record.stream)
+            if record.seq and stream is not None:
+                stream.pending.discard(record.seq)
+                stream.dropped.add(record.seq)
+                stream.ledger.forget(record.seq)
+        return [Note("disk refuses", {"why": event.reason})] if first else []
+
+    def _ask_again(self) -> list[Effect]:
+        """The disk is back: those whose messages were dropped connect anew and bring them again."""
+        closes = [Close(at, "the disk was full; bring again what was not acked")
+                  for node_id, at in self.link_of.items()
+                  if any(stream.dropped for stream in self.streams[node_id].values())]
+        return [Note("disk is back", {}), *closes]
+
+    # -- time
+
+    def _tick(self, mono: float) -> list[Effect]:
+        gap_s = 0.0 if self._ticked_mono is None else mono - self._ticked_mono
+        self._ticked_mono = mono
+        effects: list[Effect] = []
+        if gap_s > OWN_PAUSE_S:
+            self.count("own_pauses")
+            self.fleet.forgive(gap_s)
+            effects.append(Note("the hub itself stood still", {"seconds": round(gap_s, 1)}))
+        effects += [_node_note(node_id, state) for node_id, state in self.fleet.tick(mono)]
+        return effects
+
+    def probes(self, now: float, mono: float) -> list[Effect]:
+        return [self._probe(at, link, now, mono) for at, link in self.links.items()
+                if mono - link.probed_mono >= PROBE_EVERY_S]
+
+    # -- start
+
+    def recover(self, record: Record) -> None:
+        """One message from disk, in the order in which it had come; it may be there twice."""
+        message = decode_from_agent(record.payload)
+        if isinstance(message, Hello):
+            self.fleet.hello(message, record.received_at, 0.0)
+            self._stream(message.node_id, message.stream)
+            return
+        node = self.fleet.nodes.get(record.node_id)
+        if node is None:
+            return
+        if isinstance(message, Inventory):
+            self.fleet.inventory(node, message)
+        elif isinstance(message, Frame | Event):
+            stream = self._stream(record.node_id, record.stream)
+            if not stream.ledger.note(message.seq, in_order=False):
+                return
+            node.heard_at = record.received_at
+            if isinstance(message, Frame) and node.hello.stream == record.stream:
+                self.fleet.frame(node, message, record.received_at, 0.0)
+
+    def recovered(self, now: float, mono: float) -> None:
+        self.fleet.recovered(now, mono)
+        for streams in self.streams.values():
+            for stream in streams.values():
+                stream.ledger.duplicates = 0
+                stream.applied = 0
+                stream.acked = stream.ledger.settled
+
+
+def _node_note(node_id: str, state: NodeState) -> Note:
+    return Note("node is " + state, {"node": node_id})

@@ -1,0 +1,49 @@
+"""The hub's settings: one table."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudeck.settings import Setting, address, count, folder, load
+
+
+def default_data(env: Mapping[str, str] = os.environ) -> Path:
+    base = env.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "gpudeck" / "hub"
+
+
+DATA = Setting("data", folder, default_data(),
+               "folder for everything the hub keeps; only its own user may read it",
+               default_words="$XDG_STATE_HOME/gpudeck/hub")
+
+HUB: tuple[Setting, ...] = (
+    Setting("bind", address, ("127.0.0.1", 8050), "HOST:PORT to listen on; port 0 picks one"),
+    DATA,
+    Setting("agent_messages_per_s", count, 20,
+            "live messages one agent may send per second; ten times as many at once"),
+    Setting("agent_bytes_per_s", count, 2_000_000,
+            "bytes one agent may send per second; ten times as many at once"),
+    Setting("viewer_stall_s", count, 30,
+            "seconds after which a viewer that does not read is disconnected"),
+)
+LINK: tuple[Setting, ...] = (DATA,)
+
+
+@dataclass(frozen=True, slots=True)
+class HubSettings:
+    bind: tuple[str, int]
+    data: Path
+    agent_messages_per_s: int = 20
+    agent_bytes_per_s: int = 2_000_000
+    viewer_stall_s: int = 30
+
+
+def hub_settings(argv: Sequence[str], env: Mapping[str, str]) -> HubSettings:
+    return HubSettings(**load("hub", HUB, argv, env, "The server: pages, API, live socket."))
+
+
+def link_folder(argv: Sequence[str], env: Mapping[str, str]) -> Path:
+    values = load("link", LINK, argv, env, "Print a new one-time sign-in link.")
+    data: Path = values["data"]
+    return data

@@ -1,0 +1,357 @@
+"""State -> exactly what a page or a program is shown. Pure; encodes nothing, formats nothing."""
+
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.metrics import COLUMN, COLUMNS, Absence, metric
+from gpudeck.wire import GpuFacts
+
+from .core.filters import Filter, Mask
+from .core.fleet import NO_TASK, Fleet, Node, Show
+from .room import Room
+
+LEVELS = 239
+RETIRED, NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN = range(248, 256)
+MAX_EXACT = 1_024
+HOT_C = 85.0
+
+UTIL, MEM, TEMP, POWER, THROTTLE = (
+    COLUMN[key] for key in ("util_pct", "mem_used_bytes", "temp_c", "power_w", "throttle_bits"))
+# Software power cap is how a healthy board at full load looks; idle and chosen clocks are no fault.
+HARMFUL_THROTTLE = 0x8 | 0x20 | 0x40 | 0x80
+POWER_CAP = 0x4
+
+OF_ABSENCE = np.full(len(Absence), UNKNOWN, np.uint8)
+OF_ABSENCE[[Absence.DENIED, Absence.UNSUPPORTED, Absence.STALE, Absence.LOST]] = (
+    DENIED, UNSUPPORTED, STALE, LOST)
+OF_SHOW = np.array([0, STALE, LOST, OFFLINE, RETIRED], np.uint8)
+
+
+# -- the live socket (docs/internals/live.md)
+
+
+def layout(fleet: Fleet, slot: int = 0, node: int = 0) -> dict[str, Any]:
+    """From this slot and this node on."""
+    end = len(fleet)
+    nodes = [[at, node_id, fleet.nodes[node_id].hello.host]
+             for at, node_id in enumerate(fleet.node_ids) if at >= node]
+    return {"epoch": fleet.epoch, "from": slot, "nodes": nodes, "models": fleet.models,
+            "uuid": fleet.uuids[slot:], "node": fleet.node_at[slot:end].tolist(),
+            "index": fleet.index[slot:end].tolist(), "model": fleet.model_at[slot:end].tolist()}
+
+
+def cells(fleet: Fleet, key: str, picked: Filter | None, now: float, mono: float
+          ) -> dict[str, Any]:
+    size, column = len(fleet), COLUMN[key]
+    show = fleet.shown(mono)
+    mask = None if picked is None else picked.matches(fleet, mono)
+    return {"epoch": fleet.epoch, "metric": key, "at": now, "n": size,
+            "cells": levels(fleet, column, show).tobytes(),
+            "mask": None if mask is None else np.packbits(mask, bitorder="little").tobytes(),
+            "matched": size if mask is None else int(mask.sum()),
+            "exact": None if size > MAX_EXACT else exact(fleet, column, show)}
+
+
+def levels(fleet: Fleet, column: int, show: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    size = len(fleet)
+    full = fleet.full[:size, column]
+    has_full = ~np.isnan(full)
+    share = fleet.values[:size, column] / np.where(has_full, full, 1.0)
+    level = np.rint(np.clip(share, 0.0, 1.0) * LEVELS).astype(np.uint8)
+    level[~has_full] = NO_FULL
+    if column == THROTTLE:
+        level = throttle_levels(fleet.values[:size, column])
+    absent = fleet.absent[:size, column]
+    level = np.where(absent == Absence.PRESENT, level, OF_ABSENCE[absent])
+    return np.where(show == Show.OK, level, OF_SHOW[show]).astype(np.uint8)
+
+
+def throttle_levels(bits: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+    """Reasons are not an amount: three steps, by how much they ought to worry anybody."""
+    reasons = bits.astype(np.int64)
+    level = np.where(reasons & POWER_CAP, LEVELS // 2, 0)
+    return np.where(reasons & HARMFUL_THROTTLE, LEVELS, level).astype(np.uint8)
+
+
+def exact(fleet: Fleet, column: int, show: npt.NDArray[np.uint8]) -> bytes:
+    """What a cell says in figures: memory in percent of the board, all else in its own unit."""
+    size = len(fleet)
+    values = fleet.values[:size, column]
+    if column == MEM:
+        values = values / fleet.full[:size, column] * 100
+    there = (show == Show.OK) & (fleet.absent[:size, column] == Absence.PRESENT)
+    return np.where(there, values, np.nan).astype("<f4").tobytes()
+
+
+def owners(fleet: Fleet) -> dict[str, Any]:
+    return {"epoch": fleet.epoch, "names": fleet.owners,
+            "owner": fleet.owner[: len(fleet)].astype("<u2").tobytes()}
+
+
+def totals(fleet: Fleet, now: float, mono: float) -> dict[str, Any]:
+    show = fleet.shown(mono)
+    kept = show != Show.RETIRED
+    ok = show == Show.OK
+    is_free = ok & (fleet.owner[: len(fleet)] == NO_TASK)
+    states = [node.state for node in fleet.nodes.values()]
+    return {
+        "at": now,
+        "nodes": {state: states.count(state) for state in ("live", "suspect", "silent")},
+        "gpus": {"total": int(kept.sum()), "ok": int(ok.sum()),
+                 "stale": int((show == Show.STALE).sum()), "lost": int((show == Show.LOST).sum()),
+                 "offline": int((show == Show.OFFLINE).sum()), "free": int(is_free.sum())},
+        "tasks": sum(len(node.tasks) for node in fleet.nodes.values() if node.state != "silent"),
+        **_sums(fleet, ok),
+    }
+
+
+def _sums(fleet: Fleet, ok: Mask) -> dict[str, Any]:
+    def there(column: int) -> npt.NDArray[np.float64]:
+        known = ok & (fleet.absent[: len(fleet), column] == Absence.PRESENT)
+        values: npt.NDArray[np.float64] = fleet.values[: len(fleet), column][known]
+        return values
+
+    util, power, temp, throttle = there(UTIL), there(POWER), there(TEMP), there(THROTTLE)
+    mem_known = ok & (fleet.absent[: len(fleet), MEM] == Absence.PRESENT) & ~np.isnan(
+        fleet.full[: len(fleet), MEM])
+    return {
+        "util_mean_pct": float(util.mean()) if len(util) else None,
+        "power_w": float(power.sum()) if len(power) else None,
+        "mem_used_bytes": _sum(fleet.values[: len(fleet), MEM][mem_known]),
+        "mem_total_bytes": _sum(fleet.full[: len(fleet), MEM][mem_known]),
+        "hot": int((temp >= HOT_C).sum()) if len(temp) else None,
+        "throttled": int(((throttle.astype(np.int64) & HARMFUL_THROTTLE) != 0).sum())
+        if len(throttle) else None,
+    }
+
+
+def _sum(values: npt.NDArray[np.float64]) -> float | None:
+    return float(values.sum()) if len(values) else None
+
+
+# -- the API
+
+GpuStateWord = Literal["ok", "stale", "lost", "offline"]
+AbsenceWord = Literal["unsupported", "denied", "stale", "lost", "unknown"]
+
+
+class ReaderView(msgspec.Struct):
+    state: str
+    age_s: float | None
+    detail: str
+
+
+class FramesView(msgspec.Struct):
+    stream: str
+    first_seq: int | None
+    last_seq: int | None
+    acked_seq: int
+    applied: int
+    duplicates: int
+    missing: int
+    late: int
+    future: int
+    unreadable: int
+    out_of_range: int
+
+
+class NodeView(msgspec.Struct):
+    id: str
+    host: str
+    state: Literal["live", "suspect", "silent"]
+    last_heard_at: float
+    reader: ReaderView | None
+    backend: str
+    driver_version: str | None
+    agent_version: str
+    boot_id: str
+    gpus: int
+    clock_offset_s: float | None
+    frames: FramesView
+
+
+class FactsView(msgspec.Struct):
+    parent_uuid: str | None
+    pci_bus_id: str | None
+    mem_total_bytes: float | None
+    power_limit_w: float | None
+    sm_clock_max_mhz: float | None
+    mem_clock_max_mhz: float | None
+    temp_slowdown_c: float | None
+    temp_shutdown_c: float | None
+
+
+class GpuView(msgspec.Struct, omit_defaults=True):
+    uuid: str
+    node: str
+    index: int
+    name: str
+    state: GpuStateWord
+    sampled_at: float | None
+    age_s: float | None
+    values: dict[str, float]
+    missing: dict[str, AbsenceWord]
+    facts: FactsView
+    tasks: list[str]
+    last_values: dict[str, float] | None = None
+
+
+class UseView(msgspec.Struct):
+    uuid: str
+    mem_used_bytes: float | None
+    sm_pct: float | None
+
+
+class TaskView(msgspec.Struct):
+    id: str
+    node: str
+    pid: int
+    started_at: float | None
+    user: str | None
+    command: str | None
+    gpus: list[UseView]
+    mem_used_bytes: float | None
+    sm_pct: float | None
+    state: Literal["running", "paused", "uninterruptible", "zombie"] | None
+    manager: str | None
+    kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
+
+
+class Nodes(msgspec.Struct):
+    items: list[NodeView]
+    next: str | None
+
+
+class Gpus(msgspec.Struct):
+    items: list[GpuView]
+    next: str | None
+
+
+class TaskList(msgspec.Struct):
+    items: list[TaskView]
+    next: str | None
+
+
+def node_view(room: Room, node_id: str, mono: float) -> NodeView:
+    node = room.fleet.nodes[node_id]
+    hello = node.hello
+    return NodeView(
+        hello.node_id, hello.host, node.state, node.heard_at, _reader(node, mono), hello.backend,
+        hello.driver_version, hello.agent_version, hello.boot_id,
+        0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
+        _frames(room, node))
+
+
+def _reader(node: Node, mono: float) -> ReaderView | None:
+    if node.beat is None:
+        return None
+    age_s = node.beat.reading_age_s
+    since_s = mono - node.beat_mono
+    return ReaderView(node.beat.reader, None if age_s is None else round(age_s + since_s, 1),
+                      node.beat.detail)
+
+
+def _frames(room: Room, node: Node) -> FramesView:
+    name = node.hello.stream
+    stream = room.streams[node.hello.node_id][name]
+    outcomes = {outcome.value: count for outcome, count in node.outcomes.items()}
+    return FramesView(
+        name, stream.ledger.first, stream.ledger.last, stream.acked, stream.applied,
+        stream.ledger.duplicates, stream.ledger.missing, outcomes["late"], outcomes["future"],
+        outcomes["unreadable"], node.out_of_range)
+
+
+SHOW_WORDS: dict[int, GpuStateWord] = {
+    Show.OK: "ok", Show.STALE: "stale", Show.LOST: "lost", Show.OFFLINE: "offline"}
+
+
+def gpu_view(fleet: Fleet, slot: int, show: Show, on_it: list[str], mono: float) -> GpuView:
+    facts = fleet.facts[slot]
+    is_ok = show is Show.OK
+    values, missing = _values(fleet, slot, show)
+    sampled_at = float(fleet.sampled_at[slot])
+    is_sampled = not np.isnan(sampled_at)
+    last = {metric.key: _number(value) for metric, value in
+            zip(COLUMNS, fleet.last[slot].tolist(), strict=True) if value == value}
+    return GpuView(
+        facts.uuid, fleet.node_ids[fleet.node_at[slot]], facts.index, facts.name, SHOW_WORDS[show],
+        sampled_at if is_sampled else None,
+        round(max(0.0, mono - float(fleet.sampled_mono[slot])), 1) if is_sampled else None,
+        values, missing, _facts(facts), on_it, None if is_ok else last)
+
+
+def _values(fleet: Fleet, slot: int, show: Show) -> tuple[dict[str, float], dict[str, AbsenceWord]]:
+    values: dict[str, float] = {}
+    missing: dict[str, AbsenceWord] = {}
+    rows = zip(COLUMNS, fleet.values[slot].tolist(), fleet.absent[slot].tolist(), strict=True)
+    for column, value, code in rows:
+        absence = _absence(Absence(code), show)
+        if absence is Absence.PRESENT:
+            values[column.key] = _number(value)
+        else:
+            missing[column.key] = absence.word  # type: ignore[assignment]
+    return values, missing
+
+
+def _absence(reported: Absence, show: Show) -> Absence:
+    """What the board never reports stays so; what it did report is not live any more."""
+    if reported in (Absence.UNSUPPORTED, Absence.DENIED):
+        return reported
+    if show is Show.LOST:
+        return Absence.LOST
+    if show in (Show.STALE, Show.OFFLINE):
+        return Absence.STALE
+    return reported
+
+
+def _number(value: float) -> float:
+    return round(value, 3)
+
+
+def _facts(facts: GpuFacts) -> FactsView:
+    return FactsView(facts.parent_uuid, facts.pci_bus_id, facts.mem_total_bytes,
+                     facts.power_limit_w, facts.sm_clock_max_mhz, facts.mem_clock_max_mhz,
+                     facts.temp_slowdown_c, facts.temp_shutdown_c)
+
+
+def tasks_on(node: Node) -> dict[int, list[str]]:
+    """Task ids by slot."""
+    found: dict[int, list[str]] = {}
+    if node.listing is not None:
+        for use in node.uses:
+            found.setdefault(node.listing.order[use.gpu], []).append(use.task_id)
+    return found
+
+
+def task_views(fleet: Fleet, node: Node) -> list[TaskView]:
+    """The Tasks of a Node, by id. What is on a Gpu but was never described has no owner here."""
+    if node.listing is None:
+        return []
+    uses: dict[str, list[UseView]] = {}
+    states: dict[str, Any] = {}
+    for use in node.uses:
+        uuid = fleet.uuids[node.listing.order[use.gpu]]
+        uses.setdefault(use.task_id, []).append(UseView(uuid, use.mem_used_bytes, use.sm_pct))
+        states[use.task_id] = use.state
+    return [_task(node, task_id, uses[task_id], states[task_id])
+            for task_id in sorted(uses) if task_id in node.tasks]
+
+
+def _task(node: Node, task_id: str, on: list[UseView], state: Any) -> TaskView:
+    task = node.tasks[task_id]
+    return TaskView(
+        task.id, node.hello.node_id, task.pid, task.started_at, task.user, task.command, on,
+        _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
+        task.manager, task.kind)
+
+
+def _total(parts: list[float | None]) -> float | None:
+    """None where any part is not known: a sum of the rest would be a wrong number."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+METRIC_KEYS = frozenset(metric(key).key for key in COLUMN)

@@ -1,0 +1,85 @@
+"""Writes the reference pages that are made from the code. `--check` only compares.
+
+tests/unit/test_docs.py runs the comparison, so that a setting or a metric cannot be forgotten.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, THROTTLE_REASONS, Metric
+from gpudeck.settings import Setting
+
+HERE = Path(__file__).resolve().parent
+NOTE = "<!-- made by docs/make_reference.py: change the table in the code -->"
+
+
+def row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join([row(*head), row(*("---" for _ in head)), *(row(*cells) for cells in rows)])
+
+
+def metric_row(metric: Metric) -> tuple[str, ...]:
+    return (
+        metric.label, f"`{metric.key}`", metric.unit or "bit mask", metric.meaning,
+        f"`{metric.filter_name}`", f"`{metric.prometheus}`" if metric.prometheus else "",
+    )
+
+
+def metrics_page() -> str:
+    head = ("metric", "key", "unit", "meaning", "in filters", "Prometheus")
+    return "\n\n".join([
+        "# What the numbers mean", NOTE,
+        "Every Gpu reports these once a second. A value outside its possible range is a driver's "
+        "sentinel and is not shown.",
+        table(head, [metric_row(metric) for metric in COLUMNS]),
+        "## When a number is not there",
+        table(("word", "meaning"), [(f"`{a.word}`", text) for a, text in ABSENCE_MEANING.items()]),
+        "## Throttle reasons",
+        table(("bit", "reason"), [(f"`{bit:#x}`", word) for bit, word in THROTTLE_REASONS.items()]),
+    ]) + "\n"
+
+
+def setting_row(setting: Setting) -> tuple[str, ...]:
+    env = f"`{setting.env}`" + (f" or `{setting.env}_FILE`" if setting.secret else "")
+    return (f"`{setting.name}`", setting.flag_shown, env, setting.default_shown, setting.help)
+
+
+def settings_page() -> str:
+    from agent.settings import TABLE as AGENT
+    from dashboard.settings import HUB
+
+    head = ("name", "flag", "environment", "default", "meaning")
+    parts = ["# Settings", NOTE,
+             "A flag beats the environment, the environment beats the file given by `--config` or "
+             "`GPUDECK_CONFIG`, the file beats the default. In the file each program has a "
+             "section, `[hub]` or `[agent]`, with the names below. A secret is never a flag; it "
+             "may be a file."]
+    for title, settings in (("gpudeck hub", HUB), ("gpudeck agent", AGENT)):
+        parts += [f"## {title}", table(head, [setting_row(setting) for setting in settings])]
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"metrics.md": metrics_page, "settings.md": settings_page}
+
+
+def stale() -> list[str]:
+    return [name for name, make in PAGES.items()
+            if not (HERE / name).exists() or (HERE / name).read_text() != make()]
+
+
+def main(argv: Sequence[str]) -> int:
+    if "--check" in argv:
+        print(*stale(), sep="\n")
+        return 1 if stale() else 0
+    for name, make in PAGES.items():
+        (HERE / name).write_text(make())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent))
+    sys.exit(main(sys.argv[1:]))

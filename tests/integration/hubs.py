@@ -1,0 +1,301 @@
+"""A real hub process, and what speaks to it over real sockets."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import socketio
+import websocket
+
+from gpudeck.metrics import WIDTH
+from gpudeck.wire import (
+    EVENT,
+    NAMESPACE,
+    Ack,
+    Echo,
+    Frame,
+    FromAgent,
+    FromHub,
+    GpuFacts,
+    Hello,
+    Inventory,
+    Probe,
+    Refused,
+    Task,
+    Tasks,
+    Use,
+    Welcome,
+    decode_from_hub,
+    encode,
+    pack,
+)
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def wait_for(what: Callable[[], Any], within_s: float = 5.0, why: str = "") -> Any:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {within_s} s: {why}")
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirect)
+
+
+class HubProcess:
+    def __init__(self, folder: Path, port: int = 0, *flags: str) -> None:
+        self.folder = folder
+        self.flags = flags
+        self.port = port
+        self.log = folder.parent / f"{folder.name}.log"
+        self.peers: list[RawSocket | WireAgent] = []
+        self.start()
+
+    def __enter__(self) -> "HubProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing outlives its test: neither the process nor a socket."""
+        for peer in self.peers:
+            peer.close()
+        if self.process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.kill()
+
+    def start(self) -> None:
+        (self.folder / "hub.json").unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "dashboard", "hub", "--bind", f"127.0.0.1:{self.port}",
+                 "--data", str(self.folder), *self.flags],
+                cwd=REPOSITORY, stdout=log, stderr=log)
+        wait_for(self._ready, 15, "hub.json")
+        said = json.loads((self.folder / "hub.json").read_text())
+        self.url: str = said["url"]
+        self.sign_in_url: str = said["sign_in_url"]
+        self.port = int(self.url.rpartition(":")[2])
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return (self.folder / "hub.json").exists()
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(10)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    @property
+    def agent_token(self) -> str:
+        return (self.folder / "agent.token").read_text().strip()
+
+    @property
+    def api_token(self) -> str:
+        return (self.folder / "api.token").read_text().strip()
+
+    def ask(self, path: str, method: str = "GET", token: str | None = "api",
+            body: bytes | None = None, **headers: str) -> Answer:
+        words = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            words["Authorization"] = "Bearer " + (self.api_token if token == "api" else token)
+        request = urllib.request.Request(self.url + path, body, words, method=method)
+        try:
+            with _opener.open(request, timeout=5) as answer:
+                return Answer(answer.status, dict(answer.headers), answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, dict(error.headers), error.read())
+
+    def get(self, path: str) -> Any:
+        answer = self.ask(path)
+        assert answer.status == 200, (answer.status, answer.body)
+        return answer.json
+
+    def pss_bytes(self) -> int:
+        text = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
+        return next(int(line.split()[1]) * 1024 for line in text.splitlines()
+                    if line.startswith("Pss:"))
+
+    def cpu_s(self) -> float:
+        parts = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class RawSocket:
+    """engine.io and Socket.IO by hand over a plain websocket: says exactly what it is told."""
+
+    def __init__(self, hub: HubProcess, namespace: str, token: str | None = None,
+                 origin: str | None = None, cookie: str | None = None, host: str | None = None
+                 ) -> None:
+        header = [] if token is None else [f"Authorization: Bearer {token}"]
+        self.namespace = namespace
+        self.ws = websocket.create_connection(
+            f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=5,
+            header=header, cookie=cookie, origin=origin, suppress_origin=origin is None,
+            host=host)
+        hub.peers.append(self)
+        self.opened = json.loads(self.ws.recv()[1:])
+        self.send({"type": 0, "nsp": namespace})
+        self.joined = self.receive()
+
+    def send(self, packet: Any) -> None:
+        self.ws.send_binary(msgspec.msgpack.encode(packet))
+
+    def emit(self, event: str, *arguments: Any) -> None:
+        self.send({"type": 2, "nsp": self.namespace, "data": [event, *arguments]})
+
+    def receive(self, timeout_s: float = 5.0) -> Any:
+        """The next packet, decoded; None when the connection is closed."""
+        self.ws.settimeout(timeout_s)
+        while True:
+            opcode, data = self.ws.recv_data(control_frame=True)
+            if opcode == websocket.ABNF.OPCODE_CLOSE:
+                self.close_code = int.from_bytes(data[:2], "big")
+                self.close_reason = data[2:].decode()
+                return None
+            if opcode == websocket.ABNF.OPCODE_BINARY:
+                return msgspec.msgpack.decode(data)
+            if data == b"2":
+                self.ws.send("3")
+
+    def event(self, name: str, within_s: float = 5.0) -> Any:
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            packet = self.receive(max(0.05, deadline - time.monotonic()))
+            assert packet is not None, f"closed ({self.close_reason}) while waiting for {name}"
+            if packet["type"] == 2 and packet["data"][0] == name:
+                return packet["data"][1]
+        raise AssertionError(f"no {name} within {within_s} s")
+
+    def closed(self, within_s: float = 5.0) -> tuple[int, str]:
+        while self.receive(within_s) is not None:
+            pass
+        return self.close_code, self.close_reason
+
+    def close(self) -> None:
+        self.ws.shutdown()
+
+
+class WireAgent:
+    """An agent as the contract describes it, with the outbox in the test's hand. python-socketio's
+    own client carries it, as in the real agent."""
+
+    def __init__(self, node_id: str, gpus: int = 2, seed: int | None = None) -> None:
+        self.node_id = node_id
+        self.stream = f"{node_id}-stream"
+        self.random = random.Random(seed)
+        self.facts = tuple(GpuFacts(f"GPU-{node_id}-{at}", at, "NVIDIA H100 80GB HBM3",
+                                    mem_total_bytes=80e9, power_limit_w=700.0)
+                           for at in range(gpus))
+        self.seq = 0
+        self.outbox: dict[int, bytes] = {}
+        self.acked = 0
+        self.welcomes: list[Welcome] = []
+        self.refused: list[Refused] = []
+        self.connects = 0
+        self.util = [0.0] * gpus
+        self._client: socketio.Client | None = None
+
+    def connect(self, hub: HubProcess) -> None:
+        self._client = client = socketio.Client(serializer="msgpack", reconnection=False)
+        client.on(EVENT, self._heard, namespace=NAMESPACE)
+        hub.peers.append(self)
+        before = len(self.welcomes)
+        client.connect(hub.url, namespaces=[NAMESPACE], transports=["websocket"],
+                       headers={"Authorization": f"Bearer {hub.agent_token}"})
+        self.say(Hello((1,), self.node_id, f"host-{self.node_id}", "boot-1", self.stream, self.seq,
+                       "0.1", "simulated"))
+        wait_for(lambda: len(self.welcomes) > before or self.refused, why="Welcome")
+
+    def _heard(self, data: bytes) -> None:
+        message: FromHub = decode_from_hub(data)
+        match message:
+            case Welcome():
+                self._forget(message.acked_seq)
+                self.say(Inventory(1, self.facts))
+                for payload in list(self.outbox.values()):
+                    self._emit(payload)
+                self.welcomes.append(message)
+            case Ack():
+                self._forget(message.seq)
+            case Probe():
+                self.say(Echo(message.probe_id, time.time()))
+            case Refused():
+                self.refused.append(message)
+
+    def _forget(self, seq: int) -> None:
+        self.acked = max(self.acked, seq)
+        self.outbox = {kept: payload for kept, payload in self.outbox.items() if kept > seq}
+
+    def say(self, message: FromAgent) -> None:
+        self._emit(encode(message))
+
+    def _emit(self, payload: bytes) -> None:
+        assert self._client is not None
+        self._client.emit(EVENT, payload, namespace=NAMESPACE)
+
+    def tick(self, tasks: Tasks | None = None, taken_at: float | None = None) -> int:
+        """One Frame into the outbox and, where there is a connection, onto the wire."""
+        self.seq += 1
+        gpus = len(self.facts)
+        self.util = [self.random.uniform(0, 100) for _ in range(gpus)]
+        rows = [[util] + [1.0] * (WIDTH - 1) for util in self.util]
+        frame = Frame(self.seq, time.time() if taken_at is None else taken_at, 1.0, 1,
+                      pack([value for row in rows for value in row]), bytes(gpus * WIDTH),
+                      bytes(gpus), tasks)
+        self.outbox[self.seq] = encode(frame)
+        if self.is_connected:
+            with contextlib.suppress(socketio.exceptions.SocketIOError):  # it stays in the outbox
+                self._emit(self.outbox[self.seq])
+        return self.seq
+
+    @property
+    def is_connected(self) -> bool:
+        return self._client is not None and NAMESPACE in self._client.namespaces
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.disconnect()
+            self._client = None
+
+
+def one_task(task_id: str = "boot-1:100:5", user: str | None = "alice", gpu: int = 0) -> Tasks:
+    return Tasks(True, (Task(task_id, 100, 5, 1_000.0, user, "python train.py"),),
+                 (Use(task_id, gpu, 1e9, 50.0, "running"),))

@@ -1,0 +1,216 @@
+"""`gpudeck demo` as a process: what it promises in demo.json, and that it leaves nothing behind."""
+
+import json
+import os
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.demos import READY_WITHIN_S, Demo, alive, descendants, soon, start
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    folder = tmp_path_factory.mktemp("demo")
+    with Demo(folder, "--nodes", "5", "--gpus", "8", "--faults", "off") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def demo_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with Demo(tmp_path_factory.mktemp("alone"), "--nodes", "1", "--gpus", "1") as made:
+        yield made
+
+
+def test_demo_json_says_what_is_there(demo: Demo) -> None:
+    told = demo.told()
+    assert told["pid"] == demo.process.pid
+    assert {agent["node"] for agent in told["agents"]} == {"n001", "n002", "n003", "n004"}
+    pids = {told["hub_pid"], *(agent["pid"] for agent in told["agents"]),
+            *(task["pid"] for task in told["tasks"])}
+    assert pids <= descendants(told["pid"])
+    assert (demo.data / "demo.json").stat().st_mode & 0o777 == 0o600
+    assert told["sign_in_url"].startswith(told["url"])
+    assert {(node["host"], node["state"]) for node in demo.ask("nodes")} == {
+        (f"n{number:03}", "live") for number in range(1, 6)}
+    assert len(demo.ask("gpus?limit=1000")) == 40
+
+
+def test_the_api_knows_the_real_tasks_by_the_same_id(demo: Demo) -> None:
+    def agree() -> bool:
+        ours = {(task["id"], task["pid"]) for task in demo.told()["tasks"]}
+        theirs = {(task["id"], task["pid"]) for task in demo.ask("tasks?limit=1000")}
+        return bool(ours) and ours <= theirs
+
+    assert soon(agree, 6.0)
+
+
+def test_control_json_is_obeyed(demo: Demo) -> None:
+    gpus = demo.ask("gpus?limit=1000")
+    near = next(gpu for gpu in gpus if gpu["node"] == gpus[0]["node"])
+    far = gpus[-1]
+    (demo.data / "control.json").write_text(json.dumps({"gpus": {
+        near["uuid"]: {"util_pct": 93}, far["uuid"]: {"state": "lost"}}}))
+
+    def obeyed() -> bool:
+        now = {gpu["uuid"]: gpu for gpu in demo.ask("gpus?limit=1000")}
+        return bool(now[near["uuid"]]["values"].get("util_pct") == 93
+                    and now[far["uuid"]]["state"] == "lost")
+
+    assert soon(obeyed, 3.5)
+    (demo.data / "control.json").unlink()
+    assert soon(lambda: not obeyed(), 3.5)
+
+
+def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:
+    before = demo.told()
+    agent, task = before["agents"][1], before["tasks"][0]
+    for pid in (before["hub_pid"], agent["pid"], task["pid"]):
+        os.kill(pid, signal.SIGKILL)
+
+    def back() -> bool:
+        told = demo.told()
+        pids = {each["pid"] for each in told["agents"]}
+        return (told["hub_pid"] not in (None, before["hub_pid"]) and agent["pid"] not in pids
+                and len(pids) == 4)
+
+    assert soon(back, 10.0)
+    assert demo.told()["url"] == before["url"]
+    bystanders = {each["pid"] for each in before["agents"] + before["tasks"]} - {
+        agent["pid"], task["pid"]}
+    assert alive(bystanders) == bystanders
+
+    def live() -> bool:
+        try:
+            return [node["state"] for node in demo.ask("nodes")].count("live") == 5
+        except OSError:
+            return False
+
+    assert soon(live, 10.0)
+
+
+def test_a_hung_reader_shows_on_its_node_alone(demo: Demo) -> None:
+    """n002 has a reader child that really blocks; n005 is one of many in a process."""
+    (demo.data / "control.json").write_text(json.dumps(
+        {"nodes": {"n002": {"reader": "hang"}, "n005": {"reader": "hang"}}}))
+
+    def states() -> dict[str, str]:
+        return {node["host"]: node["reader"]["state"] for node in demo.ask("nodes")}
+
+    assert soon(lambda: list(states().values()).count("hung") == 2, 12.0)
+    assert states() == {"n001": "ok", "n002": "hung", "n003": "ok", "n004": "ok", "n005": "hung"}
+
+
+def test_it_ends_within_five_seconds_and_leaves_nothing(demo: Demo) -> None:
+    """With a reader that still hangs, as the test before has left it."""
+    took_s, left = demo.end()
+    assert demo.process.returncode == 0
+    assert took_s < 5
+    assert not left
+    assert not (demo.data / "demo.json").exists()
+
+
+def test_killed_it_takes_all_with_it(tmp_path: Path) -> None:
+    made = Demo(tmp_path, "--nodes", "2", "--gpus", "2")
+    _, left = made.end(signal.SIGKILL)
+    assert not left
+
+
+def test_an_empty_hub_in_a_folder_that_goes(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = start("demo", "--nodes", "0", "--port", "0", env=environment)
+    assert soon(lambda: list(tmp_path.glob("gpudeck-demo-*/demo.json")), READY_WITHIN_S)
+    [told] = tmp_path.glob("gpudeck-demo-*/demo.json")
+    assert json.loads(told.read_text())["tasks"] == []
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert "/sign-in?code=" in out
+    assert err == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_port_in_use(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        refused(3, "choose another with --port", "--data", str(tmp_path / "d"), "--port",
+                str(taken.getsockname()[1]))
+
+
+def test_a_hub_that_cannot_start_is_said_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub").chmod(0o755)
+    (tmp_path / "hub" / "theirs").touch()
+    err = refused(3, "the hub does not start", "--data", str(tmp_path), "--port", "0")
+    assert "chmod 700" in err
+
+
+def test_a_second_demo_in_one_folder(demo_alone: Demo) -> None:
+    refused(3, "another `gpudeck demo` uses", "--data", str(demo_alone.data), "--port", "0")
+
+
+def test_a_broken_control_json_is_said(demo_alone: Demo) -> None:
+    (demo_alone.data / "control.json").write_text('{"gpus": ')
+    time.sleep(1.0)
+    demo_alone.process.send_signal(signal.SIGTERM)
+    _, err = demo_alone.process.communicate(timeout=10)
+    assert err.count("control.json: not understood") == 1
+
+
+def test_unwritable_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused(3, "choose another folder with --data", "--data", str(tmp_path / "file" / "d"))
+
+
+def test_up_without_a_gpu_says_why(tmp_path: Path) -> None:
+    """On a machine with a GPU there is nothing to say."""
+    process = start("up", "--data", str(tmp_path / "up"), "--port", "0")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        link = next(line.strip() for line in process.stdout if "/sign-in?code=" in line)
+        assert link.startswith("http://127.0.0.1:")
+        token = (tmp_path / "up" / "hub" / "api.token").read_text().strip()
+        url = link.partition("/sign-in")[0]
+
+        def reader() -> str:
+            request = urllib.request.Request(f"{url}/api/v1/nodes",
+                                             headers={"Authorization": f"Bearer {token}"})
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                items = json.loads(answer.read())["items"]
+            return str(items[0]["reader"]["state"]) if items else "starting"
+
+        assert soon(lambda: reader() != "starting", 15.0)
+        if reader() != "ok":
+            assert "no Gpu is shown" in process.stderr.readline()
+        theirs = descendants(process.pid)
+        assert len(theirs) >= 2
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert not alive(theirs)
+
+
+@pytest.mark.parametrize("words", [
+    ["--profile", "v100"], ["--nodes", "-1"], ["--nodes", "99999"], ["--faults", "maybe"],
+    ["--gpus", "0"], ["--speed", "9"],
+])
+def test_a_bad_flag(words: list[str]) -> None:
+    refused(2, words[0], *words)
+
+
+def refused(code: int, words: str, *arguments: str, program: str = "demo") -> str:
+    process = start(program, *arguments)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert words in err
+    assert "Traceback" not in err
+    assert out == ""
+    return err

@@ -1,0 +1,130 @@
+"""The built wheel, outside the checkout, beside a user's own files of the same names."""
+
+import os
+import site
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+USERS_OWN = {
+    "agent.py": "MINE = 'agent'", "dashboard.py": "MINE = 'dashboard'",
+    "notebook.py": "MINE = 'notebook'",
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT],
+        check=True, capture_output=True, cwd=out,
+    )
+    (built,) = out.glob("gpudeck-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of a clean environment that holds the wheel and, by path only, the
+    dependencies of the environment that runs the tests (a .pth inside a .pth is not read, so the
+    checkout's own editable install stays out)."""
+    folder = tmp_path_factory.mktemp("env")
+    venv.create(folder, with_pip=True)
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    (packages / "borrowed.pth").write_text("\n".join(site.getsitepackages()))
+    pip(folder / "bin", "install", "--no-deps", wheel)
+    return folder / "bin"
+
+
+@pytest.fixture
+def user_folder(tmp_path: Path) -> Path:
+    for name, text in USERS_OWN.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def pip(binaries: Path, *words: object) -> None:
+    subprocess.run([binaries / "python", "-m", "pip", "--quiet", "--disable-pip-version-check",
+                    *map(str, words)], check=True, capture_output=True)
+
+
+def run(binaries: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    return subprocess.run([str(binaries / words[0]), *words[1:]], cwd=cwd, env=clean, text=True,
+                          capture_output=True, timeout=60, check=False)
+
+
+def test_the_wheel_owns_one_name_only(wheel: Path) -> None:
+    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"gpudeck"}
+
+
+def test_every_module_imports_beside_a_users_own_files(installed: Path, user_folder: Path) -> None:
+    code = (
+        "import importlib, pkgutil, gpudeck\n"
+        "names = [m.name for m in pkgutil.walk_packages(gpudeck.__path__, 'gpudeck.')]\n"
+        "for name in names:\n"
+        "    if not name.endswith('__main__'): importlib.import_module(name)\n"
+        "import agent, dashboard, notebook\n"
+        "print(len(names), gpudeck.__file__, agent.MINE, dashboard.MINE, notebook.MINE)\n"
+    )
+    done = run(installed, "python", "-c", code, cwd=user_folder)
+    assert done.returncode == 0, done.stderr
+    count, where, *mine = done.stdout.split()
+    assert int(count) > 20
+    assert not Path(where).is_relative_to(ROOT)
+    assert mine == ["agent", "dashboard", "notebook"]
+
+
+def test_the_command_and_the_assets_are_there(installed: Path, user_folder: Path) -> None:
+    assert run(installed, "gpudeck", "--version", cwd=user_folder).stdout.startswith("gpudeck ")
+    code = ("from importlib.resources import files\n"
+            "print(len(files('gpudeck.assets').joinpath('deck.mjs').read_text()))")
+    done = run(installed, "python", "-c", code, cwd=user_folder)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 1_000
+
+
+def test_a_demo_runs_from_the_wheel(installed: Path, user_folder: Path) -> None:
+    """The whole product from the wheel: start, be ready, answer, end, leave nothing."""
+    ask_the_demo = """
+import json, pathlib, subprocess, sys, time, urllib.request
+command, data = sys.argv[1:]
+demo = subprocess.Popen(
+    [command, "demo", "--nodes", "1", "--gpus", "2", "--port", "0", "--data", data],
+    stdout=subprocess.DEVNULL)
+ready = pathlib.Path(data, "demo.json")
+deadline = time.monotonic() + 40
+while not ready.exists() and time.monotonic() < deadline:
+    time.sleep(0.1)
+told = json.loads(ready.read_text())
+ask = urllib.request.Request(
+    told["url"].rstrip("/") + "/api/v1/gpus", headers={"Authorization": "Bearer " + told["token"]})
+print(len(json.load(urllib.request.urlopen(ask, timeout=10))["items"]))
+demo.terminate()
+print(demo.wait(15))
+"""
+    done = run(installed, "python", "-c", ask_the_demo, str(installed / "gpudeck"),
+               str(user_folder / "data"), cwd=user_folder)
+    assert done.stdout.split() == ["2", "0"], done.stderr
+
+
+def test_a_node_needs_nothing_of_the_hub(wheel: Path, tmp_path: Path) -> None:
+    """Base install from the registry: the agent's commands work, the hub's name the extra."""
+    venv.create(tmp_path / "env", with_pip=True)
+    binaries = tmp_path / "env" / "bin"
+    pip(binaries, "install", wheel)
+    helped = run(binaries, "gpudeck", "agent", "--help", cwd=tmp_path)
+    assert "usage: gpudeck agent" in helped.stdout
+    for command in ("hub", "demo"):
+        done = run(binaries, "gpudeck", command, cwd=tmp_path)
+        assert done.returncode == 3
+        assert "pip install 'gpudeck[hub]'" in done.stderr
+        assert "Traceback" not in done.stderr
+    listed = run(binaries, "python", "-m", "pip", "list", cwd=tmp_path).stdout.lower()
+    assert not {"dash", "flask", "numpy", "gevent", "pandas"} & set(listed.split())

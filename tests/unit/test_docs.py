@@ -1,0 +1,95 @@
+"""The documentation says what the code does: commands, settings, metrics, links, examples."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from agent.backends.simulation.control import parse as parse_control
+from dashboard.core.filters import FilterError, parse
+from docs.make_reference import PAGES
+from gpudeck.cli import SUMMARY
+from gpudeck.errors import ExitCode
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PROSE = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+COMMANDS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+               ["gpudeck.commands"])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_reference_pages_are_made_from_the_code(page: str) -> None:
+    assert (DOCS / page).read_text() == PAGES[page](), "run: make docs"
+
+
+def test_every_command_is_documented() -> None:
+    documented = set(re.findall(r"^\| `gpudeck (\w+)`", (DOCS / "cli.md").read_text(), re.M))
+    assert documented == COMMANDS
+
+
+def test_every_command_has_its_line_in_the_overview() -> None:
+    assert set(SUMMARY) | {"simulate"} == COMMANDS
+
+
+def test_exit_codes_are_documented() -> None:
+    documented = re.findall(r"^\| (\d+) \|", (DOCS / "cli.md").read_text(), re.M)
+    assert {int(code) for code in documented} == {*ExitCode, 130}
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", path.read_text())
+    local = [target for target in targets if not re.match(r"[a-z]+:", target)]
+    assert [target for target in local if not (path.parent / target).exists()] == []
+
+
+def test_every_command_named_in_prose_exists() -> None:
+    named = {word for path in PROSE if path.name != "CHANGELOG.md"
+             for word in re.findall(r"`gpudeck ([a-z]+)", path.read_text())}
+    assert named - COMMANDS == set()
+
+
+def test_every_make_target_named_in_prose_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = {word for path in PROSE for word in re.findall(r"`make ([a-z]+)", path.read_text())}
+    assert named - targets == set()
+
+
+def test_every_page_is_in_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text()
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert {page for page in pages if page not in menu} == set()
+
+
+def filter_examples() -> list[tuple[str, str | None]]:
+    """Each filter that docs/filters.md shows, and the sentence it promises for a wrong one."""
+    text = (DOCS / "filters.md").read_text()
+    table = [code.replace("\\|", "|") for line in text.splitlines()
+             if line.startswith("| `") for code in re.findall(r"`([^`]+)`", line.split(" | ")[0])]
+    wrong = re.findall(r"^(\S+) {2,}(.+)$", text.split("with the place:")[1], re.M)
+    return [(code, None) for code in table if "…" not in code] + list(wrong)
+
+
+@pytest.mark.parametrize(("text", "sentence"), filter_examples())
+def test_filter_examples_are_true(text: str, sentence: str | None) -> None:
+    if sentence is None:
+        assert parse(text) is not None
+        return
+    with pytest.raises(FilterError) as caught:
+        parse(text)
+    assert caught.value.sentence == sentence
+
+
+def test_there_are_filter_examples() -> None:
+    assert len(filter_examples()) > 12
+
+
+def test_the_control_file_example_is_obeyed_without_complaint() -> None:
+    example = re.findall(r"```json\n(.*?)```", (DOCS / "demo.md").read_text(), re.S)[-1]
+    control, complaints = parse_control(example)
+    assert complaints == []
+    assert control.gpus
+    assert control.hung_nodes == {"n002"}
+    assert control.leaking_tasks
