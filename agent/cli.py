@@ -19,7 +19,7 @@ from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
 
-from .backends import ProcessReading, Reading
+from .backends import ProcessReading, Reading, resolve
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
 from .link import tls_context
@@ -74,15 +74,16 @@ def _run(
     settings: Settings, identity: Identity, tls: ssl.SSLContext | None, journal: Journal,
     stop: threading.Event,
 ) -> None:
+    backend = resolve(settings.backend)
     log.info("started node=%s host=%s hub=%s backend=%s data=%s",
-             identity.node_id, settings.host, settings.hub, settings.backend, settings.data)
+             identity.node_id, settings.host, settings.hub, backend, settings.data)
     if identity.token is not None:
         # An admin who approves it compares these two.
         log.info("fingerprint %s", spaced(identity.node_id))
-    source = ReaderProcess(settings.backend, settings.simulate, phase_of(identity.node_id))
+    source = ReaderProcess(backend, settings.simulate, phase_of(identity.node_id))
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
-        backend=settings.backend, boot_id=boot_id(), platform=platform.platform(),
+        backend=backend, boot_id=boot_id(), platform=platform.platform(),
     )
     try:
         run_node(config, source, journal.outbox(), stop)
@@ -101,27 +102,35 @@ def stop_on_signals(stop: threading.Event) -> None:
 def status(argv: Sequence[str]) -> int:
     """Exit code 1, with the sentence, where there is nothing to read."""
     asked = read_show("status", argv)
+    hosts: dict[str, str] = {}
     if asked.hub is not None:
-        items = _client(asked.hub, asked).gpus()
+        client = _client(asked.hub, asked)
+        items, hosts = client.gpus(), host_names(client)
     else:
         items = gpu_items(read_once(asked, readings=2)[0], asked.host)
-    print(as_json(items) if asked.json else gpu_table(items))
+    print(as_json(items) if asked.json else gpu_table(items, hosts))
     return ExitCode.OK
 
 
 def tasks(argv: Sequence[str]) -> int:
     asked = read_show("tasks", argv)
+    hosts: dict[str, str] = {}
     if asked.hub is not None:
-        items = _client(asked.hub, asked).tasks()
+        client = _client(asked.hub, asked)
+        items, hosts = client.tasks(), host_names(client)
     else:
         processes = read_once(asked, readings=3)[1]
         items = task_items(TaskTable(boot_id()).describe(processes), asked.host)
-    print(as_json(items) if asked.json else task_table(items))
+    print(as_json(items) if asked.json else task_table(items, hosts))
     return ExitCode.OK
 
 
 def _client(hub: str, asked: ShowSettings) -> Client:
     return Client(hub, asked.token(), tls=tls_context(hub, asked.ca_file))
+
+
+def host_names(client: Client) -> dict[str, str]:
+    return {str(node["id"]): str(node["host"]) for node in client.nodes()}
 
 
 def read_once(

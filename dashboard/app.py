@@ -28,6 +28,8 @@ log = logging.getLogger("gpudeck.app")
 TICK_S = 1.0
 LAG_LIMIT_S = 2.0
 VIEWER_BYTES = 4_096
+# Its own Beat is what tells that an agent lives; this is for the library at its end.
+AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 
 BuildPages = Callable[[Flask], Any]
 
@@ -75,10 +77,10 @@ class Hub:
 
     def _allowances(self) -> dict[str, Allowance]:
         stall_s = float(self.settings.viewer_stall_s)
-        viewer = Allowance(VIEWER_BYTES, 20, 100, stall_s)
+        viewer = Allowance(VIEWER_BYTES, 20, 100, stall_s / 3, stall_s)
         # The agent edge counts what an agent says; this bounds what never gets that far.
-        return {"agent": Allowance(AGENT_BYTES, 2_000, 20_000, stall_s), "person": viewer,
-                "program": viewer}
+        agent = Allowance(AGENT_BYTES, 2_000, 20_000, AGENT_PING_S, AGENT_STALL_S)
+        return {"agent": agent, "person": viewer, "program": viewer}
 
     def _add_health(self) -> None:
         @self.server.get("/healthz")

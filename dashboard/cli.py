@@ -107,14 +107,18 @@ def _serve(settings: HubSettings, state: State, listener: Any) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         gevent.signal_handler(number, stopping.set)
     greenlets = running.start()
+    for greenlet in greenlets:
+        # None of them ends by itself: a hub without its clock or its disk must not look alive.
+        greenlet.link_exception(lambda _: stopping.set())
     server.start()
     _announce(settings, state, port)
     stopping.wait()
     log.info("stopping")
+    failed = any(greenlet.exception for greenlet in greenlets)
     stop(running, server, greenlets)
     (settings.data / "hub.json").unlink(missing_ok=True)
     state.close()
-    return ExitCode.OK
+    return ExitCode.FAILED if failed else ExitCode.OK
 
 
 def _announce(settings: HubSettings, state: State, port: int) -> None:

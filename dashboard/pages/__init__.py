@@ -1,0 +1,37 @@
+"""The pages: Dash draws what stands still, `assets/deck.mjs` draws what lives."""
+
+from pathlib import Path
+
+import dash
+from flask import Flask
+
+from .fleet import fleet_page
+from .shell import INDEX, WAITING, shell
+
+# Beside the program, in the checkout and in the wheel alike.
+ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
+
+# Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
+# theme.js must run in the head, before the first paint: the index links it there.
+_NOT_LINKED = r"^(?!deck\.mjs$|tokens\.css$|deck\.css$|fleet\.css$).*$"
+
+
+class _Pages(dash.Dash):
+    def interpolate_index(self, **parts: str) -> str:  # type: ignore[override]
+        return str(super().interpolate_index(**{**parts, "app_entry": WAITING}))
+
+
+def build_pages(server: Flask) -> dash.Dash:
+    """The Dash app on this server. Ask it for `csp_hashes()` only after this has returned."""
+    app = _Pages(
+        "gpudeck",
+        server=server,
+        assets_folder=str(ASSETS),
+        assets_ignore=_NOT_LINKED,
+        index_string=INDEX,
+        title="gpudeck",
+        # Otherwise the title flickers with each callback.
+        update_title=None,
+    )
+    app.layout = shell(fleet_page())
+    return app
