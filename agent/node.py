@@ -90,7 +90,7 @@ class _Node:
         self._talk = Conversation(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
         self._welcomes = 0
-        self._complained_at: float | None = None
+        self._complained_of, self._complained_at = "", 0.0
 
     def step(self, now: float) -> None:
         self._listen(now)
@@ -125,7 +125,7 @@ class _Node:
         if self._talk.welcomes != self._welcomes:
             self._welcomes = self._talk.welcomes
             self._memory = sampler.snapshot_wanted(self._memory)
-            self._complained_at = None
+            self._complained_of = ""
             log.info("connected hub=%s pending=%d", self._config.hub, self._outbox.pending)
 
     def _read(self, now: float) -> None:
@@ -178,14 +178,15 @@ class _Node:
         )
 
     def _complain(self, now: float) -> None:
-        """No connection: one clear line a minute, not one per attempt."""
-        if not self._talk.trouble:
+        """No connection: one clear line per reason and minute, not one per attempt."""
+        trouble = self._talk.trouble
+        if not trouble:
             return
-        if self._complained_at is None or now - self._complained_at >= COMPLAIN_EVERY_S:
-            self._complained_at = now
+        if trouble != self._complained_of or now - self._complained_at >= COMPLAIN_EVERY_S:
+            self._complained_of, self._complained_at = trouble, now
             log.warning(
                 "no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
-                self._config.hub, self._talk.trouble, self._outbox.pending, self._outbox.dropped,
+                self._config.hub, trouble, self._outbox.pending, self._outbox.dropped,
             )
 
 

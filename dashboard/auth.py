@@ -219,7 +219,7 @@ class Gate:
             if actor is None:
                 raise Denied(401, "this token is not known here")
             return actor
-        if "HTTP_ORIGIN" not in environ and "HTTP_COOKIE" not in environ:
+        if may_be_agent(environ):
             return Actor("agent")
         session = self._auth.session(environ)
         if session is None:
@@ -268,6 +268,13 @@ class Gate:
             headers.append(("WWW-Authenticate", 'Bearer realm="gpudeck"'))
         start(f"{denied.status} {REASONS[denied.status]}", headers)
         return [body if environ["REQUEST_METHOD"] != "HEAD" else b""]
+
+
+def may_be_agent(environ: Environ) -> bool:
+    """A websocket that no browser opens: those always say where they come from."""
+    return (environ["REQUEST_METHOD"] == "GET"
+            and environ.get("HTTP_UPGRADE", "").lower() == "websocket"
+            and "HTTP_ORIGIN" not in environ and "HTTP_COOKIE" not in environ)
 
 
 def who_may(method: str, path: str) -> Who:

@@ -154,8 +154,8 @@ class _Demo:
                   for at in range(0, len(numbers), NODES_PER_PROCESS)]
         return [
             Part(f"simulator of {len(group)} nodes", "agent.simulate_cli", [
-                *self._towards_hub(*map(node_name, group)), "--first", str(group[0]), "--nodes", str(len(group)),
-                "--simulate", self._simulate(), "--data", str(self._data / f"simulated-{at}"),
+                *self._towards_hub(*map(node_name, group)), "--first", str(group[0]),
+                "--nodes", str(len(group)), "--simulate", self._simulate(), "--data", str(self._data / f"simulated-{at}"),
             ], self._log(f"simulated-{at}"))
             for at, group in enumerate(groups, start=1)
         ]

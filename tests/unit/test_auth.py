@@ -14,18 +14,13 @@ HOST = "127.0.0.1:8050"
 ORIGIN = f"http://{HOST}"
 
 
-class Trusting:
-    def trust(self) -> None:
-        pass
-
-
 class Asked:
     """The gate in front of an application that says who came in."""
 
     def __init__(self, folder: Path) -> None:
         folder.chmod(0o700)
         self.state = State(folder)
-        self.auth = Auth(self.state, "agent-word", "api-word", "gpudeck_session_8050")
+        self.auth = Auth(self.state, "api-word", "gpudeck_session_8050")
         self.gate = Gate(self._app, self.auth, lambda: Site.at("127.0.0.1", 8050), policy)
         signed_in = self.auth.sign_in(self.state.add_code(2e9))
         assert signed_in is not None
@@ -37,12 +32,15 @@ class Asked:
         start_response("200 OK", [])
         return [b"in"]
 
+    def trust(self) -> None:
+        self.is_trusted = True
+
     def __call__(self, path: str, method: str = "GET", **environ: str) -> int:
         asked: dict[str, Any] = {
             "REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_HOST": HOST,
-            "gpudeck.connection": Trusting(), **environ}
+            "gpudeck.connection": self, **environ}
         told: list[Any] = []
-        self.actor = None
+        self.actor, self.is_trusted = None, False
         list(self.gate(asked, lambda status, headers: told.extend((status, headers))))
         self.headers = dict(told[1])
         return int(told[0].split()[0])
@@ -80,16 +78,26 @@ def test_a_page_leads_to_sign_in_and_the_api_says_no(asked: Asked) -> None:
 
 
 def test_tokens(asked: Asked) -> None:
-    program, agent = "Bearer api-word", "Bearer agent-word"
+    program = "Bearer api-word"
     assert asked("/api/v1/gpus", HTTP_AUTHORIZATION=program) == 200
     assert asked.actor == Actor("program")
-    assert asked("/api/v1/gpus", HTTP_AUTHORIZATION=agent) == 401
     assert asked("/", HTTP_AUTHORIZATION=program) in (303, 401)
-    assert asked("/socket.io/", HTTP_AUTHORIZATION=agent) == 200
-    assert asked.actor == Actor("agent")
     for wrong in ("Bearer api-wor", "Bearer", "Basic api-word", "api-word", "Bearer  "):
         assert asked("/api/v1/gpus", HTTP_AUTHORIZATION=wrong) == 401
         assert asked("/socket.io/", HTTP_AUTHORIZATION=wrong) == 401
+
+
+def test_an_agents_socket_is_one_without_origin_and_cookie(asked: Asked) -> None:
+    """It gets no further than the agent edge, which asks for the proof."""
+    upgrade = {"HTTP_UPGRADE": "websocket"}
+    assert asked("/socket.io/", **upgrade) == 200
+    assert asked.actor == Actor("agent")
+    assert not asked.is_trusted
+    for path, more in (("/", {}), ("/api/v1/gpus", {}), ("/socket.io/", {"HTTP_ORIGIN": ORIGIN}),
+                       ("/socket.io/", {"HTTP_ORIGIN": ""}), ("/socket.io/", {"HTTP_COOKIE": ""}),
+                       ("/socket.io/", {"HTTP_AUTHORIZATION": "Bearer x"})):
+        assert asked(path, **upgrade, **more) in (303, 401), (path, more)
+    assert asked("/socket.io/", "POST", **upgrade) == 401
 
 
 def test_a_wrong_token_does_not_fall_back_to_the_cookie(asked: Asked) -> None:
@@ -105,7 +113,7 @@ ORIGINS = ["http://good.com.evil.com", "null", "http://127.0.0.1:8051", "HTTP://
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_the_socket_takes_its_own_origin_only(asked: Asked, origin: str) -> None:
     assert asked("/socket.io/", HTTP_COOKIE=asked.cookie, HTTP_ORIGIN=origin) == 403
-    assert asked("/socket.io/", HTTP_AUTHORIZATION="Bearer agent-word", HTTP_ORIGIN=origin) == 403
+    assert asked("/socket.io/", HTTP_AUTHORIZATION="Bearer api-word", HTTP_ORIGIN=origin) == 403
 
 
 def test_a_browser_socket_needs_cookie_and_origin(asked: Asked) -> None:
@@ -154,12 +162,12 @@ def test_an_ended_session_is_none(asked: Asked) -> None:
     asked.auth.sign_out(asked.session.key)
     assert asked("/", HTTP_COOKIE=asked.cookie) == 303
     assert told == [asked.session.key]
-    anew = Auth(asked.state, "a", "b", "gpudeck_session_8050")
+    anew = Auth(asked.state, "b", "gpudeck_session_8050")
     assert not anew.holds(asked.session.key)
 
 
 def test_sessions_outlive_a_restart_and_secrets_are_not_kept(asked: Asked, tmp_path: Path) -> None:
-    anew = Auth(asked.state, "a", "b", "gpudeck_session_8050")
+    anew = Auth(asked.state, "b", "gpudeck_session_8050")
     assert anew.holds(asked.session.key)
     code = asked.state.add_code(2e9)
     held = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
