@@ -10,7 +10,7 @@ import gevent
 from flask import Flask, Response
 
 from .api import add_api
-from .auth import Auth, Gate, Site, policy
+from .auth import Auth, Gate, policy
 from .checkpoint import restore
 from .enrolment import Nodes
 from .hub import AGENT_BYTES, AgentEdge, Doors
@@ -19,6 +19,7 @@ from .live import LiveEdge
 from .recorder import Recorder
 from .room import Applied, Close, HubEvent, Note, Record, Revoked, Room, Tell, Tick
 from .settings import HubSettings
+from .site import Site
 from .sign_in import add_sign_in
 from .sockets import Allowance, BoundedSocketIO, Tally
 from .state import State, secret
@@ -45,12 +46,13 @@ class Hub:
         self.room = Room(state.hub_id(), state.next_epoch())
         self.recorder = Recorder(settings.data, state, self.room, self.submit)
         self._recover()
-        self.auth = Auth(state, secret(settings.data / "api.token"), f"gpudeck_session_{port}")
+        self.auth = Auth(state, secret(settings.data / "api.token"), cookie_name(port, self.site.is_secure))
         key = HubKey(settings.data)
         self.nodes = Nodes(state.registry, key.fingerprint)
         self.nodes.on_revoke.append(lambda node_id: self.submit(Revoked(node_id)))
         self.doors = Doors(self.nodes, key, self.room.hub_id, self.room.fleet.epoch)
-        self.site = Site.at(settings.bind[0], port)
+        self.site = Site.at(settings.bind[0], port, settings.tls_cert is not None,
+                            settings.public_url)
         self.server = Flask("gpudeck", static_folder=None)
         self.socketio = BoundedSocketIO()
         self._ticked_mono = time.monotonic()

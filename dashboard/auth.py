@@ -13,6 +13,7 @@ from enum import Enum
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Literal
 
+from .site import Site
 from .state import Session, State, digest
 
 Environ = dict[str, Any]
@@ -82,26 +83,6 @@ class Denied(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
-
-
-@dataclass(slots=True)
-class Site:
-    """Under which names this hub answers. `Host` must be one of them exactly: a page elsewhere
-    that rebinds its own name to us has another."""
-
-    hosts: frozenset[str]
-    scheme: str = "http"
-
-    @classmethod
-    def at(cls, host: str, port: int) -> "Site":
-        bound = f"[{host}]" if ":" in host else host
-        names = {"127.0.0.1", "localhost", "[::1]", bound}
-        ports = ("", ":80") if port == 80 else (f":{port}",)
-        return cls(frozenset(name + end for name in names for end in ports))
-
-    def is_own_origin(self, environ: Environ) -> bool:
-        host = environ.get("HTTP_HOST", "")
-        return host in self.hosts and environ.get("HTTP_ORIGIN") == f"{self.scheme}://{host}"
 
 
 class Auth:
@@ -181,7 +162,7 @@ class Gate:
         return self._app(environ, start)
 
     def _actor(self, environ: Environ) -> Actor | None:
-        if environ.get("HTTP_HOST", "") not in self._site().hosts:
+        if not self._site().knows(environ):
             raise Denied(421, "this hub does not answer under that host name")
         _check_body(environ)
         who = who_may(environ["REQUEST_METHOD"], environ["PATH_INFO"])
@@ -247,6 +228,8 @@ class Gate:
         return [
             ("Content-Security-Policy", self._policy()),
             ("X-Content-Type-Options", "nosniff"),
+            *([("Strict-Transport-Security", f"max-age={365 * 86_400}")]
+              if self._site().is_secure else []),
             ("Referrer-Policy", "no-referrer"),
             ("Cross-Origin-Opener-Policy", "same-origin"),
             ("Cross-Origin-Resource-Policy", "same-origin"),

@@ -1,6 +1,5 @@
 """`gpudeck hub` and `gpudeck link`."""
 
-import ipaddress
 import json
 import logging
 import os
@@ -14,14 +13,16 @@ from typing import Any
 
 import gevent
 from gevent.event import Event
+from gevent.ssl import SSLContext
 
 from gpudeck.errors import CommandError, ExitCode
 
 from . import pages
 from .app import BuildPages, Hub
+from .doorway import HttpServer
 from .settings import HubSettings, hub_settings, link_folder
-from .sockets import HttpServer
 from .state import State, lock_folder, open_folder, write_private
+from .transport import check_bind, server_context, takes
 
 log = logging.getLogger("gpudeck.cli")
 
@@ -32,14 +33,15 @@ BACKLOG = 1_024
 def hub(argv: Sequence[str]) -> int:
     settings = hub_settings(argv, os.environ)
     _set_up_log()
-    check_bind(settings.bind)
+    check_bind(settings)
+    tls = server_context(settings)
     open_folder(settings.data)
     lock = lock_folder(settings.data)
     try:
         listener = listen(settings.bind)
         state = State(settings.data)
         _raise_file_limit()
-        return _serve(settings, state, listener)
+        return _serve(settings, state, listener, tls)
     finally:
         lock.close()
 
@@ -64,20 +66,6 @@ def sign_in_url(url: str, state: State) -> str:
     return f"{url}/sign-in?code={state.add_code(time.time())}"
 
 
-def check_bind(bind: tuple[str, int]) -> None:
-    host = bind[0]
-    if host == "localhost":
-        return
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError as error:
-        raise CommandError(f"--bind {host}: give an address such as 127.0.0.1 or [::1]",
-                           ExitCode.USAGE) from error
-    if not is_loopback:
-        raise CommandError(f"--bind {host}: without TLS the hub listens on this machine only; use "
-                           "127.0.0.1, and reach it from elsewhere through ssh -L", ExitCode.USAGE)
-
-
 def listen(bind: tuple[str, int]) -> Any:
     host, port = bind
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -99,10 +87,10 @@ def _pages() -> BuildPages:
     return build
 
 
-def _serve(settings: HubSettings, state: State, listener: Any) -> int:
+def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext | None) -> int:
     port: int = listener.getsockname()[1]
     running = Hub(settings, state, port, _pages())
-    server = HttpServer(listener, running.wsgi, running.tally)
+    server = HttpServer(listener, running.wsgi, running.tally, tls, takes(settings))
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         gevent.signal_handler(number, stopping.set)
@@ -111,7 +99,7 @@ def _serve(settings: HubSettings, state: State, listener: Any) -> int:
         # None of them ends by itself: a hub without its clock or its disk must not look alive.
         greenlet.link_exception(lambda _: stopping.set())
     server.start()
-    _announce(settings, state, port)
+    _announce(settings, state, running.site.url)
     stopping.wait()
     log.info("stopping")
     failed = any(greenlet.exception for greenlet in greenlets)
@@ -121,9 +109,7 @@ def _serve(settings: HubSettings, state: State, listener: Any) -> int:
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def _announce(settings: HubSettings, state: State, port: int) -> None:
-    host = f"[{settings.bind[0]}]" if ":" in settings.bind[0] else settings.bind[0]
-    url = f"http://{host}:{port}"
+def _announce(settings: HubSettings, state: State, url: str) -> None:
     state.put("url", url)
     opens = sign_in_url(url, state)
     write_private(settings.data / "hub.json", json.dumps(

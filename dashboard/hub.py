@@ -28,11 +28,12 @@ from gpudeck.wire import (
 from .auth import may
 from .core.rate import Bucket
 from .core.websocket import CloseCode, Violation
+from .doorway import Connection
 from .enrolment import Impostor, Nodes
 from .hub_key import HubKey
 from .room import Close, HubEvent, Left, OverRate, Said, Tell
 from .settings import HubSettings
-from .sockets import BoundedServer, BoundedSocket, Connection, event_frame
+from .sockets import BoundedServer, BoundedSocket, event_frame
 
 log = logging.getLogger("gpudeck.hub")
 

@@ -1,0 +1,180 @@
+"""The front door: TLS, HTTP by gevent's pywsgi, and what a stranger may cost before the gate knows them.
+
+A connection stands in the `doorway` from the moment it is accepted, its TLS handshake included,
+until somebody vouches for it: the gate for people and programs, the agent edge for nodes.
+"""
+
+import contextlib
+import io
+import logging
+import socket as sockets
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+import gevent.socket
+from gevent.pywsgi import Input, WSGIHandler, WSGIServer
+
+log = logging.getLogger("gpudeck.doorway")
+
+Environ = dict[str, Any]
+
+SEND_BUFFER_BYTES = 131_072
+HEADERS_WITHIN_S = 5.0
+IDLE_S = 60.0
+REQUEST_WITHIN_S = 120.0
+MAX_HEADER_BYTES = 32_768
+MAX_UNTRUSTED = 512
+
+
+class Tally:
+    """Counted by what happened; shown in readyz and, later, in metrics."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def add(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+
+def cut(sock: Any) -> None:
+    """Below TLS: gevent's SSLSocket drops its TLS state at a shutdown, and whoever still reads
+    from it in another greenlet would fail on that."""
+    with contextlib.suppress(OSError):  # the other side was faster
+        gevent.socket.socket.shutdown(sock, sockets.SHUT_RDWR)
+
+
+class Connection:
+    """One accepted TCP connection; untrusted until the gate has seen who it is."""
+
+    __slots__ = ("_server", "_timer", "handler", "sock")
+
+    def __init__(self, sock: Any, server: "HttpServer") -> None:
+        self.sock = sock
+        self.handler: BoundedHandler | None = None
+        self._server = server
+        self._timer: gevent.Timeout | None = None
+
+    def trust(self) -> None:
+        self._server.doorway.pop(self, None)
+
+    def take_over(self) -> None:
+        """A websocket from here on: HTTP's deadlines end and no second request follows."""
+        self.limit(None)
+        assert self.handler is not None, "there was a request"
+        self.handler.close_connection = True
+
+    def limit(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.close()
+        self._timer = None if seconds is None else gevent.Timeout.start_new(seconds)
+
+    def drop(self) -> None:
+        cut(self.sock)
+
+
+class _CappedLines(io.BufferedIOBase):
+    """Header lines up to a total; http.client alone allows 6.5 MB of them."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._left = MAX_HEADER_BYTES
+
+    def readline(self, limit: int | None = -1) -> bytes:
+        line: bytes = self._file.readline(limit)
+        self._left -= len(line)
+        if self._left < 0:
+            raise ValueError("more header bytes than allowed")
+        return line
+
+
+class BoundedHandler(WSGIHandler):
+    server: "HttpServer"
+
+    def handle(self) -> None:
+        connection = self.connection = self.server.enter(self.socket)
+        connection.handler = self
+        try:
+            super().handle()
+        except gevent.Timeout:
+            self.server.tally.add("http_timeouts")
+        finally:
+            connection.limit(None)
+            connection.trust()
+
+    def read_requestline(self) -> str:
+        first = self.requestline is None
+        self.connection.limit(HEADERS_WITHIN_S if first else IDLE_S)
+        line: str = super().read_requestline()
+        self.connection.limit(HEADERS_WITHIN_S)
+        return line
+
+    def MessageClass(self, *arguments: Any) -> Any:
+        file, *rest = arguments
+        return super().MessageClass(_CappedLines(file), *rest)
+
+    def get_environ(self) -> Environ:
+        self.connection.limit(REQUEST_WITHIN_S)
+        environ: Environ = super().get_environ()
+        environ["gpudeck.connection"] = self.connection
+        return environ
+
+    def run_application(self) -> None:
+        try:
+            super().run_application()
+        finally:
+            if self.close_connection:
+                # pywsgi would read a refused body to its end.
+                self.wsgi_input = Input(self.rfile, 0)
+
+
+class HttpServer(WSGIServer):
+    """Beyond the doorway's size the one that has stood there longest makes room, so that a crowd of
+    silent ones shuts nobody out."""
+
+    handler_class = BoundedHandler
+
+    def __init__(self, listener: Any, application: Any, tally: Tally,
+                 tls: ssl.SSLContext | None = None,
+                 takes: Callable[[str], bool] = lambda address: True) -> None:
+        """`takes`: from which addresses at all."""
+        host = listener.getsockname()[0]
+        more = {} if tls is None else {"ssl_context": tls}
+        super().__init__(listener, application, log=None, error_log=log,
+                         environ={"SERVER_NAME": host}, **more)
+        self.tally = tally
+        self.takes = takes
+        self.doorway: OrderedDict[Connection, None] = OrderedDict()
+
+    def enter(self, sock: Any) -> Connection:
+        connection = Connection(sock, self)
+        sock.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
+        sock.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, SEND_BUFFER_BYTES)
+        while len(self.doorway) >= MAX_UNTRUSTED:
+            oldest, _ = self.doorway.popitem(last=False)
+            self.tally.add("doorway_evicted")
+            oldest.drop()
+        self.doorway[connection] = None
+        return connection
+
+    def handle(self, sock: Any, address: Any) -> None:
+        if self.takes(address[0]):
+            super().handle(sock, address)
+        else:
+            self.tally.add("not_from_a_proxy")
+
+    def wrap_socket_and_handle(self, client_socket: Any, address: Any) -> None:
+        """With TLS: the handshake, and then as without."""
+        connection = self.enter(client_socket)
+        try:
+            with gevent.Timeout(HEADERS_WITHIN_S, TimeoutError):
+                wrapped = self.wrap_socket(client_socket, **self.ssl_args)
+        except (OSError, TimeoutError):  # plain HTTP, an old protocol, or gone
+            self.tally.add("tls_failures")
+            return
+        finally:
+            connection.trust()
+        with contextlib.closing(wrapped):
+            self.handle(wrapped, address)
