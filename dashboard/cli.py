@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -31,6 +32,9 @@ BACKLOG = 1_024
 
 def hub(argv: Sequence[str]) -> int:
     settings = hub_settings(argv, os.environ)
+    if os.environ.get("FLASK_DEBUG", "0").lower() not in ("", "0", "false", "no"):
+        raise CommandError("FLASK_DEBUG is set, and a hub never runs with a debugger; unset it",
+                           ExitCode.USAGE)
     _set_up_log()
     check_bind(settings.bind)
     open_folder(settings.data)
@@ -45,23 +49,40 @@ def hub(argv: Sequence[str]) -> int:
 
 
 def link(argv: Sequence[str]) -> int:
-    folder = link_folder(argv, os.environ)
+    """For the first admin; whoever has users already makes a link for one of them."""
+    state = open_state(link_folder(argv, os.environ))
+    try:
+        if state.accounts.users():
+            raise CommandError("this hub has its first admin; for a link that signs one person in, "
+                               "run: gpudeck user link NAME")
+        print(code_url(state, state.accounts.add_code(None, time.time())))
+    finally:
+        state.close()
+    return ExitCode.OK
+
+
+def open_state(folder: Path) -> State:
+    """Of a hub that runs or ran in this folder."""
     if not (folder / "state.db").exists():
         raise CommandError(f"no hub has kept its state in {folder}; name its folder with --data",
                            ExitCode.CANNOT_START)
     open_folder(folder)
-    state = State(folder)
+    return State(folder)
+
+
+def code_url(state: State, code: str) -> str:
     url = state.get("url")
     if url is None:
-        raise CommandError(f"the hub in {folder} was never started; run: gpudeck hub",
-                           ExitCode.CANNOT_START)
-    print(sign_in_url(url, state))
-    state.close()
-    return ExitCode.OK
+        raise CommandError("this hub was never started; run: gpudeck hub", ExitCode.CANNOT_START)
+    return f"{url}/sign-in?code={code}"
 
 
-def sign_in_url(url: str, state: State) -> str:
-    return f"{url}/sign-in?code={state.add_code(time.time())}"
+def way_in(url: str, state: State) -> tuple[str, str]:
+    """The link to show at the start, and what it is."""
+    if state.accounts.users():
+        return f"{url}/sign-in", "Sign in"
+    code = state.accounts.add_code(None, time.time())
+    return f"{url}/sign-in?code={code}", "Become the first admin, within ten minutes"
 
 
 def check_bind(bind: tuple[str, int]) -> None:
@@ -121,10 +142,10 @@ def _announce(settings: HubSettings, state: State, port: int) -> None:
     host = f"[{settings.bind[0]}]" if ":" in settings.bind[0] else settings.bind[0]
     url = f"http://{host}:{port}"
     state.put("url", url)
-    opens = sign_in_url(url, state)
+    opens, say = way_in(url, state)
     write_private(settings.data / "hub.json", json.dumps(
         {"url": url, "sign_in_url": opens, "pid": os.getpid()}) + "\n")
-    print(f"gpudeck hub on {url}\nSign in once, within ten minutes: {opens}", flush=True)
+    print(f"gpudeck hub on {url}\n{say}: {opens}", flush=True)
     log.info("ready url=%s epoch=%s pid=%d", url, state.get("epoch"), os.getpid())
 
 
@@ -133,14 +154,15 @@ def stop(running: Hub, server: HttpServer, greenlets: "list[gevent.Greenlet[...,
     server.stop_accepting()
     running.live.end_all("the hub is shutting down")
     running.recorder.stop()
-    tick, live, recorder = greenlets
-    gevent.killall([tick, live], block=False)
+    tick, live, recorder, people = greenlets
+    gevent.killall([tick, live, people], block=False)
     gevent.sleep(0.1)
     recorder.join(timeout=STOP_WITHIN_S)
     for peer in list(running.socketio.engine.sockets.values()):
         peer.abort()
     server.stop(timeout=0.2)
     running.recorder.close()
+    running.people.write_notes()
 
 
 def _raise_file_limit() -> None:

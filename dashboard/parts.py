@@ -4,16 +4,21 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from gpudeck.client import Client, Item
 from gpudeck.errors import CommandError, ExitCode
 
-from .state import secret, write_private
+from .accounts import User
+from .core.access import EVERYTHING, Role, Scope
+from .passwords import hash_password
+from .state import State, open_folder, secret, write_private
 from .supervisor import Part
 
 ASK_WITHIN_S = 2.0
@@ -31,8 +36,12 @@ class FreshHub:
 
 
 class HubPart:
-    def __init__(self, data: Path, port: int, log: Path) -> None:
+    """`admin`: somebody who is signed in by the link that is shown, without a form before it."""
+
+    def __init__(self, data: Path, port: int, log: Path, admin: str | None = None) -> None:
         self.data = data
+        self._admin = admin
+        self._links: dict[int, str] = {}  # pid of the hub -> the link made for its start
         self.url = f"http://127.0.0.1:{port}"
         self.api_token = secret(data / "api.token")
         # Made before the agents start, so that they need not wait for the hub to make it.
@@ -46,8 +55,31 @@ class HubPart:
             told = json.loads((self.data / "hub.json").read_bytes())
         except (FileNotFoundError, ValueError):
             return None
-        hub = FreshHub(told["url"], told["sign_in_url"], told["pid"])
-        return hub if hub.pid == self.part.pid else None
+        if told["pid"] != self.part.pid:
+            return None
+        return FreshHub(told["url"], self._link(told), told["pid"])
+
+    def _link(self, told: dict[str, Any]) -> str:
+        if self._admin is None:
+            return str(told["sign_in_url"])
+        pid = told["pid"]
+        if pid not in self._links:
+            with contextlib.closing(State(self.data)) as state:
+                code = state.accounts.add_code(self._admin, time.time())
+            self._links = {pid: f"{told['url']}/sign-in?code={code}"}
+        return self._links[pid]
+
+    def add_admin(self) -> str | None:
+        """Their password, if they are new here."""
+        assert self._admin is not None
+        open_folder(self.data)
+        with contextlib.closing(State(self.data)) as state:
+            if any(user.name == self._admin for user in state.accounts.users()):
+                return None
+            password = secrets.token_urlsafe(12)
+            state.accounts.add_user(User(self._admin, Role.ADMIN, Scope((EVERYTHING,)),
+                                         hash_password(password), time.time()))
+        return password
 
     def nodes(self) -> list[Item] | None:
         """None while there is no hub to ask."""
@@ -69,9 +101,9 @@ class HubPart:
         return Client(self.url, self.api_token, ASK_WITHIN_S)
 
 
-def open_hub(data: Path, port: int) -> HubPart:
+def open_hub(data: Path, port: int, admin: str | None = None) -> HubPart:
     _make(data)
-    return HubPart(data, free_port(port), data.parent / "hub.log")
+    return HubPart(data, free_port(port), data.parent / "hub.log", admin)
 
 
 def free_port(port: int) -> int:

@@ -58,7 +58,7 @@ REQUEST_WITHIN_S = 120.0
 MAX_HEADER_BYTES = 32_768
 MAX_UNTRUSTED = 512
 UNADMITTED_BYTES = 16_384
-SOCKET_PATH = "/socket.io/"
+OWN_EVENTS = ("connect", "disconnect", "*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,9 @@ class StrictPacket(MsgPackPacket):  # type: ignore[misc]
         if envelope.type == 2 and not (isinstance(data, list) and data
                                        and isinstance(data[0], str)):
             raise Violation(CloseCode.INVALID_DATA, "an event is a list that starts with its name")
+        if envelope.type == 2 and data[0] in OWN_EVENTS:
+            # python-socketio would run its own handlers with what the client sent as arguments.
+            raise Violation(CloseCode.POLICY, f"{data[0]} is not a client's to say")
         self.packet_type, self.data = envelope.type, data
         self.id, self.namespace = None, envelope.nsp
         return 0

@@ -19,6 +19,7 @@ import msgspec
 import socketio
 import websocket
 
+from dashboard.state import secret
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
     EVENT,
@@ -83,6 +84,9 @@ class HubProcess:
         self.start()
 
     def start(self) -> None:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        # As `demo` and `up` do: an admin among programs.
+        secret(self.folder / "api.token")
         (self.folder / "hub.json").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
