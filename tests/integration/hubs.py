@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -178,6 +179,15 @@ class RawSocket:
     def send(self, packet: Any) -> None:
         self.ws.send_binary(msgspec.msgpack.encode(packet))
 
+    def send_bytes(self, data: bytes) -> None:
+        """Past the websocket: whatever the wire carries."""
+        self.socket.sendall(data)
+
+    @property
+    def socket(self) -> socket.socket:
+        assert self.ws.sock is not None
+        return self.ws.sock
+
     def emit(self, event: str, *arguments: Any) -> None:
         self.send({"type": 2, "nsp": self.namespace, "data": [event, *arguments]})
 
@@ -210,7 +220,7 @@ class RawSocket:
         return self.close_code, self.close_reason
 
     def close(self) -> None:
-        self.ws.shutdown()
+        self.socket.close()
 
 
 class WireAgent:

@@ -77,7 +77,7 @@ def test_deflate_is_refused(hub: HubProcess) -> None:
         header=[f"Authorization: Bearer {hub.api_token}",
                 "Sec-WebSocket-Extensions: permessage-deflate"])
     assert "sec-websocket-extensions" not in ws.headers
-    ws.shutdown()
+    ws.close()
 
 
 @pytest.mark.parametrize("path", ["nodes", "gpus", "tasks"])
