@@ -27,8 +27,9 @@ from .backends import GpuReading, Reading
 
 # The hub may have lost what it knew; at least this often it is told everything.
 SNAPSHOT_EVERY_S = 60.0
-# All command lines of one Frame together; the message limit is 1 MB.
+# The message limit is 1 MB: all command lines of one Frame together, and all else about tasks.
 COMMANDS_BYTES = 400_000
+TASKS_BYTES = 500_000
 # An agent that floods is cut off by the hub: a burst of new tasks is told by the Frame alone.
 TASK_EVENTS_PER_FRAME = 32
 
@@ -222,10 +223,10 @@ def _tasks(
     if not snapshot and not is_new:
         return memory, None
     place = {gpu.uuid: at for at, gpu in enumerate(facts)}
-    seen = [each for each in memory.seen if each.gpu_uuid in place][:MAX_TASKS]
+    seen = _as_many_as_fit([each for each in memory.seen if each.gpu_uuid in place])
     present = {each.task.id: each.task for each in seen}
     known = frozenset() if snapshot else memory.described
-    began = _fitting([task for task_id, task in present.items() if task_id not in known])
+    began = _cut_to_fit([task for task_id, task in present.items() if task_id not in known])
     uses = tuple(_use(each, place[each.gpu_uuid]) for each in seen)
     memory = replace(
         memory, described=frozenset(present), snapshot_at=now if snapshot else memory.snapshot_at
@@ -245,7 +246,18 @@ def _within(value: float | None, high: float) -> float | None:
     return value if value is not None and 0 <= value <= high else None
 
 
-def _fitting(tasks: list[Task]) -> tuple[Task, ...]:
+def _as_many_as_fit(seen: list[Seen]) -> list[Seen]:
+    """Thousands of tasks with long names would make a message that the hub must refuse."""
+    room = TASKS_BYTES
+    for at, each in enumerate(seen[:MAX_TASKS]):
+        task = each.task
+        room -= 160 + 2 * len(task.id) + 4 * (len(task.user or "") + len(task.manager or ""))
+        if room < 0:
+            return seen[:at]
+    return seen[:MAX_TASKS]
+
+
+def _cut_to_fit(tasks: list[Task]) -> tuple[Task, ...]:
     if sum(len((task.command or "").encode()) for task in tasks) <= COMMANDS_BYTES:
         return tuple(tasks)
     room = COMMANDS_BYTES // len(tasks) // 4  # a character has at most four bytes

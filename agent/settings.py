@@ -51,11 +51,10 @@ TABLE: tuple[Setting, ...] = (
     TOKEN_FILE,
     BACKEND,
     SIMULATE,
-    Setting("host", host_name, None, "the name shown for this node; this machine's, if not given"),
-    Setting(
-        "data", folder, None,
-        "folder for what must outlive a restart; $XDG_STATE_HOME/gpudeck/agent, if not given",
-    ),
+    Setting("host", host_name, None, "the name shown for this node",
+            default_words="this machine's"),
+    Setting("data", folder, None, "folder for what must outlive a restart",
+            default_words="$XDG_STATE_HOME/gpudeck/agent"),
 )
 
 SHOW_TABLE: tuple[Setting, ...] = (

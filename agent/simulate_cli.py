@@ -55,15 +55,19 @@ def simulate(argv: list[str]) -> int:
 
 
 def keep_children(settings: Settings) -> int:
+    from .backends.simulation.folder import ControlFile
     from .backends.simulation.keeper import Keeper
 
     options = settings.options
     if options.world is None:
         raise CommandError("--children needs world=DIR in --simulate", ExitCode.USAGE)
     stop = _stop_on_signals(threading.Event())
+    # Every node's reader tells its own log of a broken control.json; we tell the terminal.
+    control = ControlFile(options.world / "control.json")
     keeper = Keeper(options.world, options.seed, settings.names, options.gpus)
     try:
         while not stop.is_set():
+            control.now()
             keeper.step(time.time())
             stop.wait(0.25)
     finally:

@@ -16,7 +16,7 @@ from .redact import redact
 from .sampler import Seen
 
 COMMAND_MAX = 1_024
-MANAGER_MAX = 1_024
+MANAGER_MAX = 256
 
 State = Literal["running", "paused", "uninterruptible", "zombie"]
 # `t`: held by a debugger. Everything that can still run counts as running, asleep or not.

@@ -3,7 +3,6 @@
 import gc
 import logging
 import time
-from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -24,11 +23,13 @@ from .auth import (
     verbs_in,
 )
 from .checkpoint import restore
+from .compress import add_compression
 from .core.access import unlisted
 from .core.lens import Lenses
 from .entry import Entry
 from .hub import AGENT_BYTES, AgentEdge
 from .live import LiveEdge
+from .pages import build_pages
 from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
@@ -44,15 +45,14 @@ log = logging.getLogger("gpudeck.app")
 TICK_S = 1.0
 LAG_LIMIT_S = 2.0
 VIEWER_BYTES = 4_096
-
-BuildPages = Callable[[Flask], Any]
+# Its own Beat is what tells that an agent lives; this is for the library at its end.
+AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 
 
 class Hub:
     """All parts of one running hub."""
 
-    def __init__(self, settings: HubSettings, state: State, port: int, build_pages: BuildPages
-                 ) -> None:
+    def __init__(self, settings: HubSettings, state: State, port: int) -> None:
         self.settings = settings
         self.state = state
         self.tally = Tally()
@@ -73,7 +73,7 @@ class Hub:
         self.server.debug = self.server.testing = False
         self.socketio = BoundedSocketIO()
         self._ticked_mono = time.monotonic()
-        self._build(build_pages)
+        self._build()
 
     def _recover(self) -> None:
         for checkpoint in self.state.nodes():
@@ -81,16 +81,17 @@ class Hub:
         self.recorder.recover()
         self.room.recovered(time.time(), time.monotonic())
 
-    def _build(self, build_pages: BuildPages) -> None:
+    def _build(self) -> None:
         add_second_look(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
         add_api(self.server, self.room, self.lenses)
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
                                               lambda: self.state.get("url") or ""))
         self._add_health()
+        add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
-        content_policy = policy(pages.csp_hashes() if pages is not None else ())
+        content_policy = policy(pages.csp_hashes())
         self.agents = AgentEdge(self.socketio.server, self.settings, self.submit)
         self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds)
         self.people.on_end.append(self.live.end_credential)
@@ -114,18 +115,16 @@ class Hub:
         return verbs_in(self.server.url_map) | events | commands
 
     def _callbacks(self, pages: Any) -> list[str]:
-        if pages is None:
-            return []
         # Dash takes over what `dash.callback` declared at its first request; ours must not be one.
         pages._setup_server()
         return guard_callbacks(pages.callback_map)
 
     def _allowances(self) -> dict[str, Allowance]:
         stall_s = float(self.settings.viewer_stall_s)
-        viewer = Allowance(VIEWER_BYTES, 20, 100, stall_s)
+        viewer = Allowance(VIEWER_BYTES, 20, 100, stall_s / 3, stall_s)
         # The agent edge counts what an agent says; this bounds what never gets that far.
-        return {"agent": Allowance(AGENT_BYTES, 2_000, 20_000, stall_s), "person": viewer,
-                "program": viewer}
+        agent = Allowance(AGENT_BYTES, 2_000, 20_000, AGENT_PING_S, AGENT_STALL_S)
+        return {"agent": agent, "person": viewer, "program": viewer}
 
     def _add_health(self) -> None:
         @self.server.get("/healthz")

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +21,12 @@ from .core.access import EVERYTHING, Role, Scope
 from .passwords import hash_password
 from .state import State, open_folder, secret, write_private
 from .supervisor import Part
+
+# Asked for here, though the hub's own process is the one that needs them: without the extra,
+# `gpudeck` then says at once which install brings it.
+for needed in ("dash", "gevent"):
+    if find_spec(needed) is None:
+        raise ModuleNotFoundError(f"no module named {needed!r}", name=needed)
 
 ASK_WITHIN_S = 2.0
 

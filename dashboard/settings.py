@@ -23,7 +23,8 @@ def header(raw: str) -> str:
 
 
 DATA = Setting("data", folder, default_data(),
-               "folder for everything the hub keeps; only its own user may read it")
+               "folder for everything the hub keeps; only its own user may read it",
+               default_words="$XDG_STATE_HOME/gpudeck/hub")
 
 HUB: tuple[Setting, ...] = (
     Setting("bind", address, ("127.0.0.1", 8050), "HOST:PORT to listen on; port 0 picks one"),

@@ -20,9 +20,14 @@ PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="dark light"><title>{title} - gpudeck</title>
+<link rel="icon" href="/assets/favicon.svg" type="image/svg+xml">
+<link rel="preload" href="/assets/vendor/inter/inter-latin-wght-normal.woff2" as="font"
+type="font/woff2" crossorigin>
+<script src="/assets/theme.js"></script>
 <link rel="stylesheet" href="/assets/tokens.css"><link rel="stylesheet" href="/assets/deck.css">
 </head><body class="sign-in"><main>
-<h1>gpudeck</h1>
+<p class="brand"><img src="/assets/favicon.svg" alt="" width="28" height="28">gpudeck</p>
+<h1>{title}</h1>
 {sentence}
 {form}
 </main></body></html>
@@ -131,11 +136,11 @@ class SignIn:
         give_cookies(answer, self._auth, entered)
         return answer
 
-    def _page(self, form: str, refused: NotIn | None = None) -> Response:
+    def _page(self, form: str, refused: NotIn | None = None, title: str = "Sign in") -> Response:
         word = cookie_word(request.environ, self._auth.cookies.form) or secrets.token_urlsafe(24)
         sentence = "" if refused is None else (
             f'<p class="problem" role="alert">{escape(refused.sentence)}</p>')
-        body = PAGE.format(title="Sign in", sentence=sentence,
+        body = PAGE.format(title=title, sentence=sentence,
                            form=form.replace("{csrf}", self._entry.form_token(word)))
         answer = Response(body, 200 if refused is None else refused.status, mimetype="text/html")
         if refused is not None and refused.retry_s:

@@ -35,6 +35,7 @@ class Part:
     started_at: float = 0.0
     start_at: float = 0.0
     failures: int = 0
+    ended: str = ""  # how it ended the last time
 
     @property
     def pid(self) -> int | None:
@@ -94,6 +95,9 @@ class Supervisor:
             self._wake_r.recv(4_096)
 
     def _start(self, part: Part, now: float) -> None:
+        if part.ended:
+            print(f"gpudeck: the {part.name} ended ({part.ended}) and is started again",
+                  file=sys.stderr, flush=True)
         with contextlib.ExitStack() as files:
             out = None if part.log is None else files.enter_context(open(part.log, "ab"))
             part.process = subprocess.Popen(
@@ -117,7 +121,8 @@ class Supervisor:
 
     def _ended(self, part: Part, now: float) -> None:
         assert part.process is not None
-        part.process.wait()
+        status = part.process.wait()
+        part.ended = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         steady = now - part.started_at > STEADY_S
         part.failures = 1 if steady else part.failures + 1
         wait_s = min(RESTART_AFTER_S * 2 ** (part.failures - 1), RESTART_MAX_S)

@@ -15,7 +15,7 @@ from .core.lens import ALL_READ, Lens, Reads
 from .room import Room
 
 LEVELS = 239
-NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN = 249, 250, 251, 252, 253, 254, 255
+RETIRED, NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN = range(248, 256)
 MAX_EXACT = 1_024
 HOT_C = 85.0
 
@@ -23,11 +23,12 @@ UTIL, MEM, TEMP, POWER, THROTTLE = (
     COLUMN[key] for key in ("util_pct", "mem_used_bytes", "temp_c", "power_w", "throttle_bits"))
 # Software power cap is how a healthy board at full load looks; idle and chosen clocks are no fault.
 HARMFUL_THROTTLE = 0x8 | 0x20 | 0x40 | 0x80
+POWER_CAP = 0x4
 
 OF_ABSENCE = np.full(len(Absence), UNKNOWN, np.uint8)
 OF_ABSENCE[[Absence.DENIED, Absence.UNSUPPORTED, Absence.STALE, Absence.LOST]] = (
     DENIED, UNSUPPORTED, STALE, LOST)
-OF_SHOW = np.array([0, STALE, LOST, OFFLINE, UNKNOWN], np.uint8)
+OF_SHOW = np.array([0, STALE, LOST, OFFLINE, RETIRED], np.uint8)
 
 
 # -- the live socket (docs/internals/live.md)
@@ -77,9 +78,18 @@ def levels(fleet: Fleet, column: int, show: npt.NDArray[np.uint8]) -> npt.NDArra
     share = fleet.values[:size, column] / np.where(has_full, full, 1.0)
     level = np.rint(np.clip(share, 0.0, 1.0) * LEVELS).astype(np.uint8)
     level[~has_full] = NO_FULL
+    if column == THROTTLE:
+        level = throttle_levels(fleet.values[:size, column])
     absent = fleet.absent[:size, column]
     level = np.where(absent == Absence.PRESENT, level, OF_ABSENCE[absent])
     return np.where(show == Show.OK, level, OF_SHOW[show]).astype(np.uint8)
+
+
+def throttle_levels(bits: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+    """Reasons are not an amount: three steps, by how much they ought to worry anybody."""
+    reasons = bits.astype(np.int64)
+    level = np.where(reasons & POWER_CAP, LEVELS // 2, 0)
+    return np.where(reasons & HARMFUL_THROTTLE, LEVELS, level).astype(np.uint8)
 
 
 def exact(fleet: Fleet, column: int, show: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:

@@ -44,14 +44,13 @@ def metrics_page() -> str:
 
 
 def setting_row(setting: Setting) -> tuple[str, ...]:
-    default = "" if setting.default is None else f"`{setting.default}`"
     env = f"`{setting.env}`" + (f" or `{setting.env}_FILE`" if setting.secret else "")
-    return (f"`{setting.name}`", setting.flag_shown, env, default, setting.help)
+    return (f"`{setting.name}`", setting.flag_shown, env, setting.default_shown, setting.help)
 
 
 def settings_page() -> str:
     from agent.settings import TABLE as AGENT
-    from dashboard.settings import TABLE as HUB
+    from dashboard.settings import HUB
 
     head = ("name", "flag", "environment", "default", "meaning")
     parts = ["# Settings", NOTE,

@@ -26,6 +26,17 @@ class Setting:
     help: str
     secret: bool = False
     choices: tuple[str, ...] | None = None
+    default_words: str | None = None  # where the default depends on the machine or the user
+
+    @property
+    def default_shown(self) -> str:
+        if self.default_words is not None:
+            return self.default_words
+        if self.parse is address:
+            return "{}:{}".format(*self.default)
+        if self.parse is flag:
+            return "yes" if self.default else "no"
+        return "none" if self.default in (None, "") else str(self.default)
 
     @property
     def flag(self) -> str:
@@ -72,7 +83,7 @@ def _parser(
 
 
 def _add_flag(parser: argparse.ArgumentParser, setting: Setting) -> None:
-    text = f"{setting.help} [{setting.env}; default: {setting.default}]".replace("%", "%%")
+    text = f"{setting.help} [{setting.env}; default: {setting.default_shown}]".replace("%", "%%")
     if setting.parse is flag:
         parser.add_argument(
             setting.flag, dest=setting.name, action=argparse.BooleanOptionalAction,

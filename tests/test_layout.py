@@ -33,11 +33,10 @@ IMPURE_MODULES = frozenset((
 HOME = {
     "pynvml": ("agent/backends/nvml.py",),
     "psutil": ("agent/tasks.py",),
-    "flask_socketio": ("dashboard/app.py",),
+    "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
-    "simple_websocket": ("dashboard/sockets.py",),
     "sqlite3": ("agent/journal.py", "dashboard/state.py"),
     "anywidget": ("widget",),
 }

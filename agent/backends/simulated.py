@@ -39,7 +39,10 @@ class Options:
 
 def open_reader(options: str) -> "SimulatedReader":
     """`node=n001,profile=h100,gpus=8,seed=1,world=FOLDER,faults=0.1`, every part optional."""
-    parsed = parse_options(options)
+    try:
+        parsed = parse_options(options)
+    except CommandError as error:  # in the reader child there is nobody to exit for
+        raise Unavailable("failed", str(error)) from error
     control = None if parsed.world is None else ControlFile(parsed.world / "control.json")
     return SimulatedReader(parsed, control)
 

@@ -1,5 +1,6 @@
 """Link, outbox and node against a real Socket.IO server: nothing lost, nothing twice."""
 
+import itertools
 import random
 import threading
 import time
@@ -88,7 +89,10 @@ def hub() -> Iterator[FakeHub]:
 
 
 @pytest.fixture(autouse=True)
-def quick_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pace itself is tested in test_agent_conversation, by the clock it is given."""
+    monkeypatch.setattr("agent.node.WAIT_MAX_S", 0.2)
+    monkeypatch.setattr("agent.conversation.BEAT_EVERY_S", 0.4)
     monkeypatch.setattr("agent.conversation.BACK_OFF_MAX_S", 0.2)
     monkeypatch.setattr("agent.conversation.DENIED_S", (0.2, 0.3))
 
@@ -110,6 +114,10 @@ def assert_whole(hub: FakeHub, source: CountingSource, outbox: Outbox) -> None:
     assert [unpack(frame.values)[0] for frame in frames] == [
         number % 100 for number in range(1, source.made + 1)
     ]
+
+
+def reached(hub: FakeHub, seq: int) -> Callable[[], bool]:
+    return lambda: bool(hub.hellos) and hub.seqs(hub.stream)[-1:] > [seq]
 
 
 def test_all_arrives_in_order_and_once(hub: FakeHub, tmp_path: Path) -> None:
@@ -136,7 +144,7 @@ def test_hub_that_crashes_and_forgets(hub: FakeHub, tmp_path: Path) -> None:
     hub.ack_every = 7
     with a_node(hub, tmp_path) as (source, outbox):
         for round_ in range(1, 4):
-            wait_for(lambda wanted=30 * round_: hub.hellos and hub.seqs(hub.stream)[-1:] > [wanted])
+            wait_for(reached(hub, 30 * round_))
             hub.crash()
             time.sleep(random.uniform(0.05, 0.4))
             hub.start()
@@ -205,9 +213,9 @@ def test_beats_go_on_while_the_reader_hangs(hub: FakeHub, tmp_path: Path) -> Non
         wait_for(lambda: hub.hellos and hub.seqs(hub.stream))
         source.pause()
         source.state, source.detail = "hung", "the driver does not answer"
-        wait_for(lambda: len([1 for _, beat in hub.beats if beat.reader == "hung"]) >= 2)
+        wait_for(lambda: len([1 for _, beat in hub.beats if beat.reader == "hung"]) >= 4)
         hung = [at for at, beat in hub.beats if beat.reader == "hung"]
-        assert max(b - a for a, b in zip(hung, hung[1:], strict=False)) < 5
+        assert max(b - a for a, b in itertools.pairwise(hung)) < 1
         last = hub.kept[hub.stream][outbox.last_seq]
         assert isinstance(last, Frame)
         assert set(last.states) == {1}

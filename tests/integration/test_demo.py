@@ -4,104 +4,27 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-CODE = """
-import sys
-from gpudeck.errors import CommandError
-from dashboard.{program} import {program}
-try:
-    sys.exit({program}(sys.argv[1:]))
-except CommandError as error:
-    print(f"gpudeck: {{error}}", file=sys.stderr)
-    sys.exit(error.code)
-"""
-READY_WITHIN_S = 30.0
-
-
-def start(program: str, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-c", CODE.format(program=program), *arguments], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more,
-    )
-
-
-def soon(true: Callable[[], object], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not (held := true()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(held)
-
-
-def descendants(pid: int) -> set[int]:
-    """All processes whose line of parents leads to this one."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-    found, last = {pid}, 0
-    while len(found) > last:
-        last = len(found)
-        found |= {child for child, parent in parents.items() if parent in found}
-    return found - {pid}
-
-
-def alive(pids: set[int]) -> set[int]:
-    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
-
-
-class Demo:
-    def __init__(self, data: Path, *arguments: str) -> None:
-        self.data = data
-        self.process = start("demo", "--data", str(data), "--port", "0", *arguments)
-        if not soon(lambda: (data / "demo.json").exists() or self.process.poll() is not None,
-                    READY_WITHIN_S) or self.process.poll() is not None:
-            self.process.kill()
-            pytest.fail(f"the demo did not come up: {self.process.communicate()}")
-
-    def told(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self.data / "demo.json").read_text())
-        return told
-
-    def ask(self, path: str) -> list[dict[str, Any]]:
-        told = self.told()
-        request = urllib.request.Request(
-            f"{told['url']}/api/v1/{path}", headers={"Authorization": f"Bearer {told['token']}"})
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            items: list[dict[str, Any]] = json.loads(answer.read())["items"]
-        return items
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[float, set[int]]:
-        """How long it took, and which of its processes are still there."""
-        theirs = descendants(self.process.pid)
-        assert theirs
-        began = time.monotonic()
-        self.process.send_signal(number)
-        self.process.communicate(timeout=10)
-        took_s = time.monotonic() - began
-        soon(lambda: not alive(theirs), 3.0 if number == signal.SIGKILL else 0.0)
-        return took_s, alive(theirs)
+from tests.demos import READY_WITHIN_S, Demo, alive, descendants, soon, start
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    made = Demo(tmp_path_factory.mktemp("demo"), "--nodes", "5", "--gpus", "8", "--faults", "off")
-    yield made
-    if made.process.poll() is None:
-        made.end()
+    folder = tmp_path_factory.mktemp("demo")
+    with Demo(folder, "--nodes", "5", "--gpus", "8", "--faults", "off") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def demo_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with Demo(tmp_path_factory.mktemp("alone"), "--nodes", "1", "--gpus", "1") as made:
+        yield made
 
 
 def test_demo_json_says_what_is_there(demo: Demo) -> None:
@@ -171,7 +94,20 @@ def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:
     assert soon(live, 10.0)
 
 
+def test_a_hung_reader_shows_on_its_node_alone(demo: Demo) -> None:
+    """n002 has a reader child that really blocks; n005 is one of many in a process."""
+    (demo.data / "control.json").write_text(json.dumps(
+        {"nodes": {"n002": {"reader": "hang"}, "n005": {"reader": "hang"}}}))
+
+    def states() -> dict[str, str]:
+        return {node["host"]: node["reader"]["state"] for node in demo.ask("nodes")}
+
+    assert soon(lambda: list(states().values()).count("hung") == 2, 12.0)
+    assert states() == {"n001": "ok", "n002": "hung", "n003": "ok", "n004": "ok", "n005": "hung"}
+
+
 def test_it_ends_within_five_seconds_and_leaves_nothing(demo: Demo) -> None:
+    """With a reader that still hangs, as the test before has left it."""
     took_s, left = demo.end()
     assert demo.process.returncode == 0
     assert took_s < 5
@@ -207,9 +143,59 @@ def test_port_in_use(tmp_path: Path) -> None:
                 str(taken.getsockname()[1]))
 
 
+def test_a_hub_that_cannot_start_is_said_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub").chmod(0o755)
+    (tmp_path / "hub" / "theirs").touch()
+    err = refused(3, "the hub does not start", "--data", str(tmp_path), "--port", "0")
+    assert "chmod 700" in err
+
+
+def test_a_second_demo_in_one_folder(demo_alone: Demo) -> None:
+    refused(3, "another `gpudeck demo` uses", "--data", str(demo_alone.data), "--port", "0")
+
+
+def test_a_broken_control_json_is_said(demo_alone: Demo) -> None:
+    (demo_alone.data / "control.json").write_text('{"gpus": ')
+    time.sleep(1.0)
+    demo_alone.process.send_signal(signal.SIGTERM)
+    _, err = demo_alone.process.communicate(timeout=10)
+    assert err.count("control.json: not understood") == 1
+
+
 def test_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused(3, "choose another folder with --data", "--data", str(tmp_path / "file" / "d"))
+
+
+def test_up_without_a_gpu_says_why(tmp_path: Path) -> None:
+    """On a machine with a GPU there is nothing to say."""
+    process = start("up", "--data", str(tmp_path / "up"), "--port", "0")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        link = next(line.strip() for line in process.stdout if "/sign-in?code=" in line)
+        assert link.startswith("http://127.0.0.1:")
+        token = (tmp_path / "up" / "hub" / "api.token").read_text().strip()
+        url = link.partition("/sign-in")[0]
+
+        def reader() -> str:
+            request = urllib.request.Request(f"{url}/api/v1/nodes",
+                                             headers={"Authorization": f"Bearer {token}"})
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                items = json.loads(answer.read())["items"]
+            return str(items[0]["reader"]["state"]) if items else "starting"
+
+        assert soon(lambda: reader() != "starting", 15.0)
+        if reader() != "ok":
+            assert "no Gpu is shown" in process.stderr.readline()
+        theirs = descendants(process.pid)
+        assert len(theirs) >= 2
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert not alive(theirs)
 
 
 @pytest.mark.parametrize("words", [
@@ -220,10 +206,11 @@ def test_a_bad_flag(words: list[str]) -> None:
     refused(2, words[0], *words)
 
 
-def refused(code: int, words: str, *arguments: str) -> None:
-    process = start("demo", *arguments)
+def refused(code: int, words: str, *arguments: str, program: str = "demo") -> str:
+    process = start(program, *arguments)
     out, err = process.communicate(timeout=20)
     assert process.returncode == code
     assert words in err
     assert "Traceback" not in err
     assert out == ""
+    return err

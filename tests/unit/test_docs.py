@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.backends.simulation.control import parse as parse_control
+from dashboard.core.filters import FilterError, parse
 from docs.make_reference import PAGES
 from gpudeck.cli import SUMMARY
 from gpudeck.errors import ExitCode
@@ -59,3 +61,35 @@ def test_every_page_is_in_the_menu() -> None:
     menu = (ROOT / "mkdocs.yml").read_text()
     pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert {page for page in pages if page not in menu} == set()
+
+
+def filter_examples() -> list[tuple[str, str | None]]:
+    """Each filter that docs/filters.md shows, and the sentence it promises for a wrong one."""
+    text = (DOCS / "filters.md").read_text()
+    table = [code.replace("\\|", "|") for line in text.splitlines()
+             if line.startswith("| `") for code in re.findall(r"`([^`]+)`", line.split(" | ")[0])]
+    wrong = re.findall(r"^(\S+) {2,}(.+)$", text.split("with the place:")[1], re.M)
+    return [(code, None) for code in table if "…" not in code] + list(wrong)
+
+
+@pytest.mark.parametrize(("text", "sentence"), filter_examples())
+def test_filter_examples_are_true(text: str, sentence: str | None) -> None:
+    if sentence is None:
+        assert parse(text) is not None
+        return
+    with pytest.raises(FilterError) as caught:
+        parse(text)
+    assert caught.value.sentence == sentence
+
+
+def test_there_are_filter_examples() -> None:
+    assert len(filter_examples()) > 12
+
+
+def test_the_control_file_example_is_obeyed_without_complaint() -> None:
+    example = re.findall(r"```json\n(.*?)```", (DOCS / "demo.md").read_text(), re.S)[-1]
+    control, complaints = parse_control(example)
+    assert complaints == []
+    assert control.gpus
+    assert control.hung_nodes == {"n002"}
+    assert control.leaking_tasks

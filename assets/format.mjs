@@ -1,0 +1,81 @@
+// Numbers for people: fixed digits, so that a column does not dance.
+
+// toLocaleString makes such a format anew each time: 20 µs, for each of a thousand cells.
+const FORMATS = [0, 1].map((digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+
+export function amount(value, digits = 0) {
+  if (digits === 0 && Math.abs(value) < 999.5) return String(Math.round(value) + 0);
+  return FORMATS[digits].format(value);
+}
+
+export function gibibytes(bytes) {
+  const inGib = bytes / 2 ** 30;
+  return inGib >= 10_240 ? { text: amount(inGib / 1024, 1), unit: "TiB" } : { text: amount(inGib, inGib < 100 ? 1 : 0), unit: "GiB" };
+}
+
+export function watts(value) {
+  if (value >= 10_000_000) return { text: amount(value / 1e6, 1), unit: "MW" };
+  return value >= 10_000 ? { text: amount(value / 1000, 1), unit: "kW" } : { text: amount(value), unit: "W" };
+}
+
+function perSecond(value) {
+  const units = ["B/s", "kB/s", "MB/s", "GB/s"];
+  const at = value < 1 ? 0 : Math.min(3, Math.floor(Math.log10(value) / 3));
+  return { text: amount(value / 1000 ** at, at === 0 || value / 1000 ** at >= 100 ? 0 : 1), unit: units[at] };
+}
+
+function energy(joules) {
+  return joules >= 3.6e6 ? { text: amount(joules / 3.6e6, 1), unit: "kWh" } : { text: amount(joules / 3600, 1), unit: "Wh" };
+}
+
+// A share above nothing is never rounded down to nothing.
+function percent(value) {
+  if (value > 0 && value < 0.5) return { text: "<1", unit: "%" };
+  return { text: amount(value), unit: "%" };
+}
+
+const BY_UNIT = { "%": percent, "B": gibibytes, "W": watts, "J": energy, "B/s": perSecond };
+
+/** {text, unit} of an exact value of a metric, as the API gives it. */
+export function valueOf(metric, value, throttleReasons) {
+  if (metric.key === "throttle_bits") return { text: throttleWords(value, throttleReasons), unit: "" };
+  return BY_UNIT[metric.unit]?.(value) ?? { text: amount(value), unit: metric.unit };
+}
+
+/** The same for a heatmap cell: short, and memory in percent of the board. */
+export function cellOf(metric, value, throttleReasons) {
+  if (metric.key === "mem_used_bytes") return percent(value);
+  if (metric.key === "throttle_bits") return { text: throttleShort(value, throttleReasons), unit: "" };
+  return BY_UNIT[metric.unit]?.(value) ?? { text: amount(value), unit: metric.unit };
+}
+
+export function throttleWords(bits, reasons) {
+  const words = reasons.filter(([bit]) => Math.floor(bits / bit) % 2 === 1).map(([, name]) => name);
+  return words.length === 0 ? "none" : words.join(", ");
+}
+
+const SHORT = {
+  "idle": "idle", "application clocks": "app", "software power cap": "power", "hardware slowdown": "slow",
+  "sync boost": "sync", "software thermal slowdown": "heat", "hardware thermal slowdown": "HEAT",
+  "hardware power brake": "brake", "display clocks": "disp",
+};
+
+function throttleShort(bits, reasons) {
+  const words = reasons.filter(([bit]) => Math.floor(bits / bit) % 2 === 1).map(([, name]) => SHORT[name] ?? name);
+  return words.at(-1) ?? "none";
+}
+
+export function age(seconds) {
+  if (seconds === null || seconds === undefined) return "never";
+  if (seconds < 10) return `${amount(Math.max(0, seconds), 1)} s`;
+  if (seconds < 120) return `${amount(seconds)} s`;
+  if (seconds < 7200) return `${amount(seconds / 60)} min`;
+  return seconds < 172_800 ? `${amount(seconds / 3600)} h` : `${amount(seconds / 86_400)} d`;
+}
+
+export function secondsSince(when, now = Date.now() / 1000) {
+  if (when === null || when === undefined) return null;
+  return now - (typeof when === "number" ? when : Date.parse(when) / 1000);
+}
+
+export const plural = (count, one, many = `${one}s`) => `${amount(count)} ${count === 1 ? one : many}`;

@@ -1,0 +1,415 @@
+// The drawing that the pages and the notebook widget share. Self-contained, because anywidget
+// loads a module from a blob, where relative imports do not resolve.
+
+export const FULL = 239;
+export const STATES = new Map([
+  [248, "retired"], [249, "unscaled"], [250, "denied"], [251, "unsupported"], [252, "stale"],
+  [253, "lost"], [254, "offline"], [255, "unknown"],
+]);
+
+/** Null: the code is a level. A code that a newer hub may send and we do not know is unknown. */
+export const stateOf = (code) => (code <= FULL ? null : STATES.get(code) ?? "unknown");
+
+// Lightness falls or climbs evenly from end to end, so the order survives every kind of colour
+// blindness and a grey print. Stops are OKLCH: lightness, chroma, hue in degrees.
+const SCALES = {
+  dark: [[0.285, 0.045, 268], [0.41, 0.085, 255], [0.54, 0.1, 218], [0.665, 0.12, 172],
+    [0.785, 0.155, 131], [0.9, 0.168, 99]],
+  light: [[0.955, 0.025, 110], [0.87, 0.085, 135], [0.755, 0.105, 175], [0.615, 0.105, 220],
+    [0.475, 0.12, 258], [0.335, 0.13, 280]],
+};
+
+const MARKS = {
+  dark: {
+    ground: "#0c1117", quiet: "#171e27", quietInk: "#8d9aab", staleBase: "#20272f",
+    staleStripe: "#46515f", staleInk: "#d5dde6", lostBase: "#3c1320", lostInk: "#ff8ea2",
+    offlineInk: "#7d8a9a", plain: "#3b4654", plainInk: "#f2f5f8", label: "#a6b2c0",
+    heading: "#dbe3ec", ink: "#000000", paper: "#ffffff", ring: "#ffffff",
+  },
+  light: {
+    ground: "#f7f9fb", quiet: "#e9edf2", quietInk: "#5c6876", staleBase: "#e3e7ec",
+    staleStripe: "#bcc5cf", staleInk: "#26303b", lostBase: "#fbdde2", lostInk: "#b00d33",
+    offlineInk: "#6a7684", plain: "#cbd3dc", plainInk: "#10161d", label: "#4d5967",
+    heading: "#1c2530", ink: "#000000", paper: "#ffffff", ring: "#0b1118",
+  },
+};
+
+const palettes = new Map();
+
+export function palette(theme) {
+  if (!palettes.has(theme)) palettes.set(theme, makePalette(theme));
+  return palettes.get(theme);
+}
+
+function makePalette(theme) {
+  const marks = MARKS[theme];
+  const colours = Array.from({ length: FULL + 1 }, (_, level) => scaleAt(SCALES[theme], level / FULL));
+  const ground = parseHex(marks.ground);
+  return {
+    theme, marks, colours,
+    css: colours.map(toCss),
+    ink: colours.map((colour) => bestInk(colour, marks)),
+    live: toneTable(colours, ground, 1, false),
+    dim: toneTable(colours, ground, 0.2, false),
+    frozen: toneTable(colours, ground, 0.75, true),
+    frozenDim: toneTable(colours, ground, 0.16, true),
+  };
+}
+
+function toneTable(colours, ground, alpha, isGrey) {
+  const mixed = colours.map((colour) => mix(ground, isGrey ? grey(colour) : colour, alpha));
+  return { alpha, isGrey, css: mixed.map(toCss), pixels: Uint32Array.from(mixed, toPixel) };
+}
+
+export function scaleAt(stops, share) {
+  const at = share * (stops.length - 1);
+  const from = Math.min(Math.floor(at), stops.length - 2);
+  return oklchToRgb(stops[from].map((value, part) => value + (stops[from + 1][part] - value) * (at - from)));
+}
+
+// Björn Ottosson's OKLab matrices, https://bottosson.github.io/posts/oklab/
+function oklchToRgb([lightness, chroma, hue]) {
+  const a = chroma * Math.cos((hue * Math.PI) / 180);
+  const b = chroma * Math.sin((hue * Math.PI) / 180);
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  return [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+  ].map(gamma);
+}
+
+function gamma(linear) {
+  const part = Math.min(1, Math.max(0, linear));
+  return Math.round(255 * (part <= 0.0031308 ? 12.92 * part : 1.055 * part ** (1 / 2.4) - 0.055));
+}
+
+const parseHex = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+const toCss = ([r, g, b]) => `rgb(${r},${g},${b})`;
+// Canvas pixels are RGBA bytes; every machine a browser runs on is little-endian.
+const toPixel = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+const mix = (from, to, share) => from.map((part, at) => Math.round(part + (to[at] - part) * share));
+
+function grey([r, g, b]) {
+  const even = Math.round(0.3 * r + 0.59 * g + 0.11 * b);
+  return [even, even, even];
+}
+
+function luminance(colour) {
+  const [r, g, b] = colour.map((part) => {
+    const share = part / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+export function contrast(one, other) {
+  const [high, low] = [luminance(one), luminance(other)].sort((a, b) => b - a);
+  return (high + 0.05) / (low + 0.05);
+}
+
+function bestInk(colour, { ink, paper }) {
+  return contrast(colour, parseHex(ink)) >= contrast(colour, parseHex(paper)) ? ink : paper;
+}
+
+/** The lowest contrast of any number with its cell: a test holds it above 4.5. */
+export function worstInkContrast(theme) {
+  const { colours, ink } = palette(theme);
+  return Math.min(...colours.map((colour, level) => contrast(colour, parseHex(ink[level]))));
+}
+
+/** One state as a pattern and a mark, never as colour alone. */
+export function drawState(context, state, x, y, w, h, marks) {
+  STATE_DRAWINGS[state]({ context, x, y, w, h, marks, stroke: Math.max(1, Math.min(w, h) / 9) });
+}
+
+const STATE_DRAWINGS = {
+  retired: () => undefined,
+  unscaled: (cell) => fillCell(cell, cell.marks.plain),
+  denied(cell) {
+    fillCell(cell, cell.marks.quiet);
+    const radius = Math.min(cell.w, cell.h, 44) * 0.24;
+    strokeCell(cell, cell.marks.quietInk, (path, midX, midY) => {
+      if (radius > 3) path.arc(midX, midY, radius, 0, 2 * Math.PI);
+      path.moveTo(midX - radius * 0.7, midY + radius * 0.7);
+      path.lineTo(midX + radius * 0.7, midY - radius * 0.7);
+    });
+  },
+  unsupported(cell) {
+    fillCell(cell, cell.marks.quiet);
+    const half = Math.min(cell.w, cell.h, 40) * 0.24;
+    strokeCell(cell, cell.marks.quietInk, (path, midX, midY) => {
+      path.moveTo(midX - half, midY);
+      path.lineTo(midX + half, midY);
+    });
+  },
+  stale(cell) {
+    fillCell(cell, cell.marks.staleBase);
+    hatch(cell, cell.marks.staleStripe);
+  },
+  lost(cell) {
+    fillCell(cell, cell.marks.lostBase);
+    const half = Math.min(cell.w, cell.h, 44) * 0.26;
+    strokeCell(cell, cell.marks.lostInk, (path, midX, midY) => {
+      path.moveTo(midX - half, midY - half);
+      path.lineTo(midX + half, midY + half);
+      path.moveTo(midX + half, midY - half);
+      path.lineTo(midX - half, midY + half);
+    });
+  },
+  offline({ context, x, y, w, h, marks }) {
+    context.strokeStyle = marks.offlineInk;
+    context.lineWidth = 1;
+    context.setLineDash(w < 16 ? [2, 2] : [3, 3]);
+    context.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
+    context.setLineDash([]);
+  },
+  unknown(cell) {
+    fillCell(cell, cell.marks.quiet);
+    const size = Math.min(cell.w, cell.h);
+    if (size >= 14) return word(cell, "?", Math.min(18, size * 0.6));
+    const dot = Math.max(2, Math.round(size / 4));
+    cell.context.fillStyle = cell.marks.quietInk;
+    cell.context.fillRect(cell.x + Math.floor((cell.w - dot) / 2), cell.y + Math.floor((cell.h - dot) / 2), dot, dot);
+    return undefined;
+  },
+};
+
+function fillCell({ context, x, y, w, h }, colour) {
+  context.fillStyle = colour;
+  box(context, x, y, w, h);
+}
+
+function box(context, x, y, w, h) {
+  if (h < 18) return context.fillRect(x, y, w, h);
+  context.beginPath();
+  context.roundRect(x, y, w, h, h > 60 ? 6 : 3);
+  return context.fill();
+}
+
+function strokeCell({ context, x, y, w, h, stroke }, colour, trace) {
+  context.strokeStyle = colour;
+  context.lineWidth = Math.min(3, stroke);
+  context.lineCap = "round";
+  context.beginPath();
+  trace(context, x + w / 2, y + h / 2);
+  context.stroke();
+}
+
+function hatch({ context, x, y, w, h }, colour) {
+  const step = Math.max(4, Math.min(10, Math.min(w, h) / 3));
+  context.save();
+  context.beginPath();
+  context.rect(x, y, w, h);
+  context.clip();
+  context.strokeStyle = colour;
+  context.lineWidth = step / 2.6;
+  context.beginPath();
+  for (let at = -h; at < w; at += step) {
+    context.moveTo(x + at, y + h);
+    context.lineTo(x + at + h, y);
+  }
+  context.stroke();
+  context.restore();
+}
+
+function word({ context, x, y, w, h, marks }, text, size) {
+  context.fillStyle = marks.quietInk;
+  context.font = `600 ${size}px ${FONT}`;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.fillText(text, x + w / 2, y + h / 2 + size * 0.06);
+}
+
+export const FONT = '"Inter Variable", system-ui, sans-serif';
+
+/**
+ * Where every cell lies, in device pixels, made once per arrangement.
+ * plan: {width, height, cellW, cellH, rows: [{y, slots, x}]} in CSS pixels.
+ */
+export function rasterise(plan, ratio) {
+  const px = (value) => Math.round(value * ratio);
+  return {
+    width: Math.max(1, px(plan.width)), height: Math.max(1, px(plan.height)),
+    w: Math.max(1, px(plan.cellW)), h: Math.max(1, px(plan.cellH)), ratio,
+    rows: plan.rows.map((row) => ({ top: px(row.y), slots: row.slots, left: Int32Array.from(row.x, px) })),
+    tiles: new Map(), image: null,
+  };
+}
+
+/** Cells without text, straight into pixels: 10,000 of them in well under a millisecond. */
+export function paintPixels(context, raster, cells, mask, colours, isFrozen) {
+  const { width, height, rows, h } = raster;
+  raster.image ??= new ImageData(width, height);
+  const pixels = new Uint32Array(raster.image.data.buffer);
+  const tones = isFrozen ? [colours.frozenDim, colours.frozen] : [colours.dim, colours.live];
+  const line = new Uint32Array(width);
+  const ground = toPixel(parseHex(colours.marks.ground));
+  if (raster.ground !== ground) pixels.fill(raster.ground = ground);
+  for (const row of rows) {
+    line.fill(ground);
+    const marked = paintLine(line, row, raster.w, cells, mask, tones);
+    for (let y = 0; y < h; y++) pixels.set(line, (row.top + y) * width);
+    for (const at of marked) {
+      const slot = row.slots[at];
+      const tone = tones[isMatch(mask, slot) ? 1 : 0];
+      stamp(pixels, width, row.top, row.left[at], tile(raster, cells[slot], tone, colours), raster.w, h);
+    }
+  }
+  context.putImageData(raster.image, 0, 0);
+}
+
+function paintLine(line, row, w, cells, mask, tones) {
+  const marked = [];
+  for (let at = 0; at < row.slots.length; at++) {
+    const slot = row.slots[at];
+    const code = cells[slot];
+    if (code > FULL) marked.push(at);
+    else line.fill(tones[isMatch(mask, slot) ? 1 : 0].pixels[code], row.left[at], row.left[at] + w);
+  }
+  return marked;
+}
+
+export const isMatch = (mask, slot) => mask === null || (mask[slot >> 3] & (1 << (slot & 7))) !== 0;
+
+function stamp(pixels, width, top, left, source, w, h) {
+  let from = 0;
+  for (let y = 0; y < h; y++) {
+    let to = (top + y) * width + left;
+    for (let x = 0; x < w; x++) pixels[to++] = source[from++];
+  }
+}
+
+function tile(raster, code, tone, colours) {
+  const key = `${code} ${tone.alpha} ${tone.isGrey} ${colours.theme}`;
+  if (!raster.tiles.has(key)) raster.tiles.set(key, makeTile(raster, code, tone, colours));
+  return raster.tiles.get(key);
+}
+
+function makeTile({ w, h }, code, tone, { marks }) {
+  const context = new OffscreenCanvas(w, h).getContext("2d");
+  context.fillStyle = marks.ground;
+  context.fillRect(0, 0, w, h);
+  context.globalAlpha = Math.max(tone.alpha, 0.3);
+  drawState(context, stateOf(code), 0, 0, w, h, marks);
+  return new Uint32Array(context.getImageData(0, 0, w, h).data.buffer);
+}
+
+/**
+ * Cells with room for text. `say(slot)` gives {text, unit, name, note, past}; what is drawn of it
+ * depends on the room: the number alone, then name and owner, then the last minute as a line.
+ */
+export function paintCells(context, plan, cells, mask, colours, isFrozen, say) {
+  const tones = isFrozen ? [colours.frozenDim, colours.frozen] : [colours.dim, colours.live];
+  for (const row of plan.rows) {
+    for (let at = 0; at < row.slots.length; at++) {
+      const slot = row.slots[at];
+      const isLit = isMatch(mask, slot);
+      const cell = { context, x: row.x[at], y: row.y, w: plan.cellW, h: plan.cellH, marks: colours.marks };
+      paintCell(cell, cells[slot], tones[isLit ? 1 : 0], isLit, colours, () => say(slot));
+    }
+  }
+  context.globalAlpha = 1;
+}
+
+function paintCell(cell, code, tone, isLit, colours, say) {
+  const state = stateOf(code);
+  cell.context.globalAlpha = 1;
+  if (state === null) fillCell(cell, tone.css[code]);
+  else {
+    cell.context.globalAlpha = isLit ? 1 : 0.3;
+    drawState(cell.context, state, cell.x, cell.y, cell.w, cell.h, cell.marks);
+  }
+  if (!isLit) return;
+  const ink = state === null ? inkOn(code, tone, colours) : stateInk(state, cell.marks);
+  writeCell(cell, ink, say(), state !== null && state !== "unscaled");
+}
+
+const inkOn = (code, tone, colours) =>
+  (tone.isGrey ? bestInk(tone.css[code].match(/\d+/g).map(Number), colours.marks) : colours.ink[code]);
+
+function stateInk(state, marks) {
+  return { unscaled: marks.plainInk, stale: marks.staleInk, lost: marks.lostInk, offline: marks.label }[state]
+    ?? marks.quietInk;
+}
+
+function writeCell(cell, ink, said, isState) {
+  const { context, w, h } = cell;
+  context.fillStyle = ink;
+  if (w >= 116 && h >= 72) return writeLarge(cell, ink, said, isState);
+  if (w >= 58 && h >= 34) return writeMiddle(cell, said, isState);
+  if (!isState) centre(cell, said.text, Math.min(h * 0.56, w * 0.42, 14));
+  return undefined;
+}
+
+function centre({ context, x, y, w, h }, text, size) {
+  context.font = `560 ${size}px ${FONT}`;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  // The limit makes fillText slow, and numbers do not need it.
+  if (text.length > 3) context.fillText(text, x + w / 2, y + h / 2 + size * 0.05, w - 2);
+  else context.fillText(text, x + w / 2, y + h / 2 + size * 0.05);
+}
+
+function writeMiddle({ context, x, y, w, h }, said, isState) {
+  const small = Math.min(11, h * 0.24);
+  context.textBaseline = "alphabetic";
+  context.textAlign = "left";
+  context.font = `450 ${small}px ${FONT}`;
+  context.fillText(fit(context, said.name, w - 12), x + 6, y + small + 4);
+  if (h >= 48) context.fillText(fit(context, isState ? said.text : said.note, w - 12), x + 6, y + h - 6);
+  if (isState) return;
+  const size = Math.min(22, h * 0.4);
+  context.font = `600 ${size}px ${FONT}`;
+  context.textAlign = "right";
+  context.fillText(said.text, x + w - 6, y + h / 2 + size * 0.42);
+}
+
+function writeLarge({ context, x, y, w, h }, ink, said, isState) {
+  const pad = Math.min(14, w * 0.08);
+  context.textBaseline = "alphabetic";
+  context.textAlign = "left";
+  context.font = `500 12px ${FONT}`;
+  context.fillText(fit(context, said.name, w - 2 * pad), x + pad, y + pad + 10);
+  context.fillText(fit(context, said.note, w - 2 * pad), x + pad, y + h - pad);
+  const size = isState ? 15 : Math.min(44, h * 0.3, w * 0.2);
+  context.font = `620 ${size}px ${FONT}`;
+  const base = y + pad + 18 + size * (isState ? 1 : 0.86);
+  if (isState) return context.fillText(said.text, x + pad, base);
+  context.fillText(said.text, x + pad, base);
+  const past = context.measureText(said.text).width;
+  context.font = `500 ${Math.max(11, size * 0.42)}px ${FONT}`;
+  context.fillText(said.unit, x + pad + past + 4, base);
+  const top = base + 8;
+  return trace(context, said.past, x + pad, top, w - 2 * pad, y + h - pad - 18 - top, ink);
+}
+
+function fit(context, text, room) {
+  if (context.measureText(text).width <= room) return text;
+  let kept = text;
+  while (kept.length > 1 && context.measureText(`${kept}…`).width > room) kept = kept.slice(0, -1);
+  return `${kept}…`;
+}
+
+/** A line of shares 0..1 against time; NaN is a hole, and stays one. */
+export function trace(context, past, x, y, w, h, ink) {
+  if (!past || h < 10) return;
+  context.save();
+  context.strokeStyle = ink;
+  context.globalAlpha *= 0.55;
+  context.lineWidth = 1.5;
+  context.lineJoin = "round";
+  context.beginPath();
+  let isDown = false;
+  for (let at = 0; at < past.length; at++) {
+    if (Number.isNaN(past[at])) { isDown = false; continue; }
+    const px = x + (at / (past.length - 1)) * w;
+    const py = y + (1 - Math.min(1, past[at])) * h;
+    if (isDown) context.lineTo(px, py); else context.moveTo(px, py);
+    isDown = true;
+  }
+  context.stroke();
+  context.restore();
+}

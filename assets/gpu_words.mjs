@@ -1,0 +1,53 @@
+// What is said of one Gpu: in its cell, aloud, in the hover card and in the drawer.
+
+import { FULL } from "./gauges.mjs";
+import { cellOf, valueOf } from "./format.mjs";
+
+const STATE_WORDS = { unsupported: "not supported", unscaled: "no scale" };
+
+const THROTTLE_STEPS = ["none", "power cap", "heat or hardware"];
+
+export const stateWords = (state) => STATE_WORDS[state] ?? state;
+
+/** {text, unit, name, note, past, spoken}: `text` is the number or why there is none. */
+export function describeSlot(picture, slot, { group, metric, reasons }) {
+  const host = picture.host(slot);
+  const isByNode = group === "node";
+  const { text, unit } = cellText(picture, slot, metric, reasons);
+  return {
+    text, unit,
+    name: isByNode ? `GPU ${picture.index[slot]}` : `${host}:${picture.index[slot]}`,
+    note: picture.hasTask(slot) ? picture.ownerName(slot) : "free",
+    past: picture.past?.[slot],
+    get spoken() {
+      const match = picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
+      return `${host}, GPU ${picture.index[slot]}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}`;
+    },
+  };
+}
+
+export function cellText(picture, slot, metric, reasons) {
+  const state = picture.state(slot);
+  if (!picture.hasValue(slot)) return { text: stateWords(state), unit: "" };
+  const exact = picture.exact?.[slot];
+  if (exact !== undefined && !Number.isNaN(exact)) return cellOf(metric, exact, reasons);
+  if (metric.key === "throttle_bits") return { text: THROTTLE_STEPS[Math.round((2 * picture.code(slot)) / FULL)], unit: "" };
+  if (state === "unscaled") return { text: "", unit: "" };
+  return { text: String(Math.round((100 * picture.code(slot)) / FULL)), unit: "% of full" };
+}
+
+/** A metric of an API answer: {text, unit} or {text: why not, isMissing: true, meaning}. */
+export function valueWords(gpu, metric, { reasons, absence }) {
+  const value = gpu.values[metric.key];
+  if (value !== undefined && value !== null) return { ...valueOf(metric, value, reasons), isMissing: false };
+  const why = gpu.missing[metric.key] ?? "unknown";
+  return { text: stateWords(why), unit: "", isMissing: true, meaning: absence[why] ?? "" };
+}
+
+/** The share of full, for a bar; null where full is not known. */
+export function shareOf(gpu, metric) {
+  const value = gpu.values[metric.key];
+  const full = metric.full ?? gpu.facts?.[metric.fullFact];
+  if (value === undefined || value === null || full === undefined || full === null) return null;
+  return Math.min(1, Math.max(0, value / full));
+}

@@ -1,0 +1,83 @@
+// The card beside the pointer: what the map knows at once, the exact numbers a moment later.
+
+import { getGpu } from "./api.mjs";
+import { byId, make, show } from "./dom.mjs";
+import { age } from "./format.mjs";
+import { stateWords, valueWords } from "./gpu_words.mjs";
+
+const REST_MS = 90;
+const ROWS = ["util_pct", "sm_active_pct", "mem_used_bytes", "temp_c", "power_w", "sm_clock_mhz"];
+
+export class Hover {
+  constructor(picture, book) {
+    Object.assign(this, { picture, book, slot: null, gpu: null });
+    this.card = byId("hover");
+  }
+
+  /** slot null: the pointer is over no Gpu. */
+  move({ slot, x, y }) {
+    if (slot !== this.slot) this.enter(slot);
+    if (slot !== null) this.place(x, y);
+  }
+
+  enter(slot) {
+    this.slot = slot;
+    this.gpu = null;
+    clearTimeout(this.timer);
+    show(this.card, slot !== null);
+    if (slot === null) return;
+    this.draw();
+    this.timer = setTimeout(() => this.load(slot), REST_MS);
+  }
+
+  /** New cells have come: the card follows while it is open. */
+  refresh() {
+    if (this.slot !== null && this.gpu !== null) this.load(this.slot);
+  }
+
+  async load(slot) {
+    const gpu = await getGpu(this.picture.uuids[slot]).catch(() => null);
+    if (slot !== this.slot) return;
+    this.gpu = gpu;
+    this.draw();
+  }
+
+  draw() {
+    const { picture, slot, gpu } = this;
+    const state = gpu?.state ?? picture.state(slot);
+    this.card.replaceChildren(
+      make("header", {},
+        make("strong", {}, `${picture.host(slot)} · GPU ${picture.index[slot]}`),
+        make("span", { class: `pill ${state}` }, picture.code(slot) === 254 ? "offline" : stateWords(gpu ? state : "…"))),
+      make("p", { class: "hover-model" }, picture.modelName(slot)),
+      make("dl", {}, ...this.rows()),
+      make("footer", {}, make("span", {}, ownerLine(picture, slot, gpu)), make("span", {}, gpu ? `${age(gpu.age_s)} old` : "")),
+    );
+  }
+
+  rows() {
+    const chosen = this.picture.metric;
+    const keys = [chosen, ...ROWS.filter((key) => key !== chosen)].slice(0, ROWS.length + 1);
+    return keys.filter((key) => this.book.metrics.has(key)).map((key) => this.row(this.book.metrics.get(key), key === chosen));
+  }
+
+  row(metric, isChosen) {
+    const words = this.gpu === null ? { text: "", unit: "", isMissing: false } : valueWords(this.gpu, metric, this.book);
+    return make("div", { class: isChosen ? "chosen" : null },
+      make("dt", {}, metric.label),
+      make("dd", { class: words.isMissing ? "missing" : null }, words.text, make("small", {}, words.unit)));
+  }
+
+  place(x, y) {
+    const { offsetWidth: w, offsetHeight: h } = this.card;
+    const left = x + 18 + w > innerWidth ? x - 18 - w : x + 18;
+    const top = Math.min(Math.max(8, y + 14), innerHeight - h - 8);
+    this.card.style.transform = `translate(${Math.max(8, left)}px, ${top}px)`;
+  }
+}
+
+function ownerLine(picture, slot, gpu) {
+  const count = gpu?.tasks?.length ?? 0;
+  const owner = picture.ownerName(slot);
+  return count > 1 ? `${owner} · ${count} tasks` : owner;
+}

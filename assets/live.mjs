@@ -1,0 +1,111 @@
+// The live socket: the only place that speaks docs/internals/live.md.
+
+import "./vendor/socket.io-client/socket.io.msgpack.min.js";
+
+const FIRST_WAIT_MS = 1_000;
+const LONGEST_WAIT_MS = 30_000;
+// The hub sends cells every second; longer silence than this is not live any more.
+const SILENCE_MS = 4_000;
+
+/** Full jitter: a hub that comes back must not meet all its viewers in one second. */
+export function waitBefore(attempt, random = Math.random()) {
+  return random * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt);
+}
+
+/** Events: layout cells owners totals filter bye (as received) and `state`. */
+export class Live extends EventTarget {
+  constructor() {
+    super();
+    this.state = "connecting"; // connecting | live | silent | lost | signed_out
+    this.heardAt = null;
+    this.retryAt = null;
+    this.attempt = 0;
+    this.watched = null;
+    this.socket = this.makeSocket();
+    setInterval(() => this.checkSilence(), 1_000);
+    document.addEventListener("visibilitychange", () => this.onVisibility());
+    addEventListener("online", () => this.connectNow());
+    // A page kept for going back holds a socket that the browser has closed.
+    addEventListener("pageshow", (event) => event.persisted && this.connectNow());
+    this.connectNow();
+  }
+
+  makeSocket() {
+    const socket = globalThis.io("/live", { transports: ["websocket"], reconnection: false, autoConnect: false });
+    socket.on("connect", () => this.onConnect());
+    socket.on("connect_error", () => this.onLost());
+    socket.on("disconnect", () => this.onLost());
+    for (const name of ["layout", "cells", "owners", "totals", "filter", "bye"]) {
+      socket.on(name, (message) => this.onMessage(name, message));
+    }
+    return socket;
+  }
+
+  watch(metric, filter) {
+    this.watched = { metric, filter };
+    if (this.socket.connected) this.socket.emit("watch", this.watched);
+  }
+
+  onConnect() {
+    this.attempt = 0;
+    this.retryAt = null;
+    if (this.watched !== null && !document.hidden) this.socket.emit("watch", this.watched);
+  }
+
+  onMessage(name, message) {
+    if (name === "cells" || name === "totals") {
+      this.heardAt = performance.now();
+      this.enter("live");
+    }
+    this.dispatchEvent(new CustomEvent(name, { detail: message }));
+  }
+
+  async onLost() {
+    if (this.state === "signed_out") return;
+    this.enter("lost");
+    if (await isSignedOut()) { this.enter("signed_out"); return; }
+    const wait = waitBefore(this.attempt);
+    this.attempt += 1;
+    this.retryAt = performance.now() + wait;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.connectNow(), wait);
+  }
+
+  connectNow() {
+    clearTimeout(this.timer);
+    this.retryAt = null;
+    if (!this.socket.connected && this.state !== "signed_out") this.socket.connect();
+  }
+
+  checkSilence() {
+    if (this.state === "live" && !document.hidden && this.ageMs() > SILENCE_MS) this.enter("silent");
+  }
+
+  onVisibility() {
+    if (!this.socket.connected) { if (!document.hidden) this.connectNow(); return; }
+    if (document.hidden) this.socket.emit("hide");
+    else if (this.watched !== null) {
+      this.heardAt = performance.now();
+      this.socket.emit("watch", this.watched);
+    }
+  }
+
+  ageMs() {
+    return this.heardAt === null ? null : performance.now() - this.heardAt;
+  }
+
+  enter(state) {
+    if (state === this.state) return;
+    this.state = state;
+    this.dispatchEvent(new CustomEvent("state", { detail: state }));
+  }
+}
+
+// A refused upgrade tells a script nothing, so the API is asked why.
+async function isSignedOut() {
+  try {
+    return (await fetch("/api/v1/nodes?limit=1", { credentials: "same-origin" })).status === 401;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,86 @@
+// What surrounds every page: theme, keys, help, sign out, and how we stand with the hub.
+
+import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
+import { age } from "./format.mjs";
+
+const WORDS = { connecting: "Connecting", live: "Live", silent: "Silent", lost: "Not connected", signed_out: "Signed out" };
+
+export function mountShell(live) {
+  byId("theme").addEventListener("click", toggleTheme);
+  byId("help").addEventListener("click", openHelp);
+  byId("help-close").addEventListener("click", () => byId("help-dialog").close());
+  byId("sign-out").addEventListener("click", signOut);
+  document.addEventListener("keydown", onKey);
+  live.addEventListener("state", () => drawLink(live));
+  live.addEventListener("bye", (event) => { live.byeReason = event.detail.reason; });
+  setInterval(() => drawLink(live), 500);
+  drawLink(live);
+}
+
+export function toggleTheme() {
+  const next = theme() === "dark" ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  try { localStorage.setItem("gpudeck.theme", next); } catch { /* it then lasts until the next load */ }
+  dispatchEvent(new CustomEvent("gpudeck-theme"));
+}
+
+function openHelp() {
+  if (!byId("help-dialog").open) byId("help-dialog").showModal();
+}
+
+let lastG = -Infinity;
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (event.key === "f" && performance.now() - lastG < 1_000) location.assign("/");
+  else if (event.key === "g") { lastG = performance.now(); return; }
+  else if (event.key === "?") openHelp();
+  else if (event.key === "t") toggleTheme();
+  lastG = -Infinity;
+}
+
+async function signOut() {
+  const token = document.cookie.match(/(?:^|; )_csrf_token=([^;]*)/)?.[1] ?? "";
+  await fetch("/sign-out", { method: "POST", credentials: "same-origin", headers: { "X-CSRFToken": decodeURIComponent(token) } });
+  location.assign("/sign-in");
+}
+
+function drawLink(live) {
+  const link = byId("link");
+  if (link === null) return;
+  link.className = `link ${live.state}`;
+  say(byId("link-words"), WORDS[live.state]);
+  drawBanner(live);
+}
+
+function drawBanner(live) {
+  const banner = byId("banner");
+  const isAway = ["silent", "lost", "signed_out"].includes(live.state);
+  document.documentElement.classList.toggle("away", isAway);
+  show(banner, isAway);
+  if (!isAway) { banner.replaceChildren(); return; }
+  if (banner.childElementCount === 0) fillBanner(banner, live);
+  const [what, when] = bannerWords(live);
+  say(banner.querySelector(".banner-what"), what);
+  say(banner.querySelector(".banner-when"), when);
+  show(banner.querySelector(".banner-retry"), live.state === "lost");
+  show(banner.querySelector(".banner-sign-in"), live.state === "signed_out");
+}
+
+function fillBanner(banner, live) {
+  banner.append(
+    make("strong", { class: "banner-what" }),
+    // The count of seconds is for the eye; read aloud it would never end.
+    make("span", { class: "banner-when", "aria-hidden": "true" }),
+    make("button", { type: "button", class: "button banner-retry", onclick: () => live.connectNow() }, "Connect now"),
+    make("a", { href: "/sign-in", class: "button banner-sign-in" }, "Sign in"),
+  );
+}
+
+function bannerWords(live) {
+  const old = live.ageMs() === null ? "No picture yet." : `What you see is ${age(live.ageMs() / 1000)} old.`;
+  if (live.state === "signed_out") return ["You are signed out.", old];
+  if (live.state === "silent") return ["The hub is connected but silent.", old];
+  const wait = live.retryAt === null ? "Connecting …" : `Next try in ${Math.ceil((live.retryAt - performance.now()) / 1000)} s.`;
+  return ["Not connected to the hub.", `${old} ${wait}`];
+}

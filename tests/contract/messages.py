@@ -1,0 +1,77 @@
+"""One message of every kind, with every field set: what the golden files hold."""
+
+from gpudeck.metrics import WIDTH, Absence
+from gpudeck.wire import (
+    Ack,
+    Beat,
+    Echo,
+    Event,
+    Frame,
+    FromAgent,
+    FromHub,
+    GpuFacts,
+    Hello,
+    Inventory,
+    Probe,
+    Refused,
+    Task,
+    Tasks,
+    Use,
+    Welcome,
+    pack,
+)
+
+FACTS = (
+    GpuFacts(
+        uuid="GPU-00000000-0000-4000-8000-000000000001", index=0, name="NVIDIA H100 80GB HBM3",
+        pci_bus_id="00000000:18:00.0", mem_total_bytes=85520809984.0, power_limit_w=700.0,
+        sm_clock_max_mhz=1980.0, mem_clock_max_mhz=2619.0, temp_slowdown_c=87.0,
+        temp_shutdown_c=92.0, missing={"fan_pct": "unsupported"},
+    ),
+    GpuFacts(
+        uuid="MIG-00000000-0000-4000-8000-000000000002", index=1, name="1g.10gb",
+        parent_uuid="GPU-00000000-0000-4000-8000-000000000001", missing={"util_pct": "denied"},
+    ),
+)
+TASK = Task(
+    id="0b1c2d3e-4711-98765", pid=4711, start_ticks=98765, started_at=1763640000.25,
+    user="alice", command="python train.py --épochs 3", kind="mps_client",
+    manager="slurm job 12",
+)
+USES = (
+    Use(task_id=TASK.id, gpu=0, mem_used_bytes=1073741824.0, sm_pct=12.5, state="running"),
+    Use(task_id=TASK.id, gpu=1, mem_used_bytes=None, sm_pct=None),
+)
+FRAME = Frame(
+    seq=7, taken_at=1763640001.5, interval_s=1.0, generation=3,
+    values=pack([float(at) / 4 for at in range(WIDTH)] + [0.0] * WIDTH),
+    absent=bytes(WIDTH) + bytes([Absence.LOST]) * WIDTH, states=bytes([0, 2]),
+    tasks=Tasks(snapshot=True, began=(TASK,), uses=USES),
+)
+
+FROM_AGENT: dict[str, FromAgent] = {
+    "hello": Hello(
+        wire_versions=(1,), node_id="6f" * 16, host="node-01", boot_id="0b1c2d3e-" + "0" * 27,
+        stream="a1b2c3d4e5f60718", last_seq=6, agent_version="0.1.0", backend="nvml",
+        platform="Linux-6.1-x86_64", driver_version="550.54.15",
+    ),
+    "inventory": Inventory(generation=3, gpus=FACTS),
+    "frame": FRAME,
+    "frame_unchanged_tasks": Frame(
+        seq=2**53, taken_at=1763640002.5, interval_s=0.5, generation=3, values=b"", absent=b"",
+        states=b"",
+    ),
+    "event": Event(
+        seq=8, taken_at=1763640002.0, kind="gpu_lost", gpu_uuid=FACTS[0].uuid, task_id=TASK.id,
+        text="Xid 79",
+    ),
+    "beat": Beat(reader="hung", reading_age_s=6.25, pending=12, dropped=3, detail="see dmesg"),
+    "beat_before_any_reading": Beat(reader="starting", reading_age_s=None, pending=0, dropped=0),
+    "echo": Echo(probe_id=99, agent_at=1763640003.125),
+}
+FROM_HUB: dict[str, FromHub] = {
+    "welcome": Welcome(wire_version=1, hub_id="hub-1", epoch=4, hub_at=1763640000.0, acked_seq=6),
+    "refused": Refused(reason="too many agents at once", retry_after_s=12.5),
+    "ack": Ack(seq=7),
+    "probe": Probe(probe_id=99, hub_at=1763640003.0),
+}

@@ -1,0 +1,84 @@
+"""Messages of each wire version, byte for byte. A released version's files are never edited.
+
+`python -m tests.contract.test_golden_messages` writes the files that are missing, and no other.
+"""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpudeck.wire import (
+    WIRE_VERSION,
+    FromAgent,
+    FromHub,
+    WireError,
+    decode_from_agent,
+    decode_from_hub,
+    encode,
+)
+from tests.contract.messages import FROM_AGENT, FROM_HUB
+
+FOLDER = Path(__file__).parent / "golden"
+KNOWN: dict[str, FromAgent | FromHub] = {**FROM_AGENT, **FROM_HUB}
+
+
+def golden(name: str, version: int = WIRE_VERSION) -> Path:
+    return FOLDER / f"v{version}" / f"{name}.hex"
+
+
+def read(path: Path) -> bytes:
+    return bytes.fromhex(path.read_text())
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_encodes_as_ever(name: str) -> None:
+    assert encode(KNOWN[name]) == read(golden(name))
+
+
+@pytest.mark.parametrize("name", FROM_AGENT)
+def test_hub_reads_what_agents_send(name: str) -> None:
+    assert decode_from_agent(read(golden(name))) == FROM_AGENT[name]
+
+
+@pytest.mark.parametrize("name", FROM_HUB)
+def test_agent_reads_what_hubs_send(name: str) -> None:
+    assert decode_from_hub(read(golden(name))) == FROM_HUB[name]
+
+
+def test_every_golden_file_is_compared() -> None:
+    assert {path.stem for path in (FOLDER / f"v{WIRE_VERSION}").iterdir()} == set(KNOWN)
+
+
+@pytest.mark.parametrize("name", FROM_AGENT)
+def test_a_newer_agents_field_is_tolerated(name: str) -> None:
+    message = msgspec.msgpack.decode(read(golden(name)))
+    message["a_field_of_the_future"] = {"x": [1, 2, 3]}
+    assert decode_from_agent(msgspec.msgpack.encode(message)) == FROM_AGENT[name]
+
+
+@pytest.mark.parametrize("name", FROM_HUB)
+def test_a_newer_hubs_field_is_tolerated(name: str) -> None:
+    message = msgspec.msgpack.decode(read(golden(name)))
+    message["a_field_of_the_future"] = None
+    assert decode_from_hub(msgspec.msgpack.encode(message)) == FROM_HUB[name]
+
+
+@pytest.mark.parametrize("name", FROM_AGENT)
+def test_the_other_sides_messages_are_refused(name: str) -> None:
+    with pytest.raises(WireError):
+        decode_from_hub(read(golden(name)))
+
+
+def test_unknown_tag_is_refused() -> None:
+    message = msgspec.msgpack.decode(read(golden("ack")))
+    message["type"] = "obey"
+    with pytest.raises(WireError):
+        decode_from_hub(msgspec.msgpack.encode(message))
+
+
+if __name__ == "__main__":
+    for name, message in KNOWN.items():
+        if not golden(name).exists():
+            golden(name).parent.mkdir(parents=True, exist_ok=True)
+            golden(name).write_text(encode(message).hex() + "\n")

@@ -1,0 +1,239 @@
+"""What is said when: tables of (second, what happened, what is said). No sleep, no socket."""
+
+from collections.abc import Callable
+
+import pytest
+
+from agent.conversation import (
+    BACK_OFF_MAX_S,
+    BURST,
+    GREETING_S,
+    SILENCE_S,
+    STEADY_S,
+    WINDOW,
+    Act,
+    Conversation,
+    Dial,
+    HangUp,
+    Say,
+    back_off,
+)
+from gpudeck.wire import (
+    Ack,
+    Beat,
+    Echo,
+    Hello,
+    Probe,
+    Refused,
+    Welcome,
+    decode_from_agent,
+)
+
+HELLO = Hello((1,), "node", "host", "boot", "stream", 0, "1", "nvml")
+BEAT = Beat("ok", 0.5, 0, 0)
+
+
+class Backlog:
+    def __init__(self, last_seq: int = 0) -> None:
+        self.last_seq, self.acked_seq, self.generation = last_seq, 0, 1
+
+    @property
+    def pending(self) -> int:
+        return self.last_seq - self.acked_seq
+
+    def ack(self, seq: int) -> None:
+        self.acked_seq = max(seq, self.acked_seq)
+
+    def pending_from(self, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
+        wanted = range(after_seq + 1, min(after_seq + limit, self.last_seq) + 1)
+        return [(seq, b"message %d" % seq) for seq in wanted]
+
+    def inventories_after(self, generation: int) -> list[bytes]:
+        return [b"inventory %d" % each for each in range(generation + 1, self.generation + 1)]
+
+
+def longest(low: float, high: float) -> float:
+    return high
+
+
+def a_talk(
+    backlog: Backlog, uniform: Callable[[float, float], float] = longest
+) -> Conversation:
+    return Conversation(backlog, lambda: HELLO, uniform)
+
+
+def live(backlog: Backlog, acked: int = 0, now: float = 0.0) -> Conversation:
+    talk = a_talk(backlog)
+    assert talk.step(now, lambda: BEAT) == [Dial()]
+    talk.opened(now)
+    talk.step(now, lambda: BEAT)
+    talk.heard(Welcome(1, "hub", 1, 0.0, acked), now, 0.0)
+    return talk
+
+
+def said(acts: list[Act]) -> list[object]:
+    """Messages decoded, our stand-ins as their words."""
+    words: list[object] = []
+    for act in acts:
+        if not isinstance(act, Say):
+            words.append(act)
+        elif act.body.startswith((b"message", b"inventory")):
+            words.append(act.body.decode())
+        else:
+            words.append(decode_from_agent(act.body))
+    return words
+
+
+def step(talk: Conversation, now: float) -> list[object]:
+    return said(talk.step(now, lambda: BEAT))
+
+
+def test_hello_comes_first_and_nothing_before_the_welcome() -> None:
+    talk = a_talk(Backlog(last_seq=3))
+    assert step(talk, 0.0) == [Dial()]
+    assert step(talk, 1.0) == []
+    talk.opened(1.0)
+    assert step(talk, 1.0) == [HELLO]
+    assert step(talk, 3.0) == []
+
+
+def test_after_the_welcome_a_beat_the_inventory_and_what_is_not_acked() -> None:
+    talk = live(Backlog(last_seq=4), acked=2)
+    assert step(talk, 0.0) == [BEAT, "inventory 0", "inventory 1", "message 3", "message 4"]
+    assert step(talk, 0.1) == []
+
+
+def test_each_message_once_and_new_inventories_before_them() -> None:
+    backlog = Backlog(last_seq=1)
+    talk = live(backlog)
+    step(talk, 0.0)
+    backlog.last_seq, backlog.generation = 2, 2
+    assert step(talk, 0.5) == ["inventory 2", "message 2"]
+
+
+def test_an_outage_is_made_up_for_in_bounded_bursts() -> None:
+    backlog = Backlog(last_seq=1_000)
+    talk = live(backlog)
+    assert step(talk, 0.0)[-1] == f"message {BURST}"
+    assert talk.next_step_at(0.0) <= 0.1
+    assert step(talk, 0.1)[-1] == f"message {WINDOW}"
+    assert step(talk, 0.2) == []
+    assert talk.next_step_at(0.2) > 1.0  # nothing to do until an ack
+    talk.heard(Ack(10), 0.3, 0.0)
+    assert step(talk, 0.3) == [f"message {WINDOW + at}" for at in range(1, 11)]
+
+
+def test_beats_keep_their_pace_whatever_is_pending() -> None:
+    talk = live(Backlog())
+    beats = [now / 10 for now in range(100) if BEAT in step(talk, now / 10)]
+    assert beats == [0.0, 2.0, 4.0, 6.0, 8.0]
+
+
+def test_echo() -> None:
+    talk = live(Backlog())
+    talk.heard(Probe(99, 5.0), 1.0, 1763640000.0)
+    assert Echo(99, 1763640000.0) in step(talk, 1.0)
+
+
+def test_half_open_is_given_up_only_while_an_answer_is_due() -> None:
+    backlog = Backlog()
+    talk = live(backlog)
+    for second in range(100):
+        assert HangUp not in {type(act) for act in step(talk, float(second))}
+    backlog.last_seq = 1
+    step(talk, 100.0)
+    assert step(talk, 100.0 + SILENCE_S) != []  # a beat
+    [hung_up] = step(talk, 100.1 + SILENCE_S)
+    assert isinstance(hung_up, HangUp)
+    assert talk.phase == "resting"
+
+
+def test_any_word_of_the_hub_keeps_the_connection() -> None:
+    backlog = Backlog(last_seq=1)
+    talk = live(backlog)
+    for second in range(0, 100, 10):
+        talk.heard(Probe(second, 0.0), float(second), 0.0)
+        assert not any(isinstance(act, HangUp) for act in step(talk, float(second)))
+
+
+def test_a_hub_that_never_welcomes() -> None:
+    talk = a_talk(Backlog())
+    step(talk, 0.0)
+    talk.opened(0.0)
+    step(talk, 0.0)
+    assert step(talk, GREETING_S) == []
+    assert isinstance(step(talk, GREETING_S + 0.1)[0], HangUp)
+
+
+def test_back_off_doubles_to_its_maximum_and_starts_again_after_a_steady_connection() -> None:
+    talk, now, waits = a_talk(Backlog()), 0.0, []
+    for _ in range(9):
+        assert step(talk, now) == [Dial()]
+        talk.closed(now, "refused")
+        assert isinstance(step(talk, now)[0], HangUp)
+        waits.append(talk.next_step_at(now) - now)
+        now = talk.next_step_at(now)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    step(talk, now)
+    talk.opened(now)
+    talk.heard(Welcome(1, "hub", 1, 0.0, 0), now, 0.0)
+    talk.closed(now + STEADY_S, "gone")
+    assert talk.next_step_at(now) == now + STEADY_S + 1
+
+
+@pytest.mark.parametrize("attempt", [0, 3, 10, 10_000])
+def test_full_jitter(attempt: int) -> None:
+    bounds: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return low
+
+    assert back_off(attempt, uniform) == 0.0
+    assert bounds == [(0.0, min(BACK_OFF_MAX_S, 2.0**min(attempt, 10)))]
+
+
+def test_a_refusal_is_waited_out() -> None:
+    talk = a_talk(Backlog())
+    step(talk, 0.0)
+    talk.opened(0.0)
+    talk.heard(Refused("too many at once", 40.0), 0.0, 0.0)
+    assert talk.trouble == "the hub refuses: too many at once"
+    assert [type(act) for act in step(talk, 0.0)] == [HangUp]
+    assert talk.next_step_at(0.0) == 50.0
+    assert step(talk, 49.0) == []
+    assert step(talk, 50.0) == [Dial()]
+
+
+def test_a_refused_token_is_not_tried_fast() -> None:
+    talk = a_talk(Backlog(), lambda low, high: low)
+    step(talk, 0.0)
+    talk.closed(0.0, "the hub refuses the token", denied=True)
+    assert talk.next_step_at(0.0) >= 15.0
+
+
+def test_a_hub_of_another_version() -> None:
+    talk = a_talk(Backlog())
+    step(talk, 0.0)
+    talk.opened(0.0)
+    talk.heard(Welcome(7, "hub", 1, 0.0, 0), 0.0, 0.0)
+    assert talk.phase == "resting"
+    assert "wire version 7" in talk.trouble
+
+
+def test_an_ack_of_what_was_never_sent_deletes_nothing() -> None:
+    backlog = Backlog(last_seq=500)
+    talk = live(backlog)
+    step(talk, 0.0)
+    talk.heard(Ack(400), 0.1, 0.0)
+    assert backlog.acked_seq == BURST
+
+
+def test_late_words_of_an_ended_connection_change_nothing() -> None:
+    backlog = Backlog(last_seq=5)
+    talk = live(backlog)
+    step(talk, 0.0)
+    talk.closed(1.0, "gone")
+    talk.heard(Ack(5), 1.0, 0.0)
+    talk.heard(Probe(1, 0.0), 1.0, 0.0)
+    assert (backlog.acked_seq, talk.phase) == (0, "resting")
