@@ -34,9 +34,9 @@ function memory(used, total) {
   return { text, unit: `${unit} · ${amount((100 * used) / total)} %` };
 }
 
+// One text: were the unit an element of its own, it would jump with every digit more.
 function put(line, key, { text, unit }, tone = "") {
   const chip = line.querySelector(`[data-total="${key}"]`);
-  say(chip.querySelector(".total-value"), text);
-  say(chip.querySelector(".total-unit"), unit);
+  say(chip.querySelector(".total-value"), `${text} ${unit}`.trim());
   chip.dataset.tone = tone;
 }

@@ -4,9 +4,10 @@ import sys
 
 from gpudeck.errors import CommandError
 
+from .access_cli import token, user
 from .cli import hub, link
 
-COMMANDS = {"hub": hub, "link": link}
+COMMANDS = {"hub": hub, "link": link, "user": user, "token": token}
 
 
 def main(words: list[str]) -> int:

@@ -13,8 +13,10 @@ from flask import Blueprint, Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from . import views
+from .core.access import Actor
 from .core.filters import Filter, FilterError, Mask, parse
 from .core.fleet import Show
+from .core.lens import Lens, Lenses, Sight
 from .openapi import MAX_CURSOR, MAX_LIMIT, Problem, document
 from .room import Room
 
@@ -101,43 +103,51 @@ def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[l
 
 
 class Api:
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, lenses: Lenses) -> None:
         self._room = room
+        self._lenses = lenses
+
+    def _lens(self) -> Lens:
+        actor: Actor = request.environ["gpudeck.actor"]
+        return self._lenses.of(Sight.of(actor))
 
     def nodes(self) -> Response:
-        asked, mono = question(), time.monotonic()
+        asked, mono, lens = question(), time.monotonic(), self._lens()
         fleet = self._room.fleet
-        matches = self._matches(asked, mono)
+        matches = self._matches(asked, lens, mono)
         wanted = None if matches is None else {
             fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
-        keys = (((node_id,), node_id) for node_id in sorted(fleet.nodes)
+        keys = (((node_id,), node_id) for node_id in sorted(lens.node_ids)
                 if wanted is None or node_id in wanted)
         found, more = page(keys, asked)
-        return _answer(views.Nodes(
+        return answer(views.Nodes(
             [views.node_view(self._room, node_id, mono) for node_id in found], more))
 
     def node(self, node_id: str) -> Response:
-        if node_id not in self._room.fleet.nodes:
+        if not self._lens().sees_node(node_id):
             raise _none("node", node_id)
-        return _answer(views.node_view(self._room, node_id, time.monotonic()))
+        return answer(views.node_view(self._room, node_id, time.monotonic()))
 
-    def _matches(self, asked: Question, mono: float) -> Mask | None:
-        return None if asked.picked is None else asked.picked.matches(self._room.fleet, mono)
+    def _matches(self, asked: Question, lens: Lens, mono: float) -> Mask | None:
+        if asked.picked is None:
+            return None
+        return asked.picked.matches(self._room.fleet, mono, lens.reads)
 
     def gpus(self) -> Response:
-        asked, mono = question(), time.monotonic()
+        asked, mono, lens = question(), time.monotonic(), self._lens()
         fleet = self._room.fleet
-        show, matches = fleet.shown(mono), self._matches(asked, mono)
-        # By slot, in fixed width: text then sorts as the number does. A slot means a Gpu only
-        # within its epoch.
-        epoch = str(fleet.epoch)
+        show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
+        # By place in the lens, in fixed width: text then sorts as the number does. A place means a
+        # Gpu only within its epoch.
+        epoch = str(lens.epoch)
         if asked.cursor is not None and asked.cursor[:1] != (epoch,):
-            raise _bad("the hub was started anew since this cursor; start again without it")
-        slots = (((epoch, f"{slot:08d}"), slot) for slot in range(len(fleet))
+            raise _bad("the hub was started anew since this cursor, or groups have changed; start "
+                       "again without it")
+        slots = (((epoch, f"{place:08d}"), slot) for place, slot in enumerate(lens.slots.tolist())
                  if show[slot] != Show.RETIRED and (matches is None or matches[slot]))
         found, more = page(slots, asked)
         on = self._tasks_on({int(fleet.node_at[slot]) for slot in found})
-        return _answer(views.Gpus(
+        return answer(views.Gpus(
             [views.gpu_view(fleet, slot, Show(show[slot]), on.get(slot, []), mono)
              for slot in found], more))
 
@@ -149,62 +159,64 @@ class Api:
         return found
 
     def gpu(self, uuid: str) -> Response:
-        fleet, mono = self._room.fleet, time.monotonic()
-        slot = fleet.find(uuid)
+        fleet, mono, lens = self._room.fleet, time.monotonic(), self._lens()
+        slot = fleet.find(uuid, lens.place_of)
         show = None if slot is None else Show(fleet.shown(mono)[slot])
         if slot is None or show is None or show is Show.RETIRED:
             raise _none("Gpu", uuid)
         on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
-        return _answer(views.gpu_view(fleet, slot, show, on, mono))
+        return answer(views.gpu_view(fleet, slot, show, on, mono))
 
     def tasks(self) -> Response:
-        asked, mono = question(), time.monotonic()
+        asked, mono, lens = question(), time.monotonic(), self._lens()
         fleet = self._room.fleet
-        matches = self._matches(asked, mono)
+        matches = self._matches(asked, lens, mono)
         uuids = None if matches is None else {
             (int(fleet.node_at[slot]), fleet.uuids[slot]) for slot in matches.nonzero()[0].tolist()}
-        keys = (((node_id, task.id), task) for node_id in sorted(fleet.nodes)
-                for task in views.task_views(fleet, fleet.nodes[node_id])
+        keys = (((node_id, task.id), task) for node_id in sorted(lens.node_ids)
+                for task in views.task_views(fleet, fleet.nodes[node_id], lens.reads)
                 if uuids is None or any((fleet.nodes[node_id].at, use.uuid) in uuids
                                         for use in task.gpus))
         found, more = page(keys, asked)
-        return _answer(views.TaskList(found, more))
+        return answer(views.TaskList(found, more))
 
     def task(self, task_id: str) -> Response:
-        fleet = self._room.fleet
-        for node in fleet.nodes.values():
+        fleet, lens = self._room.fleet, self._lens()
+        for node in lens.nodes(fleet):
             if task_id in node.tasks:
-                for task in views.task_views(fleet, node):
+                for task in views.task_views(fleet, node, lens.reads):
                     if task.id == task_id:
-                        return _answer(task)
+                        return answer(task)
         raise _none("task", task_id)
 
     def openapi(self) -> Response:
-        return _answer(document())
+        return answer(document())
 
 
 def _none(what: str, name: str) -> Wrong:
     return Wrong(HTTPStatus.NOT_FOUND, f"there is no {what} {name[:128]!r} here")
 
 
-def _answer(what: Any) -> Response:
+def answer(what: Any, status: int = HTTPStatus.OK) -> Response:
     if request.accept_mimetypes and not request.accept_mimetypes.best_match(["application/json"]):
         raise Wrong(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served here")
     body = _encode(what)
-    answer = Response(body, mimetype="application/json")
-    answer.set_etag(hashlib.blake2b(body, digest_size=12).hexdigest())
-    answer.headers["Vary"] = "Authorization, Cookie"
-    return answer.make_conditional(request)  # type: ignore[return-value]
+    found = Response(body, status, mimetype="application/json")
+    found.headers["Vary"] = "Authorization, Cookie"
+    if request.method not in ("GET", "HEAD"):
+        return found
+    found.set_etag(hashlib.blake2b(body, digest_size=12).hexdigest())
+    return found.make_conditional(request)  # type: ignore[return-value]
 
 
-def problem(status: int, detail: str) -> Response:
+def problem(status: int, detail: str, type: str = "about:blank") -> Response:
     title = HTTPStatus(status).phrase
-    return Response(_encode(Problem("about:blank", title, status, detail)), status,
+    return Response(_encode(Problem(type, title, status, detail)), status,
                     mimetype="application/problem+json")
 
 
-def add_api(server: Flask, room: Room) -> None:
-    api = Api(room)
+def add_api(server: Flask, room: Room, lenses: Lenses) -> None:
+    api = Api(room, lenses)
     routes = Blueprint("api", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Response]], ...] = (
         ("/nodes", api.nodes), ("/nodes/<path:node_id>", api.node),
@@ -223,8 +235,8 @@ def _http_problem(error: HTTPException) -> Any:
     """Pages keep Flask's own answers; the API has one shape of error only."""
     if not request.path.startswith(PREFIX + "/"):
         return error
-    answer = problem(error.code or 500, error.description or "")
+    found = problem(error.code or 500, error.description or "")
     for name, value in error.get_headers():
         if name == "Allow":
-            answer.headers[name] = value
-    return answer
+            found.headers[name] = value
+    return found

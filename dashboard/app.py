@@ -3,26 +3,45 @@
 import gc
 import logging
 import time
-from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any
 
 import gevent
 from flask import Flask, Response
 
+from gpudeck.cli import GROUP
+
 from .api import add_api
-from .auth import Auth, Gate, policy
+from .auth import (
+    Auth,
+    Cookies,
+    Gate,
+    add_second_look,
+    guard_callbacks,
+    policy,
+    verbs_in,
+)
 from .checkpoint import restore
+from .compress import add_compression
+from .core.access import unlisted
+from .core.lens import Lenses
+from .doorway import Tally
 from .enrolment import Nodes
+from .entry import Entry
 from .hub import AGENT_BYTES, AgentEdge, Doors
 from .hub_key import HubKey
 from .live import LiveEdge
+from .pages import build_pages
+from .passwords import Passwords
+from .people import People
+from .people_api import PeopleApi, add_people_api
 from .recorder import Recorder
 from .room import Applied, Close, HubEvent, Note, Record, Revoked, Room, Tell, Tick
 from .settings import HubSettings
-from .site import Site
 from .sign_in import add_sign_in
-from .sockets import Allowance, BoundedSocketIO, Tally
-from .state import State, secret
+from .site import Site
+from .sockets import Allowance, BoundedSocketIO
+from .state import State, token_in
 
 log = logging.getLogger("gpudeck.app")
 
@@ -32,31 +51,36 @@ VIEWER_BYTES = 4_096
 # Its own Beat is what tells that an agent lives; this is for the library at its end.
 AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 
-BuildPages = Callable[[Flask], Any]
-
 
 class Hub:
     """All parts of one running hub."""
 
-    def __init__(self, settings: HubSettings, state: State, port: int, build_pages: BuildPages
-                 ) -> None:
+    def __init__(self, settings: HubSettings, state: State, port: int) -> None:
         self.settings = settings
         self.state = state
         self.tally = Tally()
         self.room = Room(state.hub_id(), state.next_epoch())
+        self.lenses = Lenses(self.room.fleet)
         self.recorder = Recorder(settings.data, state, self.room, self.submit)
         self._recover()
-        self.auth = Auth(state, secret(settings.data / "api.token"), cookie_name(port, self.site.is_secure))
+        self.site = Site.at(settings.bind[0], port, settings.tls_cert is not None,
+                            settings.public_url)
+        passwords = Passwords()
+        self.people = People(state, passwords)
+        self.people.keep_file_token(token_in(settings.data / "api.token"))
+        self.entry = Entry(state, self.people, passwords)
+        self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
+                         settings.trusted_proxies, settings.proxy_user_header)
         key = HubKey(settings.data)
         self.nodes = Nodes(state.registry, key.fingerprint)
         self.nodes.on_revoke.append(lambda node_id: self.submit(Revoked(node_id)))
         self.doors = Doors(self.nodes, key, self.room.hub_id, self.room.fleet.epoch)
-        self.site = Site.at(settings.bind[0], port, settings.tls_cert is not None,
-                            settings.public_url)
         self.server = Flask("gpudeck", static_folder=None)
+        # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
+        self.server.debug = self.server.testing = False
         self.socketio = BoundedSocketIO()
         self._ticked_mono = time.monotonic()
-        self._build(build_pages)
+        self._build()
 
     def _recover(self) -> None:
         for checkpoint in self.state.nodes():
@@ -64,18 +88,43 @@ class Hub:
         self.recorder.recover()
         self.room.recovered(time.time(), time.monotonic())
 
-    def _build(self, build_pages: BuildPages) -> None:
-        add_sign_in(self.server, self.auth)
-        add_api(self.server, self.room)
+    def _build(self) -> None:
+        add_second_look(self.server)
+        add_sign_in(self.server, self.auth, self.people, self.entry)
+        add_api(self.server, self.room, self.lenses)
+        add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
+                                              lambda: self.state.get("url") or ""))
         self._add_health()
+        add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
-        content_policy = policy(pages.csp_hashes() if pages is not None else ())
+        content_policy = policy(pages.csp_hashes())
         self.agents = AgentEdge(self.socketio.server, self.settings, self.doors, self.submit)
-        self.live = LiveEdge(self.socketio.server, self.room, self.auth.holds)
-        self.auth.on_end.append(self.live.end_session)
-        self.wsgi = Gate(self.server.wsgi_app, self.auth, lambda: self.site,
+        self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds)
+        self.people.on_end.append(self.live.end_credential)
+        self._check_table(pages)
+        self.wsgi = Gate(self.server.wsgi_app, self.auth, self.server.url_map, lambda: self.site,
                          lambda: content_policy)
+
+    def _check_table(self, pages: Any) -> None:
+        """Nothing can be asked of this hub that core/access.py has no row for."""
+        without = unlisted([*self.verbs(), *self._callbacks(pages)])
+        if without:
+            raise RuntimeError(f"no row in dashboard/core/access.py for {', '.join(without)}")
+
+    def verbs(self) -> set[str]:
+        """Every route, every Socket.IO event and every command."""
+        events = {f"{namespace} {event}"
+                  for namespace, handlers in self.socketio.server.handlers.items()
+                  for event in handlers if event not in ("disconnect", "*")}
+        commands = {f"gpudeck {entry.name}" for entry in entry_points(group=GROUP)
+                    if entry.value.startswith("gpudeck.")}
+        return verbs_in(self.server.url_map) | events | commands
+
+    def _callbacks(self, pages: Any) -> list[str]:
+        # Dash takes over what `dash.callback` declared at its first request; ours must not be one.
+        pages._setup_server()
+        return guard_callbacks(pages.callback_map)
 
     def _allowances(self) -> dict[str, Allowance]:
         stall_s = float(self.settings.viewer_stall_s)
@@ -138,7 +187,7 @@ class Hub:
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
         self._ticked_mono = time.monotonic()
         running = [gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
-                   gevent.spawn(self.recorder.run)]
+                   gevent.spawn(self.recorder.run), gevent.spawn(self.people.run)]
         # What is here now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

@@ -1,20 +1,28 @@
-"""Who asks, and may they: one gate in front of everything, closed where the table says nothing.
+"""One gate in front of everything: what does this request want, who asks, may they?
 
-A WSGI middleware that looks at the request line and headers only, never at the body. What it
-found out travels in the environ; socket edges read it there and nowhere else.
+A WSGI middleware that looks at the request line and headers only, never at the body. The answers
+are in core/access.py; what the gate found out travels in the environ, and nowhere else.
 """
 
+import hashlib
 import hmac
 import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
+from functools import wraps
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Literal
+from typing import Any
 
+from flask import Flask, abort, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Map
+
+from .accounts import Session
+from .core.access import Actor, Proof, Refusal, Why, may, row_of
+from .core.proxies import Proxies
+from .people import People
 from .site import Site
-from .state import Session, State, digest
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -22,110 +30,101 @@ Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
 Headers = list[tuple[str, str]]
 
 MAX_BODY_BYTES = 1_000_000
+MAX_STRANGERS_BODY_BYTES = 16_384
 CSRF_COOKIE = "_csrf_token"  # Dash's own default: its callbacks send it back as CSRF_HEADER
 CSRF_HEADER = "HTTP_X_CSRFTOKEN"
+SOCKETS = "/socket.io/"
 SAFE_METHODS = ("GET", "HEAD")
-REASONS = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 411: "Length Required",
-           413: "Content Too Large", 421: "Misdirected Request"}
-
-
-class Who(Enum):
-    ANYONE = "anyone"
-    PERSON = "a signed-in person"
-    READER = "a signed-in person or a program with the API token"
-    SOCKET = "an agent, a program or a signed-in person, each with its own proof"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    methods: tuple[str, ...] | None  # None: any
-    path: str  # ends with /: all below it
-    who: Who
-
-    def fits(self, method: str, path: str) -> bool:
-        if self.methods is not None and method not in self.methods:
-            return False
-        return path.startswith(self.path) if self.path.endswith("/") else path == self.path
-
-
-# The whole of it: the first row that fits decides. The last one closes everything else.
-ROUTES: tuple[Row, ...] = (
-    Row(SAFE_METHODS, "/healthz", Who.ANYONE),
-    Row(SAFE_METHODS, "/readyz", Who.ANYONE),
-    Row(SAFE_METHODS, "/sign-in", Who.ANYONE),
-    Row(SAFE_METHODS, "/assets/", Who.ANYONE),
-    Row(None, "/api/v1/", Who.READER),
-    Row(None, "/socket.io/", Who.SOCKET),
-    Row(None, "/", Who.PERSON),
-)
-
-Kind = Literal["agent", "program", "person"]
-
-# Socket.IO: namespace and event -> which actors. An event without a row disconnects its sender.
-EVENTS: dict[tuple[str, str], tuple[Kind, ...]] = {
-    ("/agent", "connect"): ("agent",),
-    ("/agent", "wire"): ("agent",),
-    ("/live", "connect"): ("person", "program"),
-    ("/live", "watch"): ("person", "program"),
-    ("/live", "hide"): ("person", "program"),
-    ("/live", "tap"): ("program",),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Actor:
-    kind: Kind
-    session: bytes | None = None
+REASONS = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
+           411: "Length Required", 413: "Content Too Large", 421: "Misdirected Request"}
+STATUSES = {Why.UNKNOWN: 401, Why.FORBIDDEN: 403, Why.HIDDEN: 404, Why.STALE: 403}
+STALE = "urn:gpudeck:problem:stale"  # the `type` by which a page knows to ask for the password
 
 
 class Denied(Exception):
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, type: str = "about:blank") -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.type = type
+
+    @classmethod
+    def by(cls, refusal: Refusal) -> "Denied":
+        return cls(STATUSES[refusal.why], refusal.sentence, problem_type(refusal))
+
+
+def problem_type(refusal: Refusal) -> str:
+    return STALE if refusal.why is Why.STALE else "about:blank"
+
+
+@dataclass(frozen=True, slots=True)
+class Cookies:
+    """Their names. Browsers tell no ports apart, so the hub's own is in them; over TLS the prefix
+    makes browsers refuse them from any other host or path."""
+
+    session: str
+    form: str
+    device: str
+    is_secure: bool
+
+    @classmethod
+    def at(cls, port: int, is_secure: bool) -> "Cookies":
+        start = "__Host-gpudeck" if is_secure else "gpudeck"
+        return cls(f"{start}_session_{port}", f"{start}_form_{port}", f"{start}_device_{port}",
+                   is_secure)
 
 
 class Auth:
-    """Sessions, codes and tokens. Sessions are read once and then held: a look-up per request
-    must not touch the disk."""
+    """Who stands behind a request."""
 
-    def __init__(self, state: State, api_token: str, cookie: str) -> None:
-        self._state = state
-        self._api = digest(api_token)
-        self.cookie = cookie
-        self._sessions = {session.key: session for session in state.sessions(time.time())}
-        self.on_end: list[Callable[[bytes], None]] = []
+    def __init__(self, people: People, cookies: Cookies,
+                 proxies: Proxies | None = None, proxy_user_header: str | None = None) -> None:
+        self._people = people
+        self.cookies = cookies
+        self._proxies = proxies or Proxies()
+        self._user_header = None if proxy_user_header is None else (
+            "HTTP_" + proxy_user_header.upper().replace("-", "_"))
+
+    def address(self, environ: Environ) -> str:
+        return self._proxies.client(environ.get("REMOTE_ADDR", ""),
+                                    environ.get("HTTP_X_FORWARDED_FOR", ""))
+
+    def vouched_for(self, environ: Environ) -> str | None:
+        """Whom a trusted proxy says this is. Of anyone else's word nothing is believed."""
+        if self._user_header is None or not self._proxies.hold(environ.get("REMOTE_ADDR", "")):
+            return None
+        return environ.get(self._user_header) or None
 
     def by_token(self, header: str) -> Actor | None:
         scheme, _, word = header.partition(" ")
         if scheme.lower() != "bearer":
             return None
-        is_program = hmac.compare_digest(digest(word.strip()), self._api)
-        return Actor("program") if is_program else None
+        return self._people.program(word.strip())
 
     def session(self, environ: Environ) -> Session | None:
-        word = cookie_word(environ, self.cookie)
-        if word is None:
+        word = cookie_word(environ, self.cookies.session)
+        session = None if word is None else self._people.session(word)
+        if session is None:
             return None
-        session = self._sessions.get(digest(word))
-        return session if session is not None and time.time() < session.ends_at else None
+        vouched = self.vouched_for(environ)
+        if vouched is None and session.how != "proxy":
+            return session
+        # The proxy's word holds at every request: whoever signed out there is out here.
+        same = vouched is not None and vouched.strip().casefold() == session.user
+        return session if same else None
 
-    def holds(self, key: bytes) -> bool:
-        session = self._sessions.get(key)
-        return session is not None and time.time() < session.ends_at
+    def person(self, environ: Environ) -> Actor | None:
+        session = self.session(environ)
+        return None if session is None else self._people.person(session)
 
-    def sign_in(self, code: str) -> tuple[str, Session] | None:
-        if not self._state.use_code(code, time.time()):
-            return None
-        word, session = self._state.add_session(time.time())
-        self._sessions[session.key] = session
-        return word, session
+    def is_csrf_right(self, environ: Environ) -> bool:
+        word = cookie_word(environ, self.cookies.session) or ""
+        return hmac.compare_digest(environ.get(CSRF_HEADER, "").encode(), csrf_of(word).encode())
 
-    def sign_out(self, key: bytes) -> None:
-        self._sessions.pop(key, None)
-        self._state.end_session(key)
-        for tell in self.on_end:
-            tell(key)
+
+def csrf_of(word: str) -> str:
+    """Follows from the session's secret, so that nothing more has to be kept."""
+    return hashlib.sha256(f"csrf {word}".encode()).hexdigest()[:43]
 
 
 def cookie_word(environ: Environ, name: str) -> str | None:
@@ -136,20 +135,39 @@ def cookie_word(environ: Environ, name: str) -> str | None:
     return None if morsel is None else morsel.value
 
 
+def verb_of(url_map: Map, environ: Environ) -> str | None:
+    """What Flask will run for this request, as the table names it; None: nothing."""
+    if environ["PATH_INFO"].startswith(SOCKETS):
+        return f"GET {SOCKETS}"
+    try:
+        rule, _ = url_map.bind_to_environ(environ).match(return_rule=True)
+    except HTTPException:
+        return None
+    method = environ["REQUEST_METHOD"]
+    return f"{'GET' if method == 'HEAD' else method} {rule.rule}"
+
+
+def verbs_in(url_map: Map) -> set[str]:
+    return {f"{method} {rule.rule}" for rule in url_map.iter_rules()
+            for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}}
+
+
 class Gate:
     """The middleware. `policy` gives the Content-Security-Policy, which is known only once every
     page is registered."""
 
-    def __init__(self, app: Wsgi, auth: Auth, site: Callable[[], Site],
+    def __init__(self, app: Wsgi, auth: Auth, url_map: Map, site: Callable[[], Site],
                  policy: Callable[[], str]) -> None:
         self._app = app
         self._auth = auth
+        self._url_map = url_map
         self._site = site
         self._policy = policy
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         start = self._with_headers(environ, start_response)
-        environ.pop("gpudeck.actor", None)
+        for name in ("gpudeck.actor", "gpudeck.verb"):
+            environ.pop(name, None)
         try:
             actor = self._actor(environ)
         except Denied as denied:
@@ -164,50 +182,48 @@ class Gate:
     def _actor(self, environ: Environ) -> Actor | None:
         if not self._site().knows(environ):
             raise Denied(421, "this hub does not answer under that host name")
-        _check_body(environ)
-        who = who_may(environ["REQUEST_METHOD"], environ["PATH_INFO"])
-        if who is Who.ANYONE:
+        verb = environ["gpudeck.verb"] = verb_of(self._url_map, environ)
+        environ["gpudeck.address"] = self._auth.address(environ)
+        row = row_of(verb)
+        if row is not None and row.is_open:
+            _check_body(environ, MAX_STRANGERS_BODY_BYTES)
+            if row.proof is Proof.FORM:
+                self._check_origin(environ)
             return None
-        if who is Who.SOCKET:
-            return self._socket_actor(environ)
-        if "HTTP_AUTHORIZATION" in environ:
-            return self._token_actor(environ, who)
-        return self._session_actor(environ)
-
-    def _token_actor(self, environ: Environ, who: Who) -> Actor:
-        actor = self._auth.by_token(environ["HTTP_AUTHORIZATION"])
-        if actor is None or actor.kind != "program" or who is not Who.READER:
-            raise Denied(401, "this token does not open this")
-        self._check_program(environ)
+        _check_body(environ, MAX_BODY_BYTES)
+        actor = self._asker(environ)
+        refusal = may(actor, verb, now=time.time())
+        if refusal is not None:
+            raise Denied.by(refusal)
         return actor
 
-    def _session_actor(self, environ: Environ) -> Actor:
-        session = self._auth.session(environ)
-        if session is None:
-            raise Denied(401, "sign in, or send the API token as a Bearer token")
-        if environ["REQUEST_METHOD"] not in SAFE_METHODS:
-            if not self._site().is_own_origin(environ):
-                raise Denied(403, "the request comes from another site")
-            if not hmac.compare_digest(environ.get(CSRF_HEADER, "").encode(),
-                                       session.csrf.encode()):
-                raise Denied(403, "the CSRF token is missing or wrong; load the page again")
-        return Actor("person", session.key)
-
-    def _socket_actor(self, environ: Environ) -> Actor:
+    def _asker(self, environ: Environ) -> Actor | None:
+        is_socket = environ["PATH_INFO"].startswith(SOCKETS)
         if "HTTP_AUTHORIZATION" in environ:
+            # Never the cookie as well: a wrong token is a mistake to be told.
             self._check_program(environ)
             actor = self._auth.by_token(environ["HTTP_AUTHORIZATION"])
             if actor is None:
                 raise Denied(401, "this token is not known here")
             return actor
-        if may_be_agent(environ):
+        if is_socket and may_be_agent(environ):
             return Actor("agent")
-        session = self._auth.session(environ)
-        if session is None:
-            raise Denied(401, "sign in, or send a Bearer token")
-        if not self._site().is_own_origin(environ):
+        person = self._auth.person(environ)
+        if person is None:
+            return None
+        if is_socket and not self._site().is_own_origin(environ):
             raise Denied(403, "the socket was opened by another site")
-        return Actor("person", session.key)
+        # Also of a method that no row names: nothing but looking goes without.
+        if not is_socket and environ["REQUEST_METHOD"] not in SAFE_METHODS:
+            self._check_origin(environ)
+            if not self._auth.is_csrf_right(environ):
+                raise Denied(403, "the CSRF token is missing or wrong; load the page again")
+        return person
+
+    def _check_origin(self, environ: Environ) -> None:
+        if (not self._site().is_own_origin(environ)
+                or environ.get("HTTP_SEC_FETCH_SITE", "same-origin") != "same-origin"):
+            raise Denied(403, "the request comes from another site")
 
     def _check_program(self, environ: Environ) -> None:
         """Programs send no Origin, save for websocket-client, on which python-socketio stands: it
@@ -243,7 +259,7 @@ class Gate:
         if denied.status == 401 and wants_page:
             start("303 See Other", [("Location", "/sign-in"), ("Content-Length", "0")])
             return [b""]
-        body = json.dumps({"type": "about:blank", "title": REASONS[denied.status],
+        body = json.dumps({"type": denied.type, "title": REASONS[denied.status],
                            "status": denied.status, "detail": denied.detail}).encode()
         headers = [("Content-Type", "application/problem+json"),
                    ("Content-Length", str(len(body))), ("Connection", "close")]
@@ -260,26 +276,51 @@ def may_be_agent(environ: Environ) -> bool:
             and "HTTP_ORIGIN" not in environ and "HTTP_COOKIE" not in environ)
 
 
-def who_may(method: str, path: str) -> Who:
-    return next((row.who for row in ROUTES if row.fits(method, path)), Who.PERSON)
-
-
 def is_private(path: str) -> bool:
     return not path.startswith(("/assets/", "/_dash-component-suites/"))
 
 
-def _check_body(environ: Environ) -> None:
+def _check_body(environ: Environ, most: int) -> None:
     if "HTTP_TRANSFER_ENCODING" in environ:
         raise Denied(411, "say the body's length instead of sending it in chunks")
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isascii() or not length.isdigit():
         raise Denied(400, "the body's length is not a number")
-    if int(length) > MAX_BODY_BYTES:
-        raise Denied(413, f"a body of more than {MAX_BODY_BYTES} bytes is not taken")
+    if len(length) > 12 or int(length) > most:
+        raise Denied(413, f"a body of more than {most} bytes is not taken")
 
 
-def may(actor: Actor | None, namespace: str, event: str) -> bool:
-    return actor is not None and actor.kind in EVENTS.get((namespace, event), ())
+# -- behind the gate, once more
+
+
+def add_second_look(server: Flask) -> None:
+    """What Flask runs must be what the gate was asked about; a request that reached Flask by
+    another way was asked about nothing."""
+    @server.before_request
+    def second_look() -> None:
+        if request.url_rule is None:
+            return
+        method = "GET" if request.method == "HEAD" else request.method
+        if request.environ.get("gpudeck.verb") != f"{method} {request.url_rule.rule}":
+            abort(403)
+
+
+def guard_callbacks(callbacks: dict[str, dict[str, Any]]) -> list[str]:
+    """Puts `may` around each Dash callback itself: what the body of a request claims to be cannot
+    matter there. The verbs, for the table."""
+    for output, known in callbacks.items():
+        if "callback" in known:  # the others run in the browser
+            known["callback"] = _guarded(f"callback {output}", known["callback"])
+    return [f"callback {output}" for output, known in callbacks.items() if "callback" in known]
+
+
+def _guarded(verb: str, callback: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(callback)
+    def asks_first(*arguments: Any, **options: Any) -> Any:
+        if may(request.environ.get("gpudeck.actor"), verb, now=time.time()) is not None:
+            abort(403)
+        return callback(*arguments, **options)
+    return asks_first
 
 
 def policy(script_hashes: Iterable[str] = ()) -> str:

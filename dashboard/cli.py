@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -17,8 +18,7 @@ from gevent.ssl import SSLContext
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import pages
-from .app import BuildPages, Hub
+from .app import Hub
 from .doorway import HttpServer
 from .settings import HubSettings, hub_settings, link_folder
 from .state import State, lock_folder, open_folder, write_private
@@ -32,6 +32,9 @@ BACKLOG = 1_024
 
 def hub(argv: Sequence[str]) -> int:
     settings = hub_settings(argv, os.environ)
+    if os.environ.get("FLASK_DEBUG", "0").lower() not in ("", "0", "false", "no"):
+        raise CommandError("FLASK_DEBUG is set, and a hub never runs with a debugger; unset it",
+                           ExitCode.USAGE)
     _set_up_log()
     check_bind(settings)
     tls = server_context(settings)
@@ -47,23 +50,40 @@ def hub(argv: Sequence[str]) -> int:
 
 
 def link(argv: Sequence[str]) -> int:
-    folder = link_folder(argv, os.environ)
+    """For the first admin; whoever has users already makes a link for one of them."""
+    state = open_state(link_folder(argv, os.environ))
+    try:
+        if state.accounts.users():
+            raise CommandError("this hub has its first admin; for a link that signs one person in, "
+                               "run: gpudeck user link NAME")
+        print(code_url(state, state.accounts.add_code(None, time.time())))
+    finally:
+        state.close()
+    return ExitCode.OK
+
+
+def open_state(folder: Path) -> State:
+    """Of a hub that runs or ran in this folder."""
     if not (folder / "state.db").exists():
         raise CommandError(f"no hub has kept its state in {folder}; name its folder with --data",
                            ExitCode.CANNOT_START)
     open_folder(folder)
-    state = State(folder)
+    return State(folder)
+
+
+def code_url(state: State, code: str) -> str:
     url = state.get("url")
     if url is None:
-        raise CommandError(f"the hub in {folder} was never started; run: gpudeck hub",
-                           ExitCode.CANNOT_START)
-    print(sign_in_url(url, state))
-    state.close()
-    return ExitCode.OK
+        raise CommandError("this hub was never started; run: gpudeck hub", ExitCode.CANNOT_START)
+    return f"{url}/sign-in?code={code}"
 
 
-def sign_in_url(url: str, state: State) -> str:
-    return f"{url}/sign-in?code={state.add_code(time.time())}"
+def way_in(url: str, state: State) -> tuple[str, str]:
+    """The link to show at the start, and what it is."""
+    if state.accounts.users():
+        return f"{url}/sign-in", "Sign in"
+    code = state.accounts.add_code(None, time.time())
+    return f"{url}/sign-in?code={code}", "Become the first admin, within ten minutes"
 
 
 def listen(bind: tuple[str, int]) -> Any:
@@ -82,14 +102,9 @@ def listen(bind: tuple[str, int]) -> Any:
     return listener
 
 
-def _pages() -> BuildPages:
-    build: BuildPages = getattr(pages, "build_pages", lambda server: None)
-    return build
-
-
 def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext | None) -> int:
     port: int = listener.getsockname()[1]
-    running = Hub(settings, state, port, _pages())
+    running = Hub(settings, state, port)
     server = HttpServer(listener, running.wsgi, running.tally, tls, takes(settings))
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -111,10 +126,10 @@ def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext |
 
 def _announce(settings: HubSettings, state: State, url: str) -> None:
     state.put("url", url)
-    opens = sign_in_url(url, state)
+    opens, say = way_in(url, state)
     write_private(settings.data / "hub.json", json.dumps(
         {"url": url, "sign_in_url": opens, "pid": os.getpid()}) + "\n")
-    print(f"gpudeck hub on {url}\nSign in once, within ten minutes: {opens}", flush=True)
+    print(f"gpudeck hub on {url}\n{say}: {opens}", flush=True)
     log.info("ready url=%s epoch=%s pid=%d", url, state.get("epoch"), os.getpid())
 
 
@@ -123,14 +138,15 @@ def stop(running: Hub, server: HttpServer, greenlets: "list[gevent.Greenlet[...,
     server.stop_accepting()
     running.live.end_all("the hub is shutting down")
     running.recorder.stop()
-    tick, live, recorder = greenlets
-    gevent.killall([tick, live], block=False)
+    tick, live, recorder, people = greenlets
+    gevent.killall([tick, live, people], block=False)
     gevent.sleep(0.1)
     recorder.join(timeout=STOP_WITHIN_S)
     for peer in list(running.socketio.engine.sockets.values()):
         peer.abort()
     server.stop(timeout=0.2)
     running.recorder.close()
+    running.people.write_notes()
 
 
 def _raise_file_limit() -> None:

@@ -17,6 +17,7 @@ from gpudeck.settings import Setting, count, folder, load, port, text, whole
 from .parts import FreshHub, claim, open_hub, write_private
 from .supervisor import Part, Supervisor
 
+ADMIN = "demo"
 PROFILES = ("h100", "a100", "l40s", "4090", "mixed")
 REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
 NODES_PER_PROCESS = 640
@@ -84,9 +85,10 @@ class _Demo:
         self._data = data
         self._file = data / "demo.json"
         self._clear_the_past()
-        self._hub = open_hub("demo", data / "hub", settings.port)
+        self._hub = open_hub("demo", data / "hub", settings.port, ADMIN)
         self._places: dict[Path, Sequence[str | None]] = {}
         (data / "tokens").mkdir(mode=0o700, exist_ok=True)
+        self._password = self._hub.add_admin()
         self._agents = {name: self._agent(name) for name in self._names(REAL_AGENTS)}
         parts = [self._hub.part, *self._children(), *self._agents.values(), *self._simulated()]
         self._hub.enrol(self._places)
@@ -155,7 +157,8 @@ class _Demo:
         return [
             Part(f"simulator of {len(group)} nodes", "agent.simulate_cli", [
                 *self._towards_hub(*map(node_name, group)), "--first", str(group[0]),
-                "--nodes", str(len(group)), "--simulate", self._simulate(), "--data", str(self._data / f"simulated-{at}"),
+                "--nodes", str(len(group)), "--simulate", self._simulate(),
+                "--data", str(self._data / f"simulated-{at}"),
             ], self._log(f"simulated-{at}"))
             for at, group in enumerate(groups, start=1)
         ]
@@ -175,6 +178,9 @@ class _Demo:
         if live >= self._settings.nodes and self._tasks() is not None:
             self._write_if_changed()
             _greet(self._settings, self._data, self._hub.fresh(), self._hub.first_gpu())
+            if self._password is not None:
+                print(f"You are the admin {ADMIN!r}; what harms others asks for the password "
+                      f"again: {self._password}", flush=True)
         return 0.1
 
     def _tasks(self) -> list[dict[str, Any]] | None:

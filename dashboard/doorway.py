@@ -1,4 +1,4 @@
-"""The front door: TLS, HTTP by gevent's pywsgi, and what a stranger may cost before the gate knows them.
+"""The front door: TLS, HTTP by gevent's pywsgi, and what a stranger may cost before we know them.
 
 A connection stands in the `doorway` from the moment it is accepted, its TLS handshake included,
 until somebody vouches for it: the gate for people and programs, the agent edge for nodes.
@@ -8,7 +8,6 @@ import contextlib
 import io
 import logging
 import socket as sockets
-import ssl
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import gevent
 import gevent.socket
 from gevent.pywsgi import Input, WSGIHandler, WSGIServer
+from gevent.ssl import SSLContext
 
 log = logging.getLogger("gpudeck.doorway")
 
@@ -137,16 +137,18 @@ class HttpServer(WSGIServer):
     handler_class = BoundedHandler
 
     def __init__(self, listener: Any, application: Any, tally: Tally,
-                 tls: ssl.SSLContext | None = None,
+                 tls: SSLContext | None = None,
                  takes: Callable[[str], bool] = lambda address: True) -> None:
         """`takes`: from which addresses at all."""
         host = listener.getsockname()[0]
-        more = {} if tls is None else {"ssl_context": tls}
-        super().__init__(listener, application, log=None, error_log=log,
-                         environ={"SERVER_NAME": host}, **more)
+        super().__init__(
+            listener, application, log=None, error_log=log, environ={
+                "SERVER_NAME": host, "wsgi.url_scheme": "http" if tls is None else "https"})
         self.tally = tally
-        self.takes = takes
         self.doorway: OrderedDict[Connection, None] = OrderedDict()
+        # Not by gevent's own argument: that would shake hands before anybody counts.
+        self._tls = tls
+        self._takes = takes
 
     def enter(self, sock: Any) -> Connection:
         connection = Connection(sock, self)
@@ -160,21 +162,21 @@ class HttpServer(WSGIServer):
         return connection
 
     def handle(self, sock: Any, address: Any) -> None:
-        if self.takes(address[0]):
-            super().handle(sock, address)
-        else:
+        if not self._takes(address[0]):
             self.tally.add("not_from_a_proxy")
+        elif self._tls is None:
+            super().handle(sock, address)
+        elif (wrapped := self._shake_hands(self._tls, sock)) is not None:
+            with contextlib.closing(wrapped):
+                super().handle(wrapped, address)
 
-    def wrap_socket_and_handle(self, client_socket: Any, address: Any) -> None:
-        """With TLS: the handshake, and then as without."""
-        connection = self.enter(client_socket)
+    def _shake_hands(self, tls: SSLContext, sock: Any) -> Any:
+        connection = self.enter(sock)
         try:
             with gevent.Timeout(HEADERS_WITHIN_S, TimeoutError):
-                wrapped = self.wrap_socket(client_socket, **self.ssl_args)
+                return tls.wrap_socket(sock, server_side=True)
         except (OSError, TimeoutError):  # plain HTTP, an old protocol, or gone
             self.tally.add("tls_failures")
-            return
+            return None
         finally:
             connection.trust()
-        with contextlib.closing(wrapped):
-            self.handle(wrapped, address)

@@ -25,7 +25,7 @@ from gpudeck.wire import (
     encode,
 )
 
-from .auth import may
+from .core.access import may
 from .core.rate import Bucket
 from .core.websocket import CloseCode, Violation
 from .doorway import Connection
@@ -87,7 +87,7 @@ class AgentEdge:
         server.on("*", _stranger, namespace=NAMESPACE)
 
     def _connect(self, sid: str, environ: dict[str, Any], _auth: Any = None) -> bool:
-        if not may(environ.get("gpudeck.actor"), NAMESPACE, "connect"):
+        if may(environ.get("gpudeck.actor"), f"{NAMESPACE} connect") is not None:
             return False
         mono = time.monotonic()
         per_s, bytes_per_s = self._settings.agent_messages_per_s, self._settings.agent_bytes_per_s

@@ -17,8 +17,9 @@ from gevent.event import Event
 from gpudeck.metrics import COLUMN
 
 from . import views
-from .auth import Actor, may
+from .core.access import Actor, may
 from .core.filters import Filter, FilterError, parse
+from .core.lens import Lens, Lenses, Sight
 from .core.websocket import CloseCode, Violation
 from .room import Applied, Room
 from .sockets import BoundedServer, BoundedSocket, event_frame
@@ -33,16 +34,20 @@ MAX_VIEWERS = 1_000
 MAX_WATCH_BYTES = 2_048
 MAX_TAPPED = 50_000
 TAP_FRAMES = 2_000
+CLOSED_WITHIN_S = 0.7
+SIGNED_OUT = "signed out"
 
 
 @dataclass(slots=True)
 class Viewer:
     peer: BoundedSocket
     actor: Actor
+    sight: Sight
     metric: str | None = None  # None: watches nothing now
     picked: Filter | None = None
     is_tapping: bool = False
     replies: deque[bytes] = field(default_factory=lambda: deque(maxlen=8))
+    epoch: int = -1  # of the layout it has
     slots: int = -1  # of the layout, how many it has; -1: none of it
     nodes: int = 0
     owners: int = -1
@@ -51,10 +56,17 @@ class Viewer:
     tapped: deque[Applied] = field(default_factory=deque)
     is_tap_due: bool = False
 
+    def forget(self) -> None:
+        """Everything is sent anew."""
+        self.slots = self.owners = self.totals = self.cells = -1
+        self.nodes = 0
+
 
 class LiveEdge:
-    def __init__(self, server: BoundedServer, room: Room, holds: Callable[[bytes], bool]) -> None:
+    def __init__(self, server: BoundedServer, room: Room, lenses: Lenses,
+                 holds: Callable[[str], bool]) -> None:
         self._room = room
+        self._lenses = lenses
         self._holds = holds
         self._viewers: dict[str, Viewer] = {}
         self._version = 0
@@ -71,10 +83,10 @@ class LiveEdge:
 
     def _connect(self, sid: str, environ: dict[str, Any], _auth: Any = None) -> bool:
         actor = environ.get("gpudeck.actor")
-        if not may(actor, NAMESPACE, "connect") or len(self._viewers) >= MAX_VIEWERS:
+        if may(actor, f"{NAMESPACE} connect") is not None or len(self._viewers) >= MAX_VIEWERS:
             return False
         peer: BoundedSocket = environ["gpudeck.socket"]
-        viewer = Viewer(peer, environ["gpudeck.actor"])
+        viewer = Viewer(peer, environ["gpudeck.actor"], Sight.of(environ["gpudeck.actor"]))
         self._viewers[sid] = viewer
         peer.pull = lambda: self._pull(viewer)
         peer.admit()
@@ -86,11 +98,10 @@ class LiveEdge:
             viewer.peer.pull = None
 
     def _allowed(self, sid: str, event: str) -> Viewer:
-        """Each event anew, against the sessions as they are now."""
+        """Each event anew, against sessions and tokens as they are now."""
         viewer = self._viewers[sid]
         actor = viewer.actor
-        if not may(actor, NAMESPACE, event) or (
-                actor.session is not None and not self._holds(actor.session)):
+        if may(actor, f"{NAMESPACE} {event}") is not None or not self._holds(actor.credential):
             raise Violation(CloseCode.POLICY, f"{event} is not for this viewer")
         return viewer
 
@@ -105,16 +116,16 @@ class LiveEdge:
         else:
             viewer.picked, viewer.metric = picked, metric
             viewer.replies.append(_reply(text, None))
-        viewer.slots = viewer.owners = viewer.totals = viewer.cells = -1
-        viewer.nodes = 0
+        viewer.forget()
         self._look()
         viewer.peer.wake()
 
     def _filter(self, viewer: Viewer, text: str) -> Filter | None:
         picked = parse(text)
-        others = {other.picked.text for other in self._viewers.values()
+        others = {(other.picked.text, other.sight) for other in self._viewers.values()
                   if other is not viewer and other.picked is not None}
-        if picked is not None and picked.text not in others and len(others) >= MAX_FILTERS:
+        if picked is not None and (picked.text, viewer.sight) not in others and (
+                len(others) >= MAX_FILTERS):
             raise FilterError(f"{MAX_FILTERS} different filters are in use on this hub; use one "
                               "of them or wait", 0)
         return picked
@@ -137,7 +148,7 @@ class LiveEdge:
             self._fresh_mono = time.monotonic()
             self._fresh.set()
         for viewer in self._viewers.values():
-            if viewer.is_tapping:
+            if viewer.is_tapping and self._lenses.of(viewer.sight).sees_node(effect.node_id):
                 self._note_tap(viewer, effect)
 
     def _note_tap(self, viewer: Viewer, effect: Applied) -> None:
@@ -166,9 +177,8 @@ class LiveEdge:
         self._frames.clear()
         self._look()
         for viewer in list(self._viewers.values()):
-            session = viewer.actor.session
-            if session is not None and not self._holds(session):
-                self._say_bye(viewer, "signed out")
+            if not self._holds(viewer.actor.credential):
+                self._say_bye(viewer, SIGNED_OUT)
             viewer.is_tap_due = True
             viewer.peer.wake()
 
@@ -184,36 +194,43 @@ class LiveEdge:
             return self._taps(viewer)
         if viewer.metric is None:
             return None
-        fleet = self._room.fleet
-        if viewer.slots < len(fleet) or viewer.nodes < len(fleet.node_ids):
-            return self._layout(viewer)
+        fleet, lens = self._room.fleet, self._lenses.of(viewer.sight)
+        if viewer.epoch != lens.epoch:
+            viewer.epoch = lens.epoch
+            viewer.forget()
+        if viewer.slots < len(lens) or viewer.nodes < len(lens.node_ids):
+            return self._layout(viewer, lens)
         if viewer.owners != fleet.tasks_version:
             viewer.owners = fleet.tasks_version
-            return self._frame(("owners", viewer.owners), "owners", lambda: views.owners(fleet))
+            return self._frame(lens, ("owners", viewer.owners), "owners",
+                               lambda: views.owners(fleet, lens))
         if viewer.totals != self._version:
             viewer.totals = self._version
-            return self._frame(("totals",), "totals",
-                               lambda: views.totals(fleet, self._now, self._mono))
+            return self._frame(lens, ("totals",), "totals",
+                               lambda: views.totals(fleet, lens, self._now, self._mono))
         if viewer.cells != self._version:
             viewer.cells = self._version
-            return self._cells(viewer, viewer.metric)
+            return self._cells(viewer, lens, viewer.metric)
         return None
 
-    def _cells(self, viewer: Viewer, metric: str) -> bytes:
+    def _cells(self, viewer: Viewer, lens: Lens, metric: str) -> bytes:
         picked = viewer.picked
+        # Whose commands one reads decides what a filter finds, and nothing else here.
+        asked = None if picked is None else (picked.text, lens.reads)
         return self._frame(
-            ("cells", metric, None if picked is None else picked.text, len(self._room.fleet)),
-            "cells",
-            lambda: views.cells(self._room.fleet, metric, picked, self._now, self._mono))
+            lens, ("cells", metric, asked, len(lens)), "cells",
+            lambda: views.cells(self._room.fleet, lens, metric, picked, self._now, self._mono))
 
-    def _layout(self, viewer: Viewer) -> bytes:
+    def _layout(self, viewer: Viewer, lens: Lens) -> bytes:
         fleet, slot, node = self._room.fleet, max(viewer.slots, 0), viewer.nodes
-        viewer.slots, viewer.nodes = len(fleet), len(fleet.node_ids)
-        return self._frame(("layout", slot, node, viewer.slots, viewer.nodes), "layout",
-                           lambda: views.layout(fleet, slot, node))
+        viewer.slots, viewer.nodes = len(lens), len(lens.node_ids)
+        return self._frame(lens, ("layout", slot, node, viewer.slots, viewer.nodes), "layout",
+                           lambda: views.layout(fleet, lens, slot, node))
 
-    def _frame(self, key: Hashable, event: str, shape: Callable[[], dict[str, Any]]) -> bytes:
-        """Encoded once for all who watch the same."""
+    def _frame(self, lens: Lens, topic: Hashable, event: str, shape: Callable[[], dict[str, Any]]
+               ) -> bytes:
+        """Encoded once for all who watch the same through the same lens."""
+        key = (lens.sight.groups, lens.epoch, topic)
         found = self._frames.get(key)
         if found is None:
             found = self._frames[key] = event_frame(event, shape(), NAMESPACE)
@@ -228,10 +245,10 @@ class LiveEdge:
 
     # -- the end
 
-    def end_session(self, key: bytes) -> None:
+    def end_credential(self, credential: str) -> None:
         for viewer in list(self._viewers.values()):
-            if viewer.actor.session == key:
-                self._say_bye(viewer, "signed out")
+            if viewer.actor.credential == credential:
+                self._say_bye(viewer, SIGNED_OUT)
 
     def end_all(self, reason: str) -> None:
         for viewer in list(self._viewers.values()):
@@ -240,6 +257,8 @@ class LiveEdge:
     def _say_bye(self, viewer: Viewer, reason: str) -> None:
         viewer.peer.push(event_frame("bye", {"reason": reason}, NAMESPACE))
         viewer.peer.finish(CloseCode.GOING_AWAY, reason)
+        # One that does not read would stay until it stalls.
+        gevent.spawn_later(CLOSED_WITHIN_S, viewer.peer.abort)
 
     @property
     def count(self) -> int:

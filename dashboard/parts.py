@@ -4,18 +4,23 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from gpudeck.client import Client, Item
 from gpudeck.errors import CommandError, ExitCode
 
+from .accounts import User
+from .core.access import EVERYTHING, Role, Scope
 from .enrolment import Wanted, create
 from .hub_key import HubKey
+from .passwords import hash_password
 from .state import State, open_folder, secret, write_private
 from .supervisor import Part
 
@@ -40,9 +45,14 @@ class FreshHub:
 
 
 class HubPart:
-    def __init__(self, program: str, data: Path, port: int, log: Path) -> None:
+    """`admin`: somebody who is signed in by the link that is shown, without a form before it."""
+
+    def __init__(self, program: str, data: Path, port: int, log: Path,
+                 admin: str | None = None) -> None:
         self.data = data
         self._program = program
+        self._admin = admin
+        self._links: dict[int, str] = {}  # pid of the hub -> the link made for its start
         self.url = f"http://127.0.0.1:{port}"
         self.api_token = secret(data / "api.token")
         self.part = Part("hub", "dashboard",
@@ -52,13 +62,10 @@ class HubPart:
         """A place for each host (None: any); their enrolment tokens go into the file, one per
         line. Before the hub runs, so that nobody has to wait for it."""
         open_folder(self.data)
-        state = State(self.data)
-        try:
+        with contextlib.closing(State(self.data)) as state:
             made = create(state.registry, HubKey(self.data).fingerprint,
                           [Wanted(host) for hosts in places.values() for host in hosts],
                           f"gpudeck {self._program}")
-        finally:
-            state.close()
         tokens = iter(token.text for token, _ in made)
         for file, hosts in places.items():
             write_private(file, "".join(f"{next(tokens)}\n" for _ in hosts))
@@ -69,8 +76,31 @@ class HubPart:
             told = json.loads((self.data / "hub.json").read_bytes())
         except (FileNotFoundError, ValueError):
             return None
-        hub = FreshHub(told["url"], told["sign_in_url"], told["pid"])
-        return hub if hub.pid == self.part.pid else None
+        if told["pid"] != self.part.pid:
+            return None
+        return FreshHub(told["url"], self._link(told), told["pid"])
+
+    def _link(self, told: dict[str, Any]) -> str:
+        if self._admin is None:
+            return str(told["sign_in_url"])
+        pid = told["pid"]
+        if pid not in self._links:
+            with contextlib.closing(State(self.data)) as state:
+                code = state.accounts.add_code(self._admin, time.time())
+            self._links = {pid: f"{told['url']}/sign-in?code={code}"}
+        return self._links[pid]
+
+    def add_admin(self) -> str | None:
+        """Their password, if they are new here."""
+        assert self._admin is not None
+        open_folder(self.data)
+        with contextlib.closing(State(self.data)) as state:
+            if any(user.name == self._admin for user in state.accounts.users()):
+                return None
+            password = secrets.token_urlsafe(12)
+            state.accounts.add_user(User(self._admin, Role.ADMIN, Scope((EVERYTHING,)),
+                                         hash_password(password), time.time()))
+        return password
 
     def nodes(self) -> list[Item] | None:
         """None while there is no hub to ask."""
@@ -92,9 +122,9 @@ class HubPart:
         return Client(self.url, self.api_token, ASK_WITHIN_S)
 
 
-def open_hub(program: str, data: Path, port: int) -> HubPart:
+def open_hub(program: str, data: Path, port: int, admin: str | None = None) -> HubPart:
     _make(data)
-    return HubPart(program, data, free_port(port), data.parent / "hub.log")
+    return HubPart(program, data, free_port(port), data.parent / "hub.log", admin)
 
 
 def free_port(port: int) -> int:

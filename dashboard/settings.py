@@ -1,18 +1,26 @@
 """The hub's settings: one table."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpudeck.settings import Setting, address, count, folder, load
 
+from .core.proxies import Proxies, proxies
 from .site import public_url
 
 
 def default_data(env: Mapping[str, str] = os.environ) -> Path:
     base = env.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "gpudeck" / "hub"
+
+
+def header(raw: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,63}", raw):
+        raise ValueError("the name of a header is needed, for example X-Forwarded-User")
+    return raw
 
 
 DATA = Setting("data", folder, default_data(),
@@ -32,6 +40,11 @@ HUB: tuple[Setting, ...] = (
             "bytes one agent may send per second; ten times as many at once"),
     Setting("viewer_stall_s", count, 30,
             "seconds after which a viewer that does not read is disconnected"),
+    Setting("trusted_proxies", proxies, Proxies(),
+            "addresses and networks of proxies, with commas between them, whose word is taken for "
+            "who asks from where"),
+    Setting("proxy_user_header", header, None,
+            "header in which a trusted proxy names the person that it has signed in"),
 )
 LINK: tuple[Setting, ...] = (DATA,)
 
@@ -43,6 +56,8 @@ class HubSettings:
     agent_messages_per_s: int = 20
     agent_bytes_per_s: int = 2_000_000
     viewer_stall_s: int = 30
+    trusted_proxies: Proxies = Proxies()
+    proxy_user_header: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     public_url: str | None = None

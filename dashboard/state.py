@@ -1,19 +1,19 @@
 """The only SQL for the hub's state, and the guardian of its folder."""
 
+import contextlib
 import fcntl
-import hashlib
 import os
 import secrets
 import sqlite3
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import registry
+from . import accounts, registry
+from .accounts import Accounts, SignIn
 from .registry import Registry
 
 SCHEMA = """
@@ -25,18 +25,9 @@ create table codes (hash blob primary key, ends_at real not null) without rowid;
 create table nodes (node_id text primary key, checkpoint blob not null) without rowid;
 """
 # Step n leads from version n to n + 1. What was written once is never edited.
-STEPS = (SCHEMA, registry.SCHEMA)
+STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 OURS = ("state.db", "hub.key", "api.token", "hub.json", "headlog")
-CODE_LASTS_S = 600.0
-SESSION_LASTS_S = 7 * 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    key: bytes  # the hash; the secret itself is with the browser alone
-    csrf: str
-    ends_at: float
 
 
 def open_folder(path: Path) -> None:
@@ -98,19 +89,20 @@ def secret(path: Path) -> str:
     return path.read_text().strip()
 
 
-def digest(word: str) -> bytes:
-    return hashlib.sha256(word.encode()).digest()
+def token_in(path: Path) -> str | None:
+    return path.read_text().strip() if path.exists() else None
 
 
 class State:
     """`state.db` in the hub's folder. One connection, used from the hub's thread alone, save for
-    `save_nodes`, which opens its own."""
+    `save_nodes` and `note`, which open their own."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "state.db"
         try:
             self._db = self._open()
             self._migrate()
+            self.accounts = Accounts(self._db)
             self.registry = Registry(self._db)
         except sqlite3.Error as error:
             raise CommandError(f"cannot use {self._path}: {error}; move it away to start anew",
@@ -150,42 +142,30 @@ class State:
             self.put("hub_id", known)
         return known
 
+    def secret(self, what: str) -> bytes:
+        """A key of the hub's own; made at the first start."""
+        known = self.get(f"secret {what}")
+        if known is None:
+            known = secrets.token_hex(32)
+            self.put(f"secret {what}", known)
+        return bytes.fromhex(known)
+
     def next_epoch(self) -> int:
         epoch = int(self.get("epoch") or 0) + 1
         self.put("epoch", str(epoch))
         return epoch
 
-    # -- sign-in
+    # -- people and programs
 
-    def add_code(self, now: float) -> str:
-        """A new one-time code; only its hash is kept."""
-        code = secrets.token_urlsafe(24)
-        self._db.execute("delete from codes where ends_at < ?", (now,))
-        self._db.execute("insert into codes values (?, ?)", (digest(code), now + CODE_LASTS_S))
-        return code
+    def writes_elsewhere(self) -> int:
+        """Another number each time somebody else has written: `gpudeck user`, or a thread of ours."""
+        return int(self._db.execute("pragma data_version").fetchone()[0])
 
-    def use_code(self, code: str, now: float) -> bool:
-        """True once, and only while the code is young."""
-        gone = self._db.execute(
-            "delete from codes where hash = ? returning ends_at", (digest(code),)).fetchone()
-        return gone is not None and now < gone[0]
-
-    def add_session(self, now: float) -> tuple[str, Session]:
-        """The secret for the cookie, and the session."""
-        word = secrets.token_urlsafe(32)
-        session = Session(digest(word), secrets.token_urlsafe(24), now + SESSION_LASTS_S)
-        self._db.execute("delete from sessions where ends_at < ?", (now,))
-        self._db.execute("insert into sessions values (?, ?, ?, ?)",
-                         (session.key, session.csrf, now, session.ends_at))
-        return word, session
-
-    def sessions(self, now: float) -> list[Session]:
-        rows = self._db.execute("select hash, csrf, ends_at from sessions where ends_at > ?",
-                                (now,))
-        return [Session(*row) for row in rows]
-
-    def end_session(self, key: bytes) -> None:
-        self._db.execute("delete from sessions where hash = ?", (key,))
+    def note(self, attempts: list[SignIn], sessions: dict[str, float], tokens: dict[str, float]
+             ) -> None:
+        """In a native thread, as `save_nodes`."""
+        with contextlib.closing(self._open()) as db:
+            Accounts(db).note(attempts, sessions, tokens)
 
     # -- nodes
 

@@ -2,10 +2,16 @@
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
-from gevent.ssl import SSLContext, SSLError, TLSVersion, create_default_context
-from gevent.ssl import Purpose  # type: ignore[attr-defined]
+from gevent.ssl import (
+    Purpose,
+    SSLContext,
+    SSLError,
+    TLSVersion,
+    create_default_context,
+)
 
 from gpudeck.errors import CommandError, ExitCode
 
@@ -27,8 +33,8 @@ def check_bind(settings: HubSettings) -> None:
     public = settings.public_url
     if stays_here:
         return
-    if settings.tls_cert is None and not (
-            settings.trusted_proxies and public is not None and public.startswith("https:")):
+    is_proxied = settings.trusted_proxies.networks and (public or "").startswith("https:")
+    if settings.tls_cert is None and not is_proxied:
         raise _cannot(f"--bind {host}: without TLS a hub listens on this machine only; give "
                       "--tls-cert and --tls-key, or, behind a proxy that has them, "
                       "--trusted-proxies and --public-url https://…; or use 127.0.0.1 and ssh -L")
@@ -53,6 +59,15 @@ def server_context(settings: HubSettings) -> SSLContext | None:
         raise _cannot(f"--tls-cert {settings.tls_cert}, --tls-key {settings.tls_key}: {why}"
                       ) from error
     return context
+
+
+def takes(settings: HubSettings) -> Callable[[str], bool]:
+    """From which addresses connections are taken. Beyond this machine and without TLS of our own:
+    from the proxies that have it."""
+    if settings.tls_cert is not None or is_loopback(settings.bind[0]):
+        return lambda address: True
+    proxies = settings.trusted_proxies
+    return lambda address: is_loopback(address) or proxies.hold(address)
 
 
 def _check_key(path: Path) -> None:

@@ -10,7 +10,8 @@ from gpudeck.metrics import COLUMN, COLUMNS, Absence, metric
 from gpudeck.wire import GpuFacts
 
 from .core.filters import Filter, Mask
-from .core.fleet import NO_TASK, Fleet, Node, Show
+from .core.fleet import NO_TASK, UNKNOWN_OWNER, Fleet, Node, Show
+from .core.lens import ALL_READ, Lens, Reads
 from .room import Room
 
 LEVELS = 239
@@ -33,26 +34,41 @@ OF_SHOW = np.array([0, STALE, LOST, OFFLINE, RETIRED], np.uint8)
 # -- the live socket (docs/internals/live.md)
 
 
-def layout(fleet: Fleet, slot: int = 0, node: int = 0) -> dict[str, Any]:
-    """From this slot and this node on."""
-    end = len(fleet)
+def layout(fleet: Fleet, lens: Lens, slot: int = 0, node: int = 0) -> dict[str, Any]:
+    """From this slot and this node of the lens on."""
+    slots = lens.slots
+    model, models = _renumbered(fleet.model_at[slots], fleet.models, lens)
+    places = np.array([lens.place_of.get(node_id, -1) for node_id in fleet.node_ids], np.int64)
     nodes = [[at, node_id, fleet.nodes[node_id].hello.host]
-             for at, node_id in enumerate(fleet.node_ids) if at >= node]
-    return {"epoch": fleet.epoch, "from": slot, "nodes": nodes, "models": fleet.models,
-            "uuid": fleet.uuids[slot:], "node": fleet.node_at[slot:end].tolist(),
-            "index": fleet.index[slot:end].tolist(), "model": fleet.model_at[slot:end].tolist()}
+             for at, node_id in enumerate(lens.node_ids) if at >= node]
+    new = slots[slot:]
+    return {"epoch": lens.epoch, "from": slot, "nodes": nodes, "models": models,
+            "uuid": [fleet.uuids[at] for at in new.tolist()],
+            "node": places[fleet.node_at[new]].tolist() if len(new) else [],
+            "index": fleet.index[new].tolist(), "model": model[slot:].tolist()}
 
 
-def cells(fleet: Fleet, key: str, picked: Filter | None, now: float, mono: float
+def _renumbered(numbers: npt.NDArray[Any], names: list[str], lens: Lens
+                ) -> tuple[npt.NDArray[Any], list[str]]:
+    """By first appearance within the lens, so that names from outside of it are not told and the
+    numbers stay as slots are appended."""
+    if lens.is_whole:
+        return numbers, names
+    found: dict[int, int] = {}
+    made = [found.setdefault(number, len(found)) for number in numbers.tolist()]
+    return np.array(made, numbers.dtype), [names[number] for number in found]
+
+
+def cells(fleet: Fleet, lens: Lens, key: str, picked: Filter | None, now: float, mono: float
           ) -> dict[str, Any]:
-    size, column = len(fleet), COLUMN[key]
+    size, column = len(lens), COLUMN[key]
     show = fleet.shown(mono)
-    mask = None if picked is None else picked.matches(fleet, mono)
-    return {"epoch": fleet.epoch, "metric": key, "at": now, "n": size,
-            "cells": levels(fleet, column, show).tobytes(),
+    mask = None if picked is None else picked.matches(fleet, mono, lens.reads)[lens.slots]
+    return {"epoch": lens.epoch, "metric": key, "at": now, "n": size,
+            "cells": levels(fleet, column, show)[lens.slots].tobytes(),
             "mask": None if mask is None else np.packbits(mask, bitorder="little").tobytes(),
             "matched": size if mask is None else int(mask.sum()),
-            "exact": None if size > MAX_EXACT else exact(fleet, column, show)}
+            "exact": None if size > MAX_EXACT else exact(fleet, column, show)[lens.slots].tobytes()}
 
 
 def levels(fleet: Fleet, column: int, show: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
@@ -76,34 +92,40 @@ def throttle_levels(bits: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     return np.where(reasons & HARMFUL_THROTTLE, LEVELS, level).astype(np.uint8)
 
 
-def exact(fleet: Fleet, column: int, show: npt.NDArray[np.uint8]) -> bytes:
+def exact(fleet: Fleet, column: int, show: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
     """What a cell says in figures: memory in percent of the board, all else in its own unit."""
     size = len(fleet)
     values = fleet.values[:size, column]
     if column == MEM:
         values = values / fleet.full[:size, column] * 100
     there = (show == Show.OK) & (fleet.absent[:size, column] == Absence.PRESENT)
-    return np.where(there, values, np.nan).astype("<f4").tobytes()
+    return np.where(there, values, np.nan).astype("<f4")
 
 
-def owners(fleet: Fleet) -> dict[str, Any]:
-    return {"epoch": fleet.epoch, "names": fleet.owners,
-            "owner": fleet.owner[: len(fleet)].astype("<u2").tobytes()}
+def owners(fleet: Fleet, lens: Lens) -> dict[str, Any]:
+    owner = fleet.owner[lens.slots]
+    names = fleet.owners
+    if not lens.is_whole:
+        is_one = owner < UNKNOWN_OWNER
+        owner[is_one], names = _renumbered(owner[is_one], names, lens)
+    return {"epoch": lens.epoch, "names": names, "owner": owner.astype("<u2").tobytes()}
 
 
-def totals(fleet: Fleet, now: float, mono: float) -> dict[str, Any]:
-    show = fleet.shown(mono)
+def totals(fleet: Fleet, lens: Lens, now: float, mono: float) -> dict[str, Any]:
+    show = np.full(len(fleet), Show.RETIRED, np.uint8)
+    show[lens.slots] = fleet.shown(mono)[lens.slots]
     kept = show != Show.RETIRED
     ok = show == Show.OK
     is_free = ok & (fleet.owner[: len(fleet)] == NO_TASK)
-    states = [node.state for node in fleet.nodes.values()]
+    nodes = lens.nodes(fleet)
+    states = [node.state for node in nodes]
     return {
         "at": now,
         "nodes": {state: states.count(state) for state in ("live", "suspect", "silent")},
         "gpus": {"total": int(kept.sum()), "ok": int(ok.sum()),
                  "stale": int((show == Show.STALE).sum()), "lost": int((show == Show.LOST).sum()),
                  "offline": int((show == Show.OFFLINE).sum()), "free": int(is_free.sum())},
-        "tasks": sum(len(node.tasks) for node in fleet.nodes.values() if node.state != "silent"),
+        "tasks": sum(len(node.tasks) for node in nodes if node.state != "silent"),
         **_sums(fleet, ok),
     }
 
@@ -212,6 +234,7 @@ class TaskView(msgspec.Struct):
     started_at: float | None
     user: str | None
     command: str | None
+    command_is: Literal["whole", "program"]  # of others' tasks, the program's name may be all
     gpus: list[UseView]
     mem_used_bytes: float | None
     sm_pct: float | None
@@ -326,7 +349,7 @@ def tasks_on(node: Node) -> dict[int, list[str]]:
     return found
 
 
-def task_views(fleet: Fleet, node: Node) -> list[TaskView]:
+def task_views(fleet: Fleet, node: Node, reads: Reads = ALL_READ) -> list[TaskView]:
     """The Tasks of a Node, by id. What is on a Gpu but was never described has no owner here."""
     if node.listing is None:
         return []
@@ -336,14 +359,15 @@ def task_views(fleet: Fleet, node: Node) -> list[TaskView]:
         uuid = fleet.uuids[node.listing.order[use.gpu]]
         uses.setdefault(use.task_id, []).append(UseView(uuid, use.mem_used_bytes, use.sm_pct))
         states[use.task_id] = use.state
-    return [_task(node, task_id, uses[task_id], states[task_id])
+    return [_task(node, task_id, uses[task_id], states[task_id], reads)
             for task_id in sorted(uses) if task_id in node.tasks]
 
 
-def _task(node: Node, task_id: str, on: list[UseView], state: Any) -> TaskView:
+def _task(node: Node, task_id: str, on: list[UseView], state: Any, reads: Reads) -> TaskView:
     task = node.tasks[task_id]
     return TaskView(
-        task.id, node.hello.node_id, task.pid, task.started_at, task.user, task.command, on,
+        task.id, node.hello.node_id, task.pid, task.started_at, task.user, reads.command(task),
+        "whole" if reads.has_whole(task) else "program", on,
         _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
         task.manager, task.kind)
 

@@ -19,7 +19,9 @@ SUMMARY = {
     "agent": "the daemon of one node",
     "status": "the Gpus, once, as a table or JSON",
     "tasks": "the tasks on the Gpus, once, as a table or JSON",
-    "link": "print a new one-time sign-in link for a hub on this machine",
+    "link": "print the link for the first admin of a hub on this machine",
+    "user": "who may sign in: add, list, set, remove, link",
+    "token": "what programs show to come in: create, list, revoke",
 }
 
 

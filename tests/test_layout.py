@@ -37,7 +37,9 @@ HOME = {
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
-    "sqlite3": ("agent/journal.py", "dashboard/state.py"),
+    "sqlite3": ("agent/journal.py", "dashboard/state.py", "dashboard/accounts.py",
+                "dashboard/registry.py"),
+    "cryptography": ("gpudeck/keys.py",),
     "anywidget": ("widget",),
 }
 

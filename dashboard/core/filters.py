@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gpudeck.metrics import COLUMN, COLUMNS, Absence
 
 from .fleet import UNKNOWN_OWNER, Fleet, Show
+from .lens import ALL_READ, Reads
 
 MAX_LENGTH = 1_000
 MAX_DEPTH = 32
@@ -59,6 +60,7 @@ class Scene:
 
     fleet: Fleet
     show: npt.NDArray[np.uint8]
+    reads: Reads = ALL_READ
 
 
 Test = Callable[[Scene], Truth]
@@ -69,8 +71,10 @@ class Filter:
     text: str
     test: Test
 
-    def matches(self, fleet: Fleet, mono: float) -> Mask:
-        return self.test(Scene(fleet, fleet.shown(mono))).yes
+    def matches(self, fleet: Fleet, mono: float, reads: Reads = ALL_READ) -> Mask:
+        """Over the whole fleet. A filter is a question, so it must not answer more than its asker
+        may read."""
+        return self.test(Scene(fleet, fleet.shown(mono), reads)).yes
 
 
 # -- words
@@ -358,9 +362,9 @@ def _by_task(scene: Scene, word: str) -> Truth:
             slot = node.listing.order[use.gpu]
             if use.task_id.lower() == word:
                 hit[slot] = True
-            elif task is None or task.command is None:
+            elif (command := None if task is None else scene.reads.command(task)) is None:
                 known[slot] = False
-            elif word in task.command.lower():
+            elif word in command.lower():
                 hit[slot] = True
     return Truth(hit, known & ~hit)
 

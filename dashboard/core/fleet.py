@@ -1,5 +1,6 @@
 """The hub's present picture of all Nodes: one slot per Gpu, one column per metric."""
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Literal
@@ -10,6 +11,8 @@ import numpy.typing as npt
 
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import Beat, Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, WireError
+
+from .access import DEFAULT_GROUP
 
 STALE_AFTER_S = 5.0
 SUSPECT_AFTER_S = 15.0
@@ -92,6 +95,8 @@ class Fleet:
         self.models: list[str] = []
         self.owners: list[str] = []
         self.tasks_version = 0
+        self.groups_version = 0
+        self._groups: dict[str, str] = {}  # node id -> group, where it is not DEFAULT_GROUP
         self._slot_of: dict[tuple[str, str], int] = {}
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
@@ -125,6 +130,17 @@ class Fleet:
         self._allocate(max(wanted, 2 * len(self.index)))
         for name, array in old.items():
             getattr(self, name)[: len(array)] = array
+
+    # -- groups of nodes
+
+    def group_of(self, node_id: str) -> str:
+        return self._groups.get(node_id, DEFAULT_GROUP)
+
+    def set_group(self, node_id: str, group: str) -> None:
+        """Also of a node that has not come yet."""
+        if group != self.group_of(node_id):
+            self._groups[node_id] = group
+            self.groups_version += 1
 
     # -- what agents say
 
@@ -328,9 +344,11 @@ class Fleet:
         show[self.retired[:size]] = Show.RETIRED
         return show
 
-    def find(self, uuid: str) -> int | None:
-        """Of a board that moved between nodes, the slot that was sampled last."""
-        slots = [slot for slot, known in enumerate(self.uuids) if known == uuid]
+    def find(self, uuid: str, on: Container[str] | None = None) -> int | None:
+        """Of a board that moved between nodes, the slot that was sampled last; among these nodes,
+        where they are given."""
+        slots = [slot for slot, known in enumerate(self.uuids) if known == uuid
+                 and (on is None or self.node_ids[self.node_at[slot]] in on)]
         return max(slots, key=lambda slot: float(self.sampled_mono[slot]), default=None)
 
     def node_of(self, slot: int) -> Node:

@@ -18,8 +18,8 @@ import websocket
 from dashboard.core.websocket import unmask
 from gpudeck.wire import MAX_MESSAGE_BYTES, Beat, Refused, decode_from_hub, encode
 from tests.integration.hubs import (
+    Caller,
     HubProcess,
-    Person,
     RawSocket,
     WireAgent,
     greet,
@@ -69,7 +69,7 @@ def test_a_message_that_never_ends(hub: HubProcess, bystander: WireAgent, who: s
     for at in range(60):
         for raw in list(alive):
             try:
-                raw.ws.sock.sendall(fragment(chunk, 0 if at else 2))
+                raw.send_bytes(fragment(chunk, 0 if at else 2))
                 sent += len(chunk)
             except OSError:
                 alive.remove(raw)
@@ -86,7 +86,7 @@ def test_a_message_that_never_ends(hub: HubProcess, bystander: WireAgent, who: s
 def test_half_a_message_is_not_waited_for_by_a_stranger(hub: HubProcess, bystander: WireAgent
                                                         ) -> None:
     raw = RawSocket(hub, "/agent")
-    raw.ws.sock.sendall(fragment(b"x" * 100, 2))
+    raw.send_bytes(fragment(b"x" * 100, 2))
     started = time.monotonic()
     assert raw.closed(8.0)[1] == "did not say who it is"
     assert 4.0 < time.monotonic() - started < 7.5
@@ -118,7 +118,7 @@ def test_silent_connections(hub: HubProcess, bystander: WireAgent) -> None:
             with suppress(websocket.WebSocketConnectionClosedException):
                 while ws.recv_data(control_frame=True)[0] != websocket.ABNF.OPCODE_CLOSE:
                     pass
-            ws.shutdown()
+            ws.close()
     print(f"\n400 silent connections: +{grown / MEGABYTE:.1f} MB, closed after {took:.1f} s")
     assert 4.0 < took < 7.5
     assert grown < 30 * MEGABYTE
@@ -160,7 +160,7 @@ def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
     before = hub.pss_bytes()
     deaf = [RawSocket(hub, "/live", hub.api_token) for _ in range(20)]
     for viewer in deaf:
-        viewer.ws.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        viewer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         for _ in range(40):  # each answer holds the whole layout, some 200 kB
             viewer.emit("watch", {"metric": "util_pct", "filter": ""})
     most = 0
@@ -184,7 +184,8 @@ def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
 def test_an_agent_over_its_rate(hub: HubProcess, bystander: WireAgent) -> None:
     raw = raw_agent(hub, "flood")
     beat = encode(Beat("ok", 0.0, 0, 0))
-    packet = msgspec.msgpack.encode({"type": 2, "nsp": "/agent", "data": ["wire", beat]})
+    packet = msgspec.msgpack.Encoder().encode(
+        {"type": 2, "nsp": "/agent", "data": ["wire", beat]})
     cpu = hub.cpu_s()
     sent, refused = 0, None
     with suppress(OSError, websocket.WebSocketException):
@@ -199,12 +200,12 @@ def test_an_agent_over_its_rate(hub: HubProcess, bystander: WireAgent) -> None:
     assert refused is not None
     assert refused.retry_after_s > 10
     print(f"\nflood: {sent} sent before the cut, hub spent {hub.cpu_s() - cpu:.2f} s of CPU")
-    assert hub.get(f"/api/v1/nodes/{Person('flood').node_id}")["state"] == "suspect"
+    assert hub.get(f"/api/v1/nodes/{Caller('flood').node_id}")["state"] == "suspect"
     again = RawSocket(hub, "/agent")
-    answer = greet(again, Person("flood"))
+    answer = greet(again, Caller("flood"))
     assert isinstance(answer, Refused)
     assert 0 < answer.retry_after_s <= 30
-    assert hub.get(f"/api/v1/nodes/{Person('bystander').node_id}")["state"] == "live"
+    assert hub.get(f"/api/v1/nodes/{Caller('bystander').node_id}")["state"] == "live"
 
 
 def test_made_up_numbers_are_a_flood_too(hub: HubProcess, bystander: WireAgent) -> None:
@@ -266,7 +267,7 @@ def test_fuzzed_packets(hub: HubProcess, bystander: WireAgent) -> None:
                 (raw.ws.send if packet.isascii() and random.random() < 0.3 else raw.ws.send_binary)(
                     packet)
                 sent += 1
-            raw.ws.sock.sendall(random.randbytes(30))
+            raw.send_bytes(random.randbytes(30))
             raw.closed(3.0)
         closed += 1
         raw.close()

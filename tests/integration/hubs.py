@@ -6,6 +6,7 @@ import os
 import random
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ import websocket
 
 from dashboard.enrolment import Wanted, create
 from dashboard.hub_key import HubKey
-from dashboard.state import State
+from dashboard.state import State, secret
 from gpudeck.keys import Key, Token, derived_seed, fingerprint, is_signed
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
@@ -106,6 +107,9 @@ class HubProcess:
             self.kill()
 
     def start(self) -> None:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        # As `demo` and `up` do: an admin among programs.
+        secret(self.folder / "api.token")
         (self.folder / "hub.json").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -193,6 +197,15 @@ class RawSocket:
     def send(self, packet: Any) -> None:
         self.ws.send_binary(msgspec.msgpack.encode(packet))
 
+    def send_bytes(self, data: bytes) -> None:
+        """Past the websocket: whatever the wire carries."""
+        self.socket.sendall(data)
+
+    @property
+    def socket(self) -> socket.socket:
+        assert self.ws.sock is not None
+        return self.ws.sock
+
     def emit(self, event: str, *arguments: Any) -> None:
         self.send({"type": 2, "nsp": self.namespace, "data": [event, *arguments]})
 
@@ -225,10 +238,10 @@ class RawSocket:
         return self.close_code, self.close_reason
 
     def close(self) -> None:
-        self.ws.shutdown()
+        self.socket.close()
 
 
-class Person:
+class Caller:
     """A node as the hub's door sees it: who it is, and how it shows that."""
 
     def __init__(self, name: str, **said: Any) -> None:
@@ -249,7 +262,7 @@ class Person:
             enrolment=enrolment)
 
 
-def greet(raw: RawSocket, who: Person, token: Token | None = None) -> FromHub:
+def greet(raw: RawSocket, who: Caller, token: Token | None = None) -> FromHub:
     """Call, Challenge, Hello; the answer."""
     raw.emit(EVENT, encode(who.call))
     challenge = decode_from_hub(raw.event(EVENT))
@@ -261,7 +274,7 @@ def greet(raw: RawSocket, who: Person, token: Token | None = None) -> FromHub:
 def raw_agent(hub: HubProcess, name: str = "raw") -> RawSocket:
     """Welcome, with its door open."""
     raw = RawSocket(hub, NAMESPACE)
-    answer = greet(raw, Person(name), hub.token())
+    answer = greet(raw, Caller(name), hub.token())
     assert isinstance(answer, Welcome), answer
     return raw
 
@@ -271,8 +284,8 @@ class WireAgent:
     own client carries it, as in the real agent."""
 
     def __init__(self, name: str, gpus: int = 2, seed: int | None = None) -> None:
-        self.person = Person(name)
-        self.node_id = self.person.node_id
+        self.caller = Caller(name)
+        self.node_id = self.caller.node_id
         self.stream = f"{name}-stream"
         self.random = random.Random(seed)
         self.facts = tuple(GpuFacts(f"GPU-{name}-{at}", at, "NVIDIA H100 80GB HBM3",
@@ -296,16 +309,16 @@ class WireAgent:
         before = len(self.welcomes)
         client.connect(hub.url, namespaces=[NAMESPACE], transports=["websocket"])
         self._token = hub.token()
-        self.say(self.person.call)
+        self.say(self.caller.call)
         wait_for(lambda: len(self.welcomes) > before or self.refused, why="Welcome")
 
     def _heard(self, data: bytes) -> None:
         message: FromHub = decode_from_hub(data)
         match message:
             case Challenge():
-                self.person.said = msgspec.structs.replace(
-                    self.person.said, last_seq=self.seq)
-                self.say(self.person.hello(message, self._token))
+                self.caller.said = msgspec.structs.replace(
+                    self.caller.said, last_seq=self.seq)
+                self.say(self.caller.hello(message, self._token))
             case Welcome():
                 self._forget(message.acked_seq)
                 self.say(Inventory(1, self.facts))

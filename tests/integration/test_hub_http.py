@@ -19,8 +19,8 @@ import websocket
 from gpudeck.errors import ExitCode
 from tests.integration.hubs import (
     REPOSITORY,
+    Caller,
     HubProcess,
-    Person,
     RawSocket,
     WireAgent,
     one_task,
@@ -85,7 +85,7 @@ def test_deflate_is_refused(hub: HubProcess) -> None:
         header=[f"Authorization: Bearer {hub.api_token}",
                 "Sec-WebSocket-Extensions: permessage-deflate"])
     assert "sec-websocket-extensions" not in ws.headers
-    ws.shutdown()
+    ws.close()
 
 
 @pytest.mark.parametrize("path", ["nodes", "gpus", "tasks"])
@@ -111,7 +111,7 @@ def test_filters_in_the_api(hub: HubProcess) -> None:
     assert [item["uuid"] for item in hub.get("/api/v1/gpus?filter=user:user3")["items"]] == [
         "GPU-n3-0"]
     assert [item["id"] for item in hub.get("/api/v1/nodes?filter=user:user3")["items"]] == [
-        Person("n3").node_id]
+        Caller("n3").node_id]
     assert [item["user"] for item in hub.get("/api/v1/tasks?filter=node:n5")["items"]] == ["user5"]
 
 

@@ -18,8 +18,8 @@ from gpudeck.wire import (
     encode,
 )
 from tests.integration.hubs import (
+    Caller,
     HubProcess,
-    Person,
     RawSocket,
     WireAgent,
     greet,
@@ -115,7 +115,7 @@ def test_a_resend_is_counted_and_dropped(hub: HubProcess) -> None:
     while 2 not in applied:
         applied += [row[2] for row in tap.event("applied")["frames"]]
     assert applied == [1, 2]
-    assert hub.get(f"/api/v1/nodes/{Person('n1').node_id}")["frames"]["duplicates"] == 3
+    assert hub.get(f"/api/v1/nodes/{Caller('n1').node_id}")["frames"]["duplicates"] == 3
     agent.close()
 
 
@@ -130,7 +130,7 @@ def test_no_ack_before_the_disk(hub: HubProcess) -> None:
         acked = agent.acked
         if acked > seen:
             seen = acked
-            assert max(seqs_on_disk(hub)[Person("n1").node_id]) >= acked
+            assert max(seqs_on_disk(hub)[Caller("n1").node_id]) >= acked
     assert seen > 0
     agent.close()
 
@@ -148,8 +148,8 @@ def test_last_values_come_back_stale_at_once(hub: HubProcess) -> None:
         pytest.approx(util, abs=0.001) for util in agent.util]
     assert gpus[0]["values"] == {}
     assert hub.get("/api/v1/tasks")["items"][0]["user"] == "alice"
-    assert hub.get(f"/api/v1/nodes/{Person('n1').node_id}")["state"] == "suspect"
-    assert hub.get(f"/api/v1/nodes/{Person('n1').node_id}")["frames"]["acked_seq"] == 1
+    assert hub.get(f"/api/v1/nodes/{Caller('n1').node_id}")["state"] == "suspect"
+    assert hub.get(f"/api/v1/nodes/{Caller('n1').node_id}")["frames"]["acked_seq"] == 1
 
 
 def test_what_a_full_disk_refuses_is_not_acked_and_comes_back(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_what_a_full_disk_refuses_is_not_acked_and_comes_back(tmp_path: Path) ->
         assert hub.ask("/readyz").status == 200
         agent.close()
         hub.stop()
-        assert seqs_on_disk(hub)[Person("n1").node_id] == [1, 2, 3, 4, 5, 6]
+        assert seqs_on_disk(hub)[Caller("n1").node_id] == [1, 2, 3, 4, 5, 6]
 
 
 def limit_file_size(hub: HubProcess, size: int) -> None:
@@ -183,7 +183,7 @@ def limit_file_size(hub: HubProcess, size: int) -> None:
 
 @pytest.mark.parametrize("said", [
     b"", b"\x00", b"not msgpack at all", encode(Inventory(1, ())),  # Call must be first
-    encode(Person("n1").said), encode(Event(1, 0.0, "x"))])
+    encode(Caller("n1").said), encode(Event(1, 0.0, "x"))])
 def test_what_is_no_call_is_refused_with_a_reason(hub: HubProcess, said: bytes) -> None:
     raw = RawSocket(hub, "/agent")
     raw.emit("wire", said)
@@ -196,7 +196,7 @@ def test_what_is_no_call_is_refused_with_a_reason(hub: HubProcess, said: bytes) 
 
 def test_an_unknown_version_is_refused(hub: HubProcess) -> None:
     raw = RawSocket(hub, "/agent")
-    refused = greet(raw, Person("n", wire_versions=(99,)), hub.token())
+    refused = greet(raw, Caller("n", wire_versions=(99,)), hub.token())
     assert isinstance(refused, Refused)
     assert "wire version 1" in refused.reason
     assert raw.closed()[0] == 1008
@@ -207,7 +207,7 @@ def test_a_second_connection_of_a_node_takes_over(hub: HubProcess) -> None:
     second = raw_agent(hub)
     assert first.closed()[1] == "another connection of this node took over"
     second.emit("wire", encode(Inventory(1, ())))
-    assert wait_for(lambda: hub.get(f"/api/v1/nodes/{Person('raw').node_id}")["state"] == "live")
+    assert wait_for(lambda: hub.get(f"/api/v1/nodes/{Caller('raw').node_id}")["state"] == "live")
 
 
 def test_a_hub_that_was_paused_doubts_itself_first(hub: HubProcess) -> None:
@@ -219,7 +219,7 @@ def test_a_hub_that_was_paused_doubts_itself_first(hub: HubProcess) -> None:
     time.sleep(7)  # more than the 5 s within which it would find nothing odd
     hub.signal(signal.SIGCONT)
     agent.tick()
-    assert hub.get(f"/api/v1/nodes/{Person('n1').node_id}")["state"] == "live"
+    assert hub.get(f"/api/v1/nodes/{Caller('n1').node_id}")["state"] == "live"
     wait_for(lambda: "stood_still" in hub.log.read_text(), why="it says so")
     assert agent.is_connected
     agent.close()

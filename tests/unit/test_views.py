@@ -8,12 +8,17 @@ import pytest
 from dashboard import views
 from dashboard.core.filters import parse
 from dashboard.core.fleet import Fleet, Show
+from dashboard.core.lens import EVERYTHING_SEEN, Lens, focus
 from gpudeck.metrics import COLUMN, COLUMNS, Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
 
 
+def whole(fleet: Fleet) -> Lens:
+    return focus(fleet, EVERYTHING_SEEN)
+
+
 def cells(fleet: Fleet, key: str = "util_pct", mono: float = MONO) -> list[int]:
-    return list(views.cells(fleet, key, None, NOW, mono)["cells"])
+    return list(views.cells(fleet, whole(fleet), key, None, NOW, mono)["cells"])
 
 
 def test_levels_and_reasons() -> None:
@@ -42,7 +47,7 @@ def test_a_value_without_its_full_value_has_no_level() -> None:
     fleet.frame(node, frame([{"mem_used_bytes": 5e9, "power_w": 350.0}]), NOW, MONO)
     assert cells(fleet, "mem_used_bytes") == [249]
     assert cells(fleet, "power_w") == [120]
-    exact = views.cells(fleet, "mem_used_bytes", None, NOW, MONO)["exact"]
+    exact = views.cells(fleet, whole(fleet), "mem_used_bytes", None, NOW, MONO)["exact"]
     assert np.isnan(np.frombuffer(exact, "<f4")).all()
 
 
@@ -52,7 +57,7 @@ def test_exact_is_the_displayed_number() -> None:
     used = random.uniform(0, 80e9)
     fleet.frame(node, frame([{"mem_used_bytes": used, "power_w": 321.5}, {}]), NOW, MONO)
     def exact(key: str) -> list[float]:
-        data = views.cells(fleet, key, None, NOW, MONO)["exact"]
+        data = views.cells(fleet, whole(fleet), key, None, NOW, MONO)["exact"]
         found: list[float] = np.frombuffer(data, "<f4").tolist()
         return found
 
@@ -66,7 +71,7 @@ def test_the_mask_is_the_filter() -> None:
     node = add_node(fleet, gpus=13)
     utils = [random.choice([1.0, 50.0]) for _ in range(13)]
     fleet.frame(node, frame([{"util_pct": util} for util in utils]), NOW, MONO)
-    shown = views.cells(fleet, "util_pct", parse("util<5"), NOW, MONO)
+    shown = views.cells(fleet, whole(fleet), "util_pct", parse("util<5"), NOW, MONO)
     bits = [bool(shown["mask"][slot // 8] >> slot % 8 & 1) for slot in range(13)]
     assert bits == [util < 5 for util in utils]
     assert shown["matched"] == sum(bits)
@@ -77,11 +82,11 @@ def test_layout_extends() -> None:
     fleet = Fleet(9)
     add_node(fleet, "n1", gpus=2)
     add_node(fleet, "n2", gpus=1, name="NVIDIA L40S")
-    whole = views.layout(fleet)
-    assert whole["uuid"] == ["GPU-n1-0", "GPU-n1-1", "GPU-n2-0"]
-    assert whole["nodes"] == [[0, "n1", "n1.example"], [1, "n2", "n2.example"]]
-    assert (whole["node"], whole["index"], whole["model"]) == ([0, 0, 1], [0, 1, 0], [0, 0, 1])
-    rest = views.layout(fleet, 2, 1)
+    every = views.layout(fleet, whole(fleet))
+    assert every["uuid"] == ["GPU-n1-0", "GPU-n1-1", "GPU-n2-0"]
+    assert every["nodes"] == [[0, "n1", "n1.example"], [1, "n2", "n2.example"]]
+    assert (every["node"], every["index"], every["model"]) == ([0, 0, 1], [0, 1, 0], [0, 0, 1])
+    rest = views.layout(fleet, whole(fleet), 2, 1)
     assert (rest["from"], rest["uuid"], rest["node"]) == (2, ["GPU-n2-0"], [1])
     assert rest["nodes"] == [[1, "n2", "n2.example"]]
     assert rest["epoch"] == 9
@@ -97,7 +102,7 @@ def test_totals_count_only_what_is_live() -> None:
         states=["ok", "ok", "lost", "stale"], tasks=tasks(("a", 0, "alice"))), NOW, MONO)
     add_node(fleet, "quiet", gpus=2, mono=MONO - 100)
     fleet.tick(MONO)
-    totals = views.totals(fleet, NOW, MONO)
+    totals = views.totals(fleet, whole(fleet), NOW, MONO)
     assert totals["nodes"] == {"live": 1, "suspect": 0, "silent": 1}
     assert totals["gpus"] == {"total": 6, "ok": 2, "stale": 1, "lost": 1, "offline": 2, "free": 1}
     assert totals["util_mean_pct"] == 40.0
@@ -108,7 +113,7 @@ def test_totals_count_only_what_is_live() -> None:
 
 def test_what_nobody_knows_is_none() -> None:
     fleet = Fleet(1)
-    totals = views.totals(fleet, NOW, MONO)
+    totals = views.totals(fleet, whole(fleet), NOW, MONO)
     for key in ("util_mean_pct", "power_w", "mem_used_bytes", "mem_total_bytes", "hot"):
         assert totals[key] is None
     assert cells(fleet) == []

@@ -109,7 +109,8 @@ def test_empty_fragments_cost_nothing() -> None:
     (masked(b"", opcode=9, final=False), CloseCode.PROTOCOL_ERROR),
     (masked(b"\xff\xfe", opcode=1), CloseCode.INVALID_DATA),
     (masked(b"a", final=False) + masked(b"b"), CloseCode.PROTOCOL_ERROR),
-])
+], ids=["unmasked", "rsv", "opcode", "continuation", "long ping", "half ping", "not utf-8",
+        "message in a message"])
 def test_what_breaks_the_protocol(data: bytes, code: CloseCode) -> None:
     with pytest.raises(Violation) as caught:
         Reader(1_000).feed(data)

@@ -1,0 +1,52 @@
+"""Whose word is taken for who asks from where: that of the proxies that were named, and no other."""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+
+Network = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    networks: tuple[Network, ...] = ()
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.networks)) or "none"
+
+    def hold(self, address: str) -> bool:
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return False
+        return any(found in network for network in self.networks)
+
+    def client(self, address: str, forwarded_for: str) -> str:
+        """Of `X-Forwarded-For` from the right, the first that is no proxy of ours: what stands
+        further left, the client may have written itself."""
+        for word in reversed([address, *forwarded_for.split(",")][1:]):
+            if not self.hold(address):
+                break
+            given = word.strip()
+            try:
+                address = str(ip_address(given))
+            except ValueError:
+                break
+        return address
+
+
+def proxies(raw: str) -> Proxies:
+    """Addresses and networks, with commas between them."""
+    try:
+        return Proxies(tuple(ip_network(word.strip()) for word in raw.split(",") if word.strip()))
+    except ValueError as error:
+        raise ValueError(f"{error}; addresses such as 10.0.0.5 or 10.0.0.0/24 are needed, with "
+                         "commas between them") from error
+
+
+def neighbourhood(address: str) -> str:
+    """What counts as one address: of IPv6 a /64, of which anyone has 2^64."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network(f"{address}/64", strict=False)) if found.version == 6 else str(found)
