@@ -1,11 +1,9 @@
-"""The sign-in page: small, without scripts, and the same for all who are not in."""
+"""Signing in and out: what each form does, and the cookies."""
 
 import hmac
 import secrets
 from collections.abc import Callable
-from html import escape
 from http import HTTPStatus
-from typing import Any
 
 from flask import Flask, Response, redirect, request
 
@@ -13,41 +11,9 @@ from .accounts import SESSION_LASTS_S
 from .auth import CSRF_COOKIE, Auth, cookie_word, csrf_of
 from .core.access import Actor
 from .entry import DEVICE_LASTS_S, Asks, Entered, Entry, NotIn
-from .passwords import LEAST_LENGTH
 from .people import People
+from .sign_in_page import ONWARD, Form, first_form, page, password_form, set_form
 
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="dark light"><title>{title} - gpudeck</title>
-<link rel="icon" href="/assets/favicon.svg" type="image/svg+xml">
-<link rel="preload" href="/assets/vendor/inter/inter-latin-wght-normal.woff2" as="font"
-type="font/woff2" crossorigin>
-<script src="/assets/theme.js"></script>
-<link rel="stylesheet" href="/assets/tokens.css"><link rel="stylesheet" href="/assets/deck.css">
-</head><body class="sign-in"><main>
-<p class="brand"><img src="/assets/favicon.svg" alt="" width="28" height="28">gpudeck</p>
-<h1>{title}</h1>
-{sentence}
-{form}
-</main></body></html>
-"""
-FORM = """<form method="post" action="{action}">
-<input type="hidden" name="csrf" value="{csrf}">
-{fields}
-<button type="submit" class="button">{button}</button>
-</form>
-{below}"""
-FIELD = """<p><label for="{name}">{label}</label>
-<input id="{name}" name="{name}" type="{kind}" autocomplete="{fill}" value="{value}"
- autocapitalize="none" spellcheck="false" maxlength="1024" required{more}></p>"""
-ONWARD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>gpudeck</title>
-<meta http-equiv="refresh" content="0;url=/"></head><body><a href="/">Go on</a></body></html>"""
-
-LINK = ("<p class=\"aside\">No password, or forgotten? An admin makes a link that works once, on "
-        "the machine where the hub runs: <code>gpudeck user link NAME --data DIR</code></p>")
-FIRST = ("<p class=\"aside\">This hub has nobody yet. On the machine where it runs, ask for the "
-         "first link and open it: <code>gpudeck link --data DIR</code></p>")
 STRANGE = "This form was not made here, or is too old. Try again."
 
 
@@ -76,9 +42,9 @@ class SignIn:
     def _show_code(self, code: str) -> Response:
         user = self._entry.look_at(code)
         if user is None:
-            return self._page(self._first_form(code))
+            return self._page(first_form(code))
         if user.password is None:
-            return self._page(self._set_form(code, user.name))
+            return self._page(set_form(code, user.name))
         # A HEAD comes from link previews and must not use the code up.
         if request.method == "HEAD":
             return Response()
@@ -94,14 +60,14 @@ class SignIn:
         return self._try(
             lambda: self._entry.first_admin(code, _field("name"), _field("password"),
                                             _field("again"), self._asks()),
-            lambda: self._first_form(code, _field("name")))
+            lambda: first_form(code, _field("name")))
 
     def set_password(self) -> Response:
         code = _field("code")
         return self._try(
             lambda: self._entry.set_password(code, _field("password"), _field("again"),
                                              self._asks()),
-            lambda: self._set_form(code, ""))
+            lambda: set_form(code, _field("name")))
 
     def sign_out(self) -> Response:
         actor: Actor = request.environ["gpudeck.actor"]
@@ -111,7 +77,7 @@ class SignIn:
             answer.delete_cookie(name, path="/", secure=self._auth.cookies.is_secure)
         return answer  # type: ignore[return-value]
 
-    def _try(self, enter: Callable[[], Entered], form: Callable[[], str]) -> Response:
+    def _try(self, enter: Callable[[], Entered], form: Callable[[], Form | None]) -> Response:
         try:
             if not self._is_our_form():
                 raise NotIn(HTTPStatus.FORBIDDEN, STRANGE)
@@ -136,33 +102,18 @@ class SignIn:
         give_cookies(answer, self._auth, entered)
         return answer
 
-    def _page(self, form: str, refused: NotIn | None = None, title: str = "Sign in") -> Response:
+    def _page(self, form: Form | None, refused: NotIn | None = None) -> Response:
         word = cookie_word(request.environ, self._auth.cookies.form) or secrets.token_urlsafe(24)
-        sentence = "" if refused is None else (
-            f'<p class="problem" role="alert">{escape(refused.sentence)}</p>')
-        body = PAGE.format(title=title, sentence=sentence,
-                           form=form.replace("{csrf}", self._entry.form_token(word)))
+        body = page(form, self._entry.form_token(word),
+                    None if refused is None else refused.sentence)
         answer = Response(body, 200 if refused is None else refused.status, mimetype="text/html")
         if refused is not None and refused.retry_s:
             answer.headers["Retry-After"] = str(int(refused.retry_s) + 1)
         _set_cookie(answer, self._auth, self._auth.cookies.form, word, 86_400)
         return answer
 
-    def _password_form(self, name: str = "") -> str:
-        fields = [_text("name", "Name", "username", name, " autofocus"),
-                  _text("password", "Password", "current-password", kind="password")]
-        return _form("/sign-in", fields, "Sign in", LINK if self._people.users else FIRST)
-
-    def _first_form(self, code: str, name: str = "") -> str:
-        return ("<p>Nobody is known here yet. Choose a name and a password: you become the first "
-                "admin.</p>" + _form("/sign-in/first", [
-                    _hidden(code), _text("name", "Name", "username", name, " autofocus"),
-                    *_new_password()], "Make me the admin"))
-
-    def _set_form(self, code: str, name: str) -> str:
-        who = f"<p>You are <strong>{escape(name)}</strong>. " if name else "<p>"
-        return who + "Choose a password.</p>" + _form("/sign-in/password", [
-            _hidden(code), *_new_password()], "Set the password")
+    def _password_form(self, name: str = "") -> Form | None:
+        return password_form(name) if self._people.users else None
 
 
 def add_sign_in(server: Flask, auth: Auth, people: People, entry: Entry) -> None:
@@ -201,27 +152,3 @@ def _onward() -> Response:
 
 def _field(name: str) -> str:
     return request.form.get(name, "")
-
-
-def _form(action: str, fields: list[str], button: str, below: str = "") -> str:
-    # The token is put in last, when it is known for which cookie.
-    return FORM.format(action=action, csrf="{csrf}", fields="\n".join(fields), button=button,
-                       below=below)
-
-
-def _text(name: str, label: str, fill: str, value: str = "", more: str = "", kind: str = "text"
-          ) -> str:
-    return FIELD.format(name=name, label=label, kind=kind, fill=fill, more=more,
-                        value=escape(value[:64]).replace("{", "&#123;"))
-
-
-def _new_password() -> list[str]:
-    length = f' minlength="{LEAST_LENGTH}"'
-    label = f"Password (at least {LEAST_LENGTH} characters; three or four words are easiest)"
-    return [_text("password", label, "new-password", more=length, kind="password"),
-            _text("again", "The same again", "new-password", more=length, kind="password")]
-
-
-def _hidden(code: str) -> str:
-    value: Any = escape(code[:128]).replace("{", "&#123;")
-    return f'<input type="hidden" name="code" value="{value}">'
