@@ -1,46 +1,71 @@
-// GET from the hub's own API, with answers kept for a second so that a pointer crossing a hundred
-// cells and an open drawer ask once.
+// The hub's own API. Answers to `get` are kept for a second, so that a pointer crossing a hundred
+// cells and an open drawer ask once; `look` always asks.
 
 const KEEP_MS = 1_000;
+const MOST_PAGES = 20;
 const kept = new Map();
 
 export class ApiError extends Error {
-  constructor(status, message) {
-    super(message);
+  constructor(status, { detail, title, type } = {}) {
+    super(detail ?? title ?? (status === 0 ? "The hub does not answer." : `The hub answered ${status}.`));
     this.status = status;
+    this.type = type ?? "about:blank";
   }
 }
 
 export function getGpu(uuid) {
-  return get(`/api/v1/gpus/${encodeURIComponent(uuid)}`);
+  return get(`gpus/${encodeURIComponent(uuid)}`);
 }
 
 export function getNodes() {
-  return get("/api/v1/nodes?limit=100");
+  return get("nodes?limit=100");
 }
 
 export function getTask(id) {
-  return get(`/api/v1/tasks/${encodeURIComponent(id)}`);
+  return get(`tasks/${encodeURIComponent(id)}`);
 }
 
 function get(path) {
   const now = performance.now();
   for (const [key, { at }] of kept) if (now - at > KEEP_MS) kept.delete(key);
   if (!kept.has(path)) {
-    const answer = ask(path);
+    const answer = look(path);
     answer.catch(() => kept.delete(path));
     kept.set(path, { at: now, answer });
   }
   return kept.get(path).answer;
 }
 
-async function ask(path) {
-  const response = await fetch(path, { credentials: "same-origin", headers: { Accept: "application/json" } });
-  if (!response.ok) throw new ApiError(response.status, await problemOf(response));
-  return response.json();
+export function look(path) {
+  return ask("GET", path);
 }
 
-async function problemOf(response) {
-  const problem = await response.json().catch(() => ({}));
-  return problem.detail ?? problem.title ?? `the hub answered ${response.status}`;
+/** All items of a list, page after page. */
+export async function lookAtAll(path) {
+  const items = [];
+  let cursor = "";
+  for (let page = 0; page < MOST_PAGES; page++) {
+    const answer = await look(`${path}?limit=1000${cursor}`);
+    items.push(...answer.items);
+    if ((answer.next ?? null) === null) break;
+    cursor = `&cursor=${encodeURIComponent(answer.next)}`;
+  }
+  return items;
+}
+
+/** What changes something. The hub wants to see that the page could read its own cookie. */
+export function send(method, path, body) {
+  return ask(method, path, body, { "X-CSRFToken": csrfToken(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) });
+}
+
+export function csrfToken() {
+  return decodeURIComponent(document.cookie.match(/(?:^|; )_csrf_token=([^;]*)/)?.[1] ?? "");
+}
+
+async function ask(method, path, body, headers = {}) {
+  const options = { method, credentials: "same-origin", cache: "no-cache", headers: { Accept: "application/json", ...headers } };
+  if (body !== undefined) options.body = JSON.stringify(body);
+  const response = await fetch(`/api/v1/${path}`, options).catch(() => { throw new ApiError(0); });
+  if (!response.ok) throw new ApiError(response.status, await response.json().catch(() => ({})));
+  return response.status === 204 ? null : response.json();
 }

@@ -2,18 +2,23 @@
 
 import { Fleet } from "./fleet.mjs";
 import { Live } from "./live.mjs";
+import { Settings } from "./settings.mjs";
 import { mountShell } from "./shell.mjs";
 
-const live = new Live();
+const isSettings = location.pathname === "/settings";
+const live = new Live({ isIdle: isSettings });
 const longTasks = { count: 0, longest_ms: 0 };
 let fleet = null;
 
 function mount() {
-  const root = document.getElementById("fleet");
-  if (root === null || fleet !== null) return;
-  mountShell(live);
-  fleet = new Fleet(root, live);
+  const root = document.getElementById(isSettings ? "settings" : "fleet");
+  if (root === null) return;
   seen.disconnect();
+  root.hidden = false;
+  document.querySelector(`.bar nav a[href="${isSettings ? "/settings" : "/"}"]`).setAttribute("aria-current", "page");
+  mountShell(live);
+  if (isSettings) new Settings(root, live);
+  else fleet = new Fleet(root, live);
 }
 
 const seen = new MutationObserver(mount);
@@ -31,6 +36,6 @@ if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
 globalThis.gpudeck = Object.freeze({
   cell: (uuid) => fleet?.cell(uuid) ?? null,
   get stats() {
-    return { ...fleet?.heatmap.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms, link: live.state };
+    return { ...fleet?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms, link: live.state };
   },
 });

@@ -79,3 +79,15 @@ export function secondsSince(when, now = Date.now() / 1000) {
 }
 
 export const plural = (count, one, many = `${one}s`) => `${amount(count)} ${count === 1 ? one : many}`;
+
+const MOMENT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
+
+export const moment = (seconds) => MOMENT.format(new Date(seconds * 1000));
+
+/** "3 min ago", "in 6 d"; the date itself belongs into the tooltip. */
+export function when(seconds, never = "never", now = Date.now() / 1000) {
+  if (seconds === null || seconds === undefined) return never;
+  const away = seconds - now;
+  if (Math.abs(away) < 5) return "just now";
+  return away > 0 ? `in ${age(Math.max(10, away))}` : `${age(Math.max(10, -away))} ago`;
+}

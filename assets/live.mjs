@@ -14,8 +14,10 @@ export function waitBefore(attempt, random = Math.random()) {
 
 /** Events: layout cells owners totals filter bye (as received) and `state`. */
 export class Live extends EventTarget {
-  constructor() {
+  /** `isIdle`: a page that shows nothing live, and holds the socket to know how it stands. */
+  constructor({ isIdle = false } = {}) {
     super();
+    this.isIdle = isIdle;
     this.state = "connecting"; // connecting | live | silent | lost | signed_out
     this.heardAt = null;
     this.retryAt = null;
@@ -49,6 +51,7 @@ export class Live extends EventTarget {
   onConnect() {
     this.attempt = 0;
     this.retryAt = null;
+    if (this.isIdle) this.enter("live");
     if (this.watched !== null && !document.hidden) this.socket.emit("watch", this.watched);
   }
 
@@ -78,7 +81,7 @@ export class Live extends EventTarget {
   }
 
   checkSilence() {
-    if (this.state === "live" && !document.hidden && this.ageMs() > SILENCE_MS) this.enter("silent");
+    if (this.state === "live" && !this.isIdle && !document.hidden && this.ageMs() > SILENCE_MS) this.enter("silent");
   }
 
   onVisibility() {

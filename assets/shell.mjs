@@ -1,5 +1,6 @@
 // What surrounds every page: theme, keys, help, sign out, and how we stand with the hub.
 
+import { mountAccount } from "./account.mjs";
 import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
 import { age } from "./format.mjs";
 
@@ -9,7 +10,7 @@ export function mountShell(live) {
   byId("theme").addEventListener("click", toggleTheme);
   byId("help").addEventListener("click", openHelp);
   byId("help-close").addEventListener("click", () => byId("help-dialog").close());
-  byId("sign-out").addEventListener("click", signOut);
+  mountAccount();
   document.addEventListener("keydown", onKey);
   live.addEventListener("state", () => drawLink(live));
   live.addEventListener("bye", (event) => { live.byeReason = event.detail.reason; });
@@ -28,21 +29,18 @@ function openHelp() {
   if (!byId("help-dialog").open) byId("help-dialog").showModal();
 }
 
+// After g.
+const PLACES = { f: "/", s: "/settings" };
 let lastG = -Infinity;
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-  if (event.key === "f" && performance.now() - lastG < 1_000) location.assign("/");
+  if (document.querySelector("dialog[open]") !== null) return;
+  if (event.key in PLACES && performance.now() - lastG < 1_000) location.assign(PLACES[event.key]);
   else if (event.key === "g") { lastG = performance.now(); return; }
   else if (event.key === "?") openHelp();
   else if (event.key === "t") toggleTheme();
   lastG = -Infinity;
-}
-
-async function signOut() {
-  const token = document.cookie.match(/(?:^|; )_csrf_token=([^;]*)/)?.[1] ?? "";
-  await fetch("/sign-out", { method: "POST", credentials: "same-origin", headers: { "X-CSRFToken": decodeURIComponent(token) } });
-  location.assign("/sign-in");
 }
 
 function drawLink(live) {
@@ -78,7 +76,7 @@ function fillBanner(banner, live) {
 }
 
 function bannerWords(live) {
-  const old = live.ageMs() === null ? "No picture yet." : `What you see is ${age(live.ageMs() / 1000)} old.`;
+  const old = live.isIdle ? "What you see may be old." : live.ageMs() === null ? "No picture yet." : `What you see is ${age(live.ageMs() / 1000)} old.`;
   if (live.state === "signed_out") return ["You are signed out.", old];
   if (live.state === "silent") return ["The hub is connected but silent.", old];
   const wait = live.retryAt === null ? "Connecting …" : `Next try in ${Math.ceil((live.retryAt - performance.now()) / 1000)} s.`;

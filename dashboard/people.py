@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import gevent
 
 from .accounts import (
+    CannotChange,
     Session,
     SignIn,
     Token,
@@ -224,6 +225,17 @@ class People:
         user = self._accounts.change_user(name, change.role, scope, hashed)
         self.reload()
         return user
+
+    def reset_password(self, actor: Actor, name: str) -> str:
+        """The code of a link to set a new one. The old one goes: who signs in as somebody by a
+        link and leaves them their password would not be noticed."""
+        self._check(actor, "POST /api/v1/users/<name>/link", Target(name))
+        if _is_own(actor, name):
+            raise CannotChange("change your own password by giving a new one")
+        self._accounts.change_user(name, is_password_gone=True)
+        code = self._accounts.add_code(name, time.time())
+        self.reload()
+        return code
 
     def remove_user(self, actor: Actor, name: str) -> None:
         self._check(actor, "DELETE /api/v1/users/<name>", Target(name))

@@ -167,7 +167,7 @@ class PeopleApi:
         user, code = self._people.add_user(asker(), asked.name, Role(asked.role), scope,
                                            asked.password)
         shown = _user_view(user)
-        shown.link = None if code is None else f"{self._url()}/sign-in?code={code}"
+        shown.link = None if code is None else self._link(code)
         return answer(shown, HTTPStatus.CREATED)
 
     def change_user(self, name: str) -> Response:
@@ -179,6 +179,15 @@ class PeopleApi:
             None if asked.groups is None else tuple(asked.groups),
             None if asked.unix_names is None else tuple(asked.unix_names), asked.password)
         return answer(_user_view(self._people.change_user(asker(), name, change)))
+
+    def reset_password(self, name: str) -> Response:
+        code = self._people.reset_password(asker(), name)
+        shown = _user_view(self._people.users[name])
+        shown.link = self._link(code)
+        return answer(shown, HTTPStatus.CREATED)
+
+    def _link(self, code: str) -> str:
+        return f"{self._url()}/sign-in?code={code}"
 
     def remove_user(self, name: str) -> Response:
         self._people.remove_user(asker(), name)
@@ -292,6 +301,7 @@ def add_people_api(server: Flask, api: PeopleApi) -> None:
         ("GET", "/me", api.me),
         ("GET", "/users", api.users), ("POST", "/users", api.add_user),
         ("PATCH", "/users/<name>", api.change_user), ("DELETE", "/users/<name>", api.remove_user),
+        ("POST", "/users/<name>/link", api.reset_password),
         ("GET", "/tokens", api.tokens), ("POST", "/tokens", api.add_token),
         ("DELETE", "/tokens/<token_id>", api.remove_token),
         ("GET", "/sessions", api.sessions), ("DELETE", "/sessions/<session_id>", api.end_session),

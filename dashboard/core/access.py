@@ -162,6 +162,7 @@ ROUTES = (
     _change("POST users", Role.ADMIN, Reach.GRANT),
     _change("PATCH users/<name>", Role.VIEWER, Reach.SELF),
     _change("DELETE users/<name>", Role.ADMIN),
+    _change("POST users/<name>/link", Role.ADMIN),
     _see("tokens", Role.ADMIN, Reach.NONE),
     _change("POST tokens", Role.ADMIN, Reach.GRANT),
     # Taking away must never have to wait for a password.

@@ -8,6 +8,7 @@ from flask import Flask
 from flask_compress import Compress
 
 from .fleet import fleet_page
+from .settings import settings_page
 from .shell import INDEX, WAITING, shell
 
 # Beside the program, in the checkout and in the wheel alike.
@@ -15,7 +16,7 @@ ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 
 # Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
 # theme.js must run in the head, before the first paint: the index links it there.
-_NOT_LINKED = r"^(?!deck\.mjs$|tokens\.css$|deck\.css$|fleet\.css$).*$"
+_NOT_LINKED = r"^(?!deck\.mjs$|(?:tokens|deck|forms|fleet|settings)\.css$).*$"
 
 
 # Scripts and styles only: compressing what a program or a person asks for next to a secret tells
@@ -42,7 +43,7 @@ def build_pages(server: Flask) -> dash.Dash:
         # Otherwise the title flickers with each callback.
         update_title=None,  # type: ignore[arg-type]
     )
-    app.layout = shell(fleet_page())
+    app.layout = shell(fleet_page(), settings_page())
     # Fast methods first: this runs on the loop that carries the live numbers.
     server.config.update(COMPRESS_MIMETYPES=_COMPRESSED, COMPRESS_ALGORITHM=["zstd", "br", "gzip"])
     Compress(server)

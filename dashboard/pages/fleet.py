@@ -80,6 +80,7 @@ def fleet_page() -> Component:
     return html.Div(
         id="fleet",
         className="fleet loading",
+        hidden="hidden",
         children=[
             html.H1("Fleet", className="unseen"),
             html.Div([_total(total) for total in TOTALS], className="totals", id="totals",

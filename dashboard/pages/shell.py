@@ -36,15 +36,16 @@ INDEX = (
 WAITING = """<div id="react-entry-point"><div class="deck">
 <header class="bar"><span class="brand">
 <img src="/assets/favicon.svg" alt="" width="22" height="22">gpudeck</span></header>
-<main class="waiting" aria-busy="true"><p>Opening the fleet …</p></main>
+<main class="waiting" aria-busy="true"><p>Opening …</p></main>
 </div></div>"""
 
 # (href, name): a page is listed here when it exists.
-PAGES = (("/", "Fleet"),)
+PAGES = (("/", "Fleet"), ("/settings", "Settings"))
 
 SHORTCUTS = (
     ("/", "go to the filter"),
     ("g f", "go to the fleet"),
+    ("g s", "go to the settings"),
     ("← ↑ ↓ →", "move over the heatmap, when it has the focus"),
     ("Home  End", "first and last Gpu of the heatmap"),
     ("Enter", "open the Gpu under the mark"),
@@ -58,20 +59,22 @@ SHORTCUTS = (
 )
 
 
-def shell(page: Component, here: str = "/") -> Component:
+def shell(*pages: Component) -> Component:
+    """All pages, hidden; assets/deck.mjs shows the one whose address it is. So the layout is one
+    and the same answer for everyone, and no callback has to choose."""
     return html.Div(
         className="deck",
         children=[
-            html.A("Skip to the heatmap", href="#heatmap", className="skip"),
-            _bar(here),
-            html.Main(page, id="main"),
+            html.A("Skip to the content", href="#main", className="skip"),
+            _bar(),
+            html.Main(list(pages), id="main", tabIndex="-1"),
             html.Div(id="banner", className="banner", role="alert", hidden="hidden"),
             _help(),
         ],
     )
 
 
-def _bar(here: str) -> Component:
+def _bar() -> Component:
     return html.Header(
         className="bar",
         children=[
@@ -80,7 +83,7 @@ def _bar(here: str) -> Component:
                 href="/",
                 className="brand",
             ),
-            html.Nav([_page_link(href, name, here) for href, name in PAGES],
+            html.Nav([html.A(name, href=href) for href, name in PAGES],
                      **marks(aria_label="Pages")),
             html.Div(
                 [html.Span(className="dot"), html.Span("Connecting", id="link-words")],
@@ -90,13 +93,33 @@ def _bar(here: str) -> Component:
             ),
             icon_button("theme", "theme", "Dark or light (t)"),
             icon_button("help", "help", "Keyboard and help (?)"),
-            icon_button("sign-out", "sign-out", "Sign out"),
+            _account(),
         ],
     )
 
 
-def _page_link(href: str, name: str, here: str) -> Component:
-    return html.A(name, href=href, **(marks(aria_current="page") if href == here else {}))
+def _account() -> Component:
+    return html.Div(
+        className="account",
+        children=[
+            html.Button(html.Span(className="icon icon-person"), id="account",
+                        className="icon-button", title="Your account", type="button",
+                        **marks(aria_label="Your account", aria_expanded="false",
+                                aria_controls="account-menu")),
+            html.Div(
+                id="account-menu",
+                className="account-menu",
+                hidden="hidden",
+                children=[
+                    html.P([html.Strong("…", id="account-name"), html.Span("", id="account-role")]),
+                    html.A("You and your password", href="/settings#you"),
+                    html.A("Where you are signed in", href="/settings#sign-ins"),
+                    html.Button("Sign out", id="sign-out", type="button"),
+                    html.Button("Sign out everywhere", id="sign-out-everywhere", type="button"),
+                ],
+            ),
+        ],
+    )
 
 
 def icon_button(ident: str, icon: str, label: str) -> Component:

@@ -1,0 +1,50 @@
+// Who is signed in, and the menu in the bar that says so.
+
+import { csrfToken, look, send } from "./api.mjs";
+import { byId, make, say, show } from "./dom.mjs";
+
+let asked = null;
+
+/** {kind, name, role, groups, unix_names, fresh_until} */
+export function me() {
+  asked ??= look("me").catch((error) => { asked = null; throw error; });
+  return asked;
+}
+
+export const isAdmin = ({ role }) => role === "admin";
+
+export function mountAccount() {
+  const button = byId("account");
+  const menu = byId("account-menu");
+  const toggle = (isOpen) => { show(menu, isOpen); button.setAttribute("aria-expanded", String(isOpen)); };
+  button.addEventListener("click", () => toggle(menu.hidden));
+  document.addEventListener("click", (event) => { if (event.target.closest("#account, #account-menu") === null) toggle(false); });
+  menu.addEventListener("click", (event) => { if (event.target.closest("a") !== null) toggle(false); });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || menu.hidden) return;
+    event.stopImmediatePropagation();
+    toggle(false);
+    button.focus();
+  }, true);
+  byId("sign-out").addEventListener("click", signOut);
+  byId("sign-out-everywhere").addEventListener("click", () => signOutEverywhere().catch((error) => say(byId("account-role"), error.message)));
+  me().then(draw, () => {});
+}
+
+function draw({ name, role }) {
+  say(byId("account-name"), name);
+  say(byId("account-role"), role);
+  byId("account").replaceChildren(make("span", { class: "initial" }, name.slice(0, 1).toUpperCase()));
+  byId("account").setAttribute("aria-label", `Account of ${name}`);
+}
+
+export async function signOut() {
+  // Not below /api/v1: it answers with a page.
+  await fetch("/sign-out", { method: "POST", credentials: "same-origin", headers: { "X-CSRFToken": csrfToken() } });
+  location.assign("/sign-in");
+}
+
+export async function signOutEverywhere() {
+  await send("POST", "sign-out-everywhere");
+  location.assign("/sign-in");
+}

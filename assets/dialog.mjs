@@ -1,0 +1,106 @@
+// Native dialogs: a question with fields, one that only wants a yes, and something to be copied.
+
+import { copyText, make, say, show } from "./dom.mjs";
+
+let count = 0;
+
+/** Resolves with what `submit` gave, or with null if it was put aside. What `submit` throws is shown. */
+export function ask({ title, lead = [], fields = [], verb, tone = "first", submit }) {
+  return new Promise((resolve) => {
+    let answer = null;
+    const problem = make("p", { class: "problem", role: "alert", hidden: "" });
+    const yes = make("button", { type: "submit", class: `button ${tone}` }, verb);
+    const form = make("form", { class: "form dialog-body" }, ...paragraphs(lead), ...fields, problem,
+      make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"), yes));
+    const dialog = open(title, form, () => resolve(answer));
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      if (yes.disabled) return;
+      yes.disabled = true;
+      show(problem, false);
+      try {
+        answer = (await submit(new FormData(form))) ?? true;
+        dialog.close();
+      } catch (error) {
+        say(problem, sentence(error.message));
+        show(problem, true);
+      } finally {
+        yes.disabled = false;
+      }
+    });
+  });
+}
+
+/** A dialog of any content; `closed` is called at its end. */
+export function open(title, content, closed = () => {}) {
+  const id = `dialog-title-${(count += 1)}`;
+  const dialog = make("dialog", { class: "dialog", "aria-labelledby": id },
+    make("div", { class: "dialog-head" }, make("h2", { id }, title),
+      make("button", { type: "button", class: "icon-button", "aria-label": "Close", title: "Close (Esc)", onclick: () => dialog.close() }, make("span", { class: "icon icon-close" }))),
+    content);
+  dialog.addEventListener("close", () => { dialog.remove(); closed(); });
+  document.body.append(dialog);
+  dialog.showModal();
+  dialog.querySelector("input:not([type=hidden]):not([readonly]):not(.unseen), select, .dialog-foot .first, .dialog-foot .button")?.focus();
+  return dialog;
+}
+
+/** A line to be taken elsewhere. */
+export function copyable(text, what) {
+  const button = make("button", { type: "button", class: "button", "aria-label": `Copy ${what}` }, "Copy");
+  const code = make("code", { tabindex: "0" }, text);
+  button.addEventListener("click", async () => {
+    const isCopied = await copyText(text);
+    say(button, isCopied ? "Copied" : "Press Ctrl+C");
+    if (!isCopied) getSelection().selectAllChildren(code);
+  });
+  return make("div", { class: "command" }, code, button);
+}
+
+export function done(dialogOf, words = "Done") {
+  return make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button first", onclick: () => dialogOf().close() }, words));
+}
+
+export function textField(name, label, traits = {}, hint = null) {
+  return field(name, label, make("input", { name, autocomplete: "off", autocapitalize: "none", spellcheck: "false", maxlength: "1024", ...traits }), hint);
+}
+
+export function choiceField(name, label, options, chosen, hint = null) {
+  const select = make("select", { name }, ...options.map(([value, words]) => make("option", { value }, words)));
+  select.value = chosen;
+  return field(name, label, select, hint);
+}
+
+export function checkField(name, label, hint = null) {
+  return make("label", { class: "check" }, make("input", { type: "checkbox", name }), make("span", {}, label, ...(hint === null ? [] : [make("small", {}, hint)])));
+}
+
+function field(name, label, control, hint) {
+  const id = `field-${name}-${(count += 1)}`;
+  control.id = id;
+  if (hint !== null) control.setAttribute("aria-describedby", `${id}-hint`);
+  return make("p", { class: "field" }, make("label", { for: id }, label), control,
+    hint === null ? null : make("small", { id: `${id}-hint` }, hint));
+}
+
+/** New password, twice; the name is there for whoever keeps passwords. */
+export function newPasswordFields(name, isRequired = true) {
+  const traits = { type: "password", autocomplete: "new-password", minlength: "12", ...(isRequired ? { required: "" } : {}) };
+  return [
+    make("input", { class: "unseen", type: "text", autocomplete: "username", value: name, tabindex: "-1", "aria-hidden": "true", readonly: "" }),
+    textField("password", "New password", traits, "At least 12 characters; three or four words are easiest."),
+    textField("again", "The same again", traits),
+  ];
+}
+
+export function newPassword(given) {
+  if (given.get("password") !== given.get("again")) throw new Error("The two passwords are not the same.");
+  return given.get("password");
+}
+
+const paragraphs = (lead) => [lead].flat().map((one) => (typeof one === "string" ? make("p", {}, one) : one));
+
+export const sentence = (text) => {
+  const full = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?…]$/.test(full) ? full : `${full}.`;
+};

@@ -1,0 +1,26 @@
+// Changes, and the password that some of them want once more.
+
+import { send } from "./api.mjs";
+import { ask, textField } from "./dialog.mjs";
+
+const STALE = "urn:gpudeck:problem:stale";
+
+/** As `send`; where the hub wants a fresh password, it is asked for and the change is sent again. */
+export async function change(method, path, body) {
+  try {
+    return await send(method, path, body);
+  } catch (error) {
+    if (error.type !== STALE || !(await isAsked())) throw error;
+    return send(method, path, body);
+  }
+}
+
+function isAsked() {
+  return ask({
+    title: "Your password again",
+    lead: "What you are about to do concerns others. Your password then holds for five minutes.",
+    fields: [textField("password", "Password", { type: "password", autocomplete: "current-password", required: "" })],
+    verb: "Go on",
+    submit: (given) => send("POST", "fresh", { password: given.get("password") }),
+  });
+}

@@ -1,0 +1,23 @@
+// What was just done, said once, and how to take it back.
+
+import { make } from "./dom.mjs";
+
+const SHOWN_MS = 10_000;
+let place = null;
+
+export function toast(text, undo = null) {
+  place ??= document.body.appendChild(make("div", { class: "toasts", role: "status" }));
+  const one = make("p", { class: "toast" }, make("span", {}, text));
+  if (undo !== null) one.append(make("button", { type: "button", class: "as-link", onclick: () => { one.remove(); takeBack(undo); } }, "Undo"));
+  place.replaceChildren(one);
+  setTimeout(() => one.remove(), SHOWN_MS);
+}
+
+async function takeBack(undo) {
+  try {
+    await undo();
+    toast("Taken back.");
+  } catch (error) {
+    toast(`It could not be taken back: ${error.message}`);
+  }
+}
