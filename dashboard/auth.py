@@ -20,7 +20,7 @@ from werkzeug.routing import Map
 
 from .accounts import Session
 from .core.access import Actor, Proof, Refusal, Why, may, row_of
-from .core.proxies import Proxies
+from .core.proxies import NOBODY, Proxies
 from .people import People
 from .site import Site
 
@@ -77,11 +77,11 @@ class Cookies:
 class Auth:
     """Who stands behind a request."""
 
-    def __init__(self, people: People, cookies: Cookies,
-                 proxies: Proxies | None = None, proxy_user_header: str | None = None) -> None:
+    def __init__(self, people: People, cookies: Cookies, proxies: Proxies = NOBODY,
+                 proxy_user_header: str | None = None) -> None:
         self._people = people
         self.cookies = cookies
-        self._proxies = proxies or Proxies()
+        self._proxies = proxies
         self._user_header = None if proxy_user_header is None else (
             "HTTP_" + proxy_user_header.upper().replace("-", "_"))
 

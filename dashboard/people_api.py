@@ -202,8 +202,8 @@ class PeopleApi:
         asked = body(NewToken)
         now = time.time()
         if not now < asked.expires_at <= now + TOKEN_LASTS_MOST_S:
-            raise Wrong(HTTPStatus.BAD_REQUEST, "expires_at is in UTC seconds, after now and within "
-                        "a year")
+            raise Wrong(HTTPStatus.BAD_REQUEST, "expires_at is in UTC seconds, after now and "
+                        "within a year")
         word, token = self._people.add_token(
             asker(), asked.name, Role(asked.role), _scope(asked.groups, asked.unix_names),
             asked.expires_at)
