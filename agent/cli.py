@@ -14,7 +14,7 @@ from typing import TextIO
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 
-from .backends import ProcessReading, Reading
+from .backends import ProcessReading, Reading, resolve
 from .journal import Journal
 from .node import NodeConfig, run_node
 from .reader_process import ReaderProcess, phase_of
@@ -44,11 +44,12 @@ def agent(argv: Sequence[str]) -> int:
 
 def _run(settings: Settings, journal: Journal, stop: threading.Event) -> None:
     outbox = journal.outbox()
+    backend = resolve(settings.backend)
     log.info("started node=%s host=%s hub=%s backend=%s data=%s", outbox.node_id, settings.host,
-             settings.hub, settings.backend, settings.data)
-    source = ReaderProcess(settings.backend, settings.simulate, phase_of(outbox.node_id))
+             settings.hub, backend, settings.data)
+    source = ReaderProcess(backend, settings.simulate, phase_of(outbox.node_id))
     config = NodeConfig(
-        hub=settings.hub, token=settings.token, host=settings.host, backend=settings.backend,
+        hub=settings.hub, token=settings.token, host=settings.host, backend=backend,
         boot_id=boot_id(), platform=platform.platform(),
     )
     try:
@@ -68,23 +69,31 @@ def stop_on_signals(stop: threading.Event) -> None:
 def status(argv: Sequence[str]) -> int:
     """Exit code 1, with the sentence, where there is nothing to read."""
     asked = read_show("status", argv)
+    hosts: dict[str, str] = {}
     if asked.hub is not None:
-        items = Client(asked.hub, asked.token()).gpus()
+        client = Client(asked.hub, asked.token())
+        items, hosts = client.gpus(), host_names(client)
     else:
         items = gpu_items(read_once(asked, readings=2)[0], asked.host)
-    print(as_json(items) if asked.json else gpu_table(items))
+    print(as_json(items) if asked.json else gpu_table(items, hosts))
     return ExitCode.OK
 
 
 def tasks(argv: Sequence[str]) -> int:
     asked = read_show("tasks", argv)
+    hosts: dict[str, str] = {}
     if asked.hub is not None:
-        items = Client(asked.hub, asked.token()).tasks()
+        client = Client(asked.hub, asked.token())
+        items, hosts = client.tasks(), host_names(client)
     else:
         processes = read_once(asked, readings=3)[1]
         items = task_items(TaskTable(boot_id()).describe(processes), asked.host)
-    print(as_json(items) if asked.json else task_table(items))
+    print(as_json(items) if asked.json else task_table(items, hosts))
     return ExitCode.OK
+
+
+def host_names(client: Client) -> dict[str, str]:
+    return {str(node["id"]): str(node["host"]) for node in client.nodes()}
 
 
 def read_once(

@@ -99,6 +99,15 @@ class Conversation:
 
     # what happened
 
+    def hold_until(self, now: float) -> None:
+        """Do not call before: there is something to learn first that belongs in the Hello."""
+        self._call_at = now
+
+    def renew(self, now: float, why: str) -> None:
+        """What our Hello said has changed: say it again."""
+        if self.phase == "live":
+            self._rest(now, why, 0.0)
+
     def opened(self, now: float) -> None:
         if self.phase == "dialing":
             self.phase, self._dialed_at = "greeting", now

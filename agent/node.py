@@ -24,6 +24,8 @@ from .tasks import TaskTable
 log = logging.getLogger("gpudeck.agent.node")
 
 COMPLAIN_EVERY_S = 60.0
+# A Hello names the driver's version; a first reading is waited for this long.
+FIRST_CALL_WITHIN_S = 3.0
 # Also how late a stop may be noticed.
 WAIT_MAX_S = 1.0
 
@@ -83,6 +85,7 @@ class _Node:
         self._driver_version: str | None = None
         self._link = Link(config.hub, config.token, wake.set)
         self._talk = Conversation(outbox, self._hello, random.uniform)
+        self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
         self._welcomes = 0
         self._complained_at: float | None = None
 
@@ -125,15 +128,22 @@ class _Node:
     def _read(self, now: float) -> None:
         reading = self._source.latest()
         state, detail = self._source.state, self._source.detail
+        if self._memory.reader == "starting" and state != "starting":
+            self._talk.hold_until(now)
         if state != self._memory.reader:
             self._keep(sampler.reader_changed(
                 self._memory, state, detail, self._outbox.last_seq + 1, time.time()
             ))
         if reading is None:
             return
-        self._driver_version = reading.driver_version
+        self._note_driver(reading.driver_version, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
         self._keep(sampler.sample(self._memory, reading, seen, self._outbox.last_seq + 1, now))
+
+    def _note_driver(self, version: str | None, now: float) -> None:
+        if version != self._driver_version:
+            self._driver_version = version
+            self._talk.renew(now, "the driver's version changed")
 
     def _keep(self, step: sampler.Step) -> None:
         self._memory = step.memory

@@ -8,7 +8,8 @@ HIDDEN = "[redacted]"
 PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
     for pattern, replacement in (
-        # Rather one word too many than one secret. --token X, --api-key=X, password: X, HF_TOKEN=X, secret_key='X'
+        # --token X, --api-key=X, password: X, HF_TOKEN=X, secret_key='X'. Rather one word too
+        # many than one secret too few.
         (
             r"((?:^|[\s\"'?&;,{(]|--?)[\w.-]*(?:token|passw(?:or)?d|passwd|secret|api[_-]?key|"
             r"access[_-]?key|private[_-]?key|credentials?)(?![a-z])[\w.-]*[\"']?(?:\s*[=:]\s*|\s+(?!-)))"

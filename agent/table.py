@@ -1,7 +1,8 @@
 """Gpus and tasks as the REST interface shapes them, and as a table for a terminal. Pure."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from gpudeck.metrics import COLUMNS, Absence
@@ -60,12 +61,17 @@ def as_json(items: Sequence[Item]) -> str:
     return json.dumps({"items": list(items), "next": None}, indent=2)
 
 
-def gpu_table(items: Sequence[Item]) -> str:
-    return _table(_GPU_COLUMNS, items, "no GPU")
+def gpu_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:
+    """`hosts`: node id -> the name people know it by."""
+    return _table(_GPU_COLUMNS, _by_host(items, hosts), "no GPU")
 
 
-def task_table(items: Sequence[Item]) -> str:
-    return _table(_TASK_COLUMNS, items, "no task on any GPU")
+def task_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:
+    return _table(_TASK_COLUMNS, _by_host(items, hosts), "no task on any GPU")
+
+
+def _by_host(items: Sequence[Item], hosts: Mapping[str, str]) -> list[Item]:
+    return [{**item, "node": hosts.get(item["node"], item["node"])} for item in items]
 
 
 def _table(columns: Sequence[Column], items: Sequence[Item], empty: str) -> str:

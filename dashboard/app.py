@@ -3,7 +3,6 @@
 import gc
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +12,10 @@ from flask import Flask, Response
 from .api import add_api
 from .auth import Auth, Gate, Site, policy
 from .checkpoint import restore
+from .compress import add_compression
 from .hub import AGENT_BYTES, AgentEdge
 from .live import LiveEdge
+from .pages import build_pages
 from .recorder import Recorder
 from .room import Applied, Close, HubEvent, Note, Record, Room, Tell, Tick
 from .settings import HubSettings
@@ -27,8 +28,8 @@ log = logging.getLogger("gpudeck.app")
 TICK_S = 1.0
 LAG_LIMIT_S = 2.0
 VIEWER_BYTES = 4_096
-
-BuildPages = Callable[[Flask], Any]
+# Its own Beat is what tells that an agent lives; this is for the library at its end.
+AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 
 
 @dataclass(slots=True)
@@ -40,8 +41,7 @@ class Tokens:
 class Hub:
     """All parts of one running hub."""
 
-    def __init__(self, settings: HubSettings, state: State, port: int, build_pages: BuildPages
-                 ) -> None:
+    def __init__(self, settings: HubSettings, state: State, port: int) -> None:
         self.settings = settings
         self.state = state
         self.tally = Tally()
@@ -55,7 +55,7 @@ class Hub:
         self.server = Flask("gpudeck", static_folder=None)
         self.socketio = BoundedSocketIO()
         self._ticked_mono = time.monotonic()
-        self._build(build_pages)
+        self._build()
 
     def _recover(self) -> None:
         for checkpoint in self.state.nodes():
@@ -63,13 +63,14 @@ class Hub:
         self.recorder.recover()
         self.room.recovered(time.time(), time.monotonic())
 
-    def _build(self, build_pages: BuildPages) -> None:
+    def _build(self) -> None:
         add_sign_in(self.server, self.auth)
         add_api(self.server, self.room)
         self._add_health()
+        add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
-        content_policy = policy(pages.csp_hashes() if pages is not None else ())
+        content_policy = policy(pages.csp_hashes())
         self.agents = AgentEdge(self.socketio.server, self.settings, self.submit)
         self.live = LiveEdge(self.socketio.server, self.room, self.auth.holds)
         self.auth.on_end.append(self.live.end_session)
@@ -78,10 +79,10 @@ class Hub:
 
     def _allowances(self) -> dict[str, Allowance]:
         stall_s = float(self.settings.viewer_stall_s)
-        viewer = Allowance(VIEWER_BYTES, 20, 100, stall_s)
+        viewer = Allowance(VIEWER_BYTES, 20, 100, stall_s / 3, stall_s)
         # The agent edge counts what an agent says; this bounds what never gets that far.
-        return {"agent": Allowance(AGENT_BYTES, 2_000, 20_000, stall_s), "person": viewer,
-                "program": viewer}
+        agent = Allowance(AGENT_BYTES, 2_000, 20_000, AGENT_PING_S, AGENT_STALL_S)
+        return {"agent": agent, "person": viewer, "program": viewer}
 
     def _add_health(self) -> None:
         @self.server.get("/healthz")

@@ -270,7 +270,7 @@ class Gate:
 
 
 def who_may(method: str, path: str) -> Who:
-    return next(row.who for row in ROUTES if row.fits(method, path))
+    return next((row.who for row in ROUTES if row.fits(method, path)), Who.PERSON)
 
 
 def is_private(path: str) -> bool:

@@ -17,8 +17,7 @@ from gevent.event import Event
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import pages
-from .app import BuildPages, Hub
+from .app import Hub
 from .settings import HubSettings, hub_settings, link_folder
 from .sockets import HttpServer
 from .state import State, lock_folder, open_folder, write_private
@@ -94,27 +93,26 @@ def listen(bind: tuple[str, int]) -> Any:
     return listener
 
 
-def _pages() -> BuildPages:
-    build: BuildPages = getattr(pages, "build_pages", lambda server: None)
-    return build
-
-
 def _serve(settings: HubSettings, state: State, listener: Any) -> int:
     port: int = listener.getsockname()[1]
-    running = Hub(settings, state, port, _pages())
+    running = Hub(settings, state, port)
     server = HttpServer(listener, running.wsgi, running.tally)
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         gevent.signal_handler(number, stopping.set)
     greenlets = running.start()
+    for greenlet in greenlets:
+        # None of them ends by itself: a hub without its clock or its disk must not look alive.
+        greenlet.link_exception(lambda _: stopping.set())
     server.start()
     _announce(settings, state, port)
     stopping.wait()
     log.info("stopping")
+    failed = any(greenlet.exception for greenlet in greenlets)
     stop(running, server, greenlets)
     (settings.data / "hub.json").unlink(missing_ok=True)
     state.close()
-    return ExitCode.OK
+    return ExitCode.FAILED if failed else ExitCode.OK
 
 
 def _announce(settings: HubSettings, state: State, port: int) -> None:

@@ -83,12 +83,11 @@ class Recorder:
         size, self._waiting_bytes = self._waiting_bytes, 0
         # Taken in the same moment as the batch: it must not claim what the batch does not hold.
         nodes = encode_nodes(self._room) if self._due() else None
-        try:
-            gevent.get_hub().threadpool.apply(self._write, (batch, nodes))
-        except Exception as error:
+        why: str | None = gevent.get_hub().threadpool.apply(self._write, (batch, nodes))
+        if why is not None:
             self._waiting = batch + self._waiting
             self._waiting_bytes += size
-            self._submit(NotStored(_sentence(error)))
+            self._submit(NotStored(why))
             return False
         self._submit(Stored(tuple(batch)))
         return True
@@ -97,12 +96,17 @@ class Recorder:
         return (time.monotonic() - self._rotated_mono >= SEGMENT_S
                 or self._log.length >= SEGMENT_BYTES)
 
-    def _write(self, batch: list[Record], nodes: list[tuple[str, bytes]] | None) -> None:
-        """In a native thread: the loop goes on meanwhile."""
-        self._log.append(Entry(record.node_id, record.stream, record.seq, record.received_at,
-                               record.payload) for record in batch)
+    def _write(self, batch: list[Record], nodes: list[tuple[str, bytes]] | None) -> str | None:
+        """In a native thread: the loop goes on meanwhile. Why it failed, if it did: gevent writes
+        an exception that leaves a thread to stderr, which may lie on the same full disk."""
+        try:
+            self._log.append(Entry(record.node_id, record.stream, record.seq, record.received_at,
+                                   record.payload) for record in batch)
+        except OSError as error:
+            return error.strerror or str(error)
         if nodes is not None:
             self._rotate(nodes)
+        return None
 
     def _rotate(self, nodes: list[tuple[str, bytes]]) -> None:
         """The batch is safe by now; what fails here is tried again at the next flush."""
@@ -116,7 +120,3 @@ class Recorder:
 
     def close(self) -> None:
         self._log.close()
-
-
-def _sentence(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -47,8 +47,7 @@ StartResponse = Callable[..., Any]
 RECV_BYTES = 65_536
 SEND_BUFFER_BYTES = 131_072
 BUSY_S = 0.005
-PING_EVERY_S = 25.0
-PING_TIMEOUT_S = 20.0
+PING_TIMEOUT_S = 20.0  # what clients are told: how late a ping may be
 ADMIT_WITHIN_S = 5.0
 FINISH_WITHIN_S = 30.0
 QUEUE_FRAMES = 256
@@ -58,16 +57,19 @@ REQUEST_WITHIN_S = 120.0
 MAX_HEADER_BYTES = 32_768
 MAX_UNTRUSTED = 512
 UNADMITTED_BYTES = 16_384
-SOCKET_PATH = "/socket.io/"
+RESERVED_EVENTS = ("connect", "disconnect")
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What one connection may send and how long it may take to read."""
+    """What one connection may send, how often it is pinged, and after how long without an answer,
+    or with a frame it does not take, it is cut. A kernel's buffers hide for minutes that a viewer
+    of a small fleet does not read: its missing answers show it."""
 
     max_bytes: int
     messages_per_s: float
     messages_burst: float
+    ping_every_s: float
     stall_s: float
 
 
@@ -109,6 +111,9 @@ class StrictPacket(MsgPackPacket):  # type: ignore[misc]
         if envelope.type == 2 and not (isinstance(data, list) and data
                                        and isinstance(data[0], str)):
             raise Violation(CloseCode.INVALID_DATA, "an event is a list that starts with its name")
+        if envelope.type == 2 and data[0] in RESERVED_EVENTS:
+            # python-socketio would call our own connect handler with the client's arguments.
+            raise Violation(CloseCode.POLICY, f"{data[0]!r} is not for a client to say")
         self.packet_type, self.data = envelope.type, data
         self.id, self.namespace = None, envelope.nsp
         return 0
@@ -269,6 +274,9 @@ class BoundedSocket:
 
     def _take(self, message: Message, mono: float) -> None:
         self._spend(mono)
+        if not message:
+            # python-socketio takes an empty packet for an event without a name.
+            raise Violation(CloseCode.INVALID_DATA, "an empty packet")
         if isinstance(message, bytes):
             self._engine.handlers["message"](self.sid, message)
         elif message == "3":
@@ -287,7 +295,7 @@ class BoundedSocket:
         """Why it must go now, if it must."""
         if not self.is_admitted and mono - self.opened_mono > ADMIT_WITHIN_S:
             return "did not say who it is"
-        if mono - self.heard_mono > PING_EVERY_S + PING_TIMEOUT_S:
+        if mono - self.heard_mono > self.allowance.stall_s:
             return "does not answer"
         if self._reader.is_inside and mono - self._inside_since_mono > FINISH_WITHIN_S:
             return "a message that does not end"
@@ -324,7 +332,7 @@ class BoundedEngine(engineio.Server):  # type: ignore[misc]
         self.sockets[peer.sid] = peer
         environ["gpudeck.socket"] = peer
         peer.send(eio_packet.Packet(eio_packet.OPEN, {
-            "sid": peer.sid, "upgrades": [], "pingInterval": int(PING_EVERY_S * 1000),
+            "sid": peer.sid, "upgrades": [], "pingInterval": int(allowance.ping_every_s * 1000),
             "pingTimeout": int(PING_TIMEOUT_S * 1000), "maxPayload": allowance.max_bytes}))
         self.handlers["connect"](peer.sid, environ)
         writer = gevent.spawn(peer.write)
@@ -351,7 +359,7 @@ class BoundedEngine(engineio.Server):  # type: ignore[misc]
                 log.info("closed peer=%s reason=%r", peer.sid, why)
                 peer.finish(CloseCode.POLICY, why)
                 gevent.spawn_later(1.0, peer.abort)
-            elif mono - peer.pinged_mono >= PING_EVERY_S:
+            elif mono - peer.pinged_mono >= peer.allowance.ping_every_s:
                 peer.pinged_mono = mono
                 peer.send(eio_packet.Packet(eio_packet.PING))
 
@@ -392,7 +400,9 @@ class BoundedSocketIO(SocketIO):  # type: ignore[misc]
     def init_app(self, app: Flask, **options: Any) -> None:
         self.server = BoundedServer(
             async_mode="gevent", async_handlers=False, serializer=StrictPacket,
-            transports=["websocket"], monitor_clients=False, cors_allowed_origins=[], **options)
+            transports=["websocket"], monitor_clients=False, cors_allowed_origins=[],
+            # Otherwise "/" is open to all who come as far as this.
+            namespaces=["/agent", "/live"], **options)
         app.extensions["socketio"] = self
         app.wsgi_app = socketio.Middleware(self.server, app.wsgi_app)  # type: ignore[method-assign]
 

@@ -64,10 +64,12 @@ class Unavailable(Exception):
         self.detail = detail
 
 
-# Each backend is a module with `open_reader(options) -> Reader`; only the chosen one is imported.
-_MODULES = {"auto": "nvml", "nvml": "nvml", "simulated": "simulated"}
+def resolve(name: str) -> str:
+    """What "auto" means on this machine. There is one kind of board so far."""
+    return "nvml" if name == "auto" else name
 
 
 def choose_reader(name: str, options: str = "") -> Reader:
-    """Raises Unavailable if the backend has nothing to read now."""
-    return cast(Reader, import_module(f"{__name__}.{_MODULES[name]}").open_reader(options))
+    """Each backend is a module with `open_reader(options)`, and only the chosen one is imported.
+    Raises Unavailable if it has nothing to read now."""
+    return cast(Reader, import_module(f"{__name__}.{resolve(name)}").open_reader(options))

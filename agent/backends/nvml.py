@@ -15,9 +15,10 @@ import pynvml
 from msgspec import structs
 
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
-from gpudeck.wire import MAX_GPUS, GpuFacts, ReaderState
+from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import GpuReading, ProcessReading, Reading, Unavailable
+from . import GpuReading, ProcessReading, Reading
+from .nvml_errors import NEVER, NO_DRIVER, Code, no_gpus, unavailable
 from .row import Counter, Row
 
 PROCESSES_EVERY_S = 2.0
@@ -38,41 +39,6 @@ FIELDS = (MEMORY_TEMP, ENERGY, POWER_INSTANT, PCIE_TX, PCIE_RX)
 
 _UNION_MEMBER = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal",
                  6: "usVal"}
-_NEVER = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED: Absence.UNSUPPORTED,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Absence.UNSUPPORTED,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Absence.UNSUPPORTED,
-    pynvml.NVML_ERROR_NO_PERMISSION: Absence.DENIED,
-}
-_NO_DRIVER = (
-    pynvml.NVML_ERROR_UNINITIALIZED,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-)
-_WHY_NONE: dict[int, tuple[ReaderState, str]] = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
-        "no_library",
-        "libnvidia-ml.so.1 is not on this machine: install the NVIDIA driver; in a container, "
-        "start it with the NVIDIA Container Toolkit (--gpus all)."),
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
-        "no_driver",
-        "the NVIDIA kernel module is not loaded: run `sudo modprobe nvidia`, and see `dmesg` if "
-        "that fails."),
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-        "no_driver",
-        "the NVIDIA library and the loaded kernel module are of different versions: the driver "
-        "was updated; reload the module or reboot."),
-    pynvml.NVML_ERROR_UNINITIALIZED: ("no_driver", "the NVIDIA driver was unloaded."),
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: (
-        "no_driver", "the NVIDIA driver is too old for this agent: 450 or newer is needed."),
-    pynvml.NVML_ERROR_NO_PERMISSION: (
-        "failed", "the driver refuses access: give the agent's user access to /dev/nvidia*."),
-    pynvml.NVML_ERROR_OPERATING_SYSTEM: (
-        "failed", "the operating system blocks access to /dev/nvidia* (cgroup or container)."),
-}
-_NO_GPUS = ("no_gpus", "the NVIDIA driver is there and lists no GPU: see `lspci | grep -i nvidia` "
-                       "and `dmesg`.")
-
 Kind = Literal["compute", "graphics", "mps_client"]
 # Later lists win: a process in the MPS list is in the compute list too.
 PROCESS_LISTS: tuple[tuple[str, Kind], ...] = (
@@ -90,13 +56,6 @@ class _Lost(Exception):
     """The driver has lost this Gpu; the others still answer."""
 
 
-def unavailable(code: int) -> Unavailable:
-    state, detail = _WHY_NONE.get(
-        code, ("failed", f"the NVIDIA driver does not work: {pynvml.NVMLError(code)}.")
-    )
-    return Unavailable(state, detail)
-
-
 class NvmlReader:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -105,13 +64,13 @@ class NvmlReader:
             self._driver = str(pynvml.nvmlSystemGetDriverVersion())
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
-            raise unavailable(error.value) from error
+            raise unavailable(error.value, error) from error
         except pynvml.NVMLLibraryMismatchError as error:
-            raise unavailable(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from error
+            raise unavailable(Code.FUNCTION_NOT_FOUND) from error
         found = (_board(index) for index in range(min(count, MAX_GPUS)))
         self._boards = [board for board in found if board is not None]
         if not self._boards:
-            raise Unavailable(*_NO_GPUS)  # type: ignore[arg-type]
+            raise no_gpus()
         self._blind_reads = 0
         self._read_at: float | None = None
         self._processes_at: float | None = None
@@ -135,7 +94,7 @@ class NvmlReader:
         blind = all(gpu.state == "ok" and Absence.PRESENT not in gpu.absent for gpu in gpus)
         self._blind_reads = self._blind_reads + 1 if blind else 0
         if self._blind_reads >= BLIND_READS_MAX:
-            raise unavailable(pynvml.NVML_ERROR_UNKNOWN)
+            raise unavailable(Code.UNKNOWN)
 
     def _processes(self, now: float) -> tuple[ProcessReading, ...] | None:
         # Half a period early, so that a tick a few ms short of two seconds counts.
@@ -157,7 +116,7 @@ def _board(index: int) -> "Board | None":
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         return Board(handle, index, str(pynvml.nvmlDeviceGetUUID(handle)))
     except pynvml.NVMLError as error:
-        if error.value in _NO_DRIVER:
+        if error.value in NO_DRIVER:
             raise unavailable(error.value) from error
         print(f"GPU {index} cannot be opened: {error}", file=sys.stderr)
         return None
@@ -210,7 +169,7 @@ class Board:
             return getattr(pynvml, name)(self._handle, *arguments)
         except pynvml.NVMLError as error:
             why = self._why(error.value)
-            if error.value in _NEVER:
+            if error.value in NEVER:
                 self._never[question] = why
             return why
         except (pynvml.NVMLLibraryMismatchError, AttributeError):
@@ -227,13 +186,13 @@ class Board:
         return answer
 
     def _why(self, code: int) -> Absence:
-        if code == pynvml.NVML_ERROR_GPU_IS_LOST:
+        if code == Code.GPU_IS_LOST:
             raise _Lost
-        if code in _NO_DRIVER:
+        if code in NO_DRIVER:
             raise unavailable(code)
-        if code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+        if code == Code.INVALID_ARGUMENT:
             return Absence.UNSUPPORTED  # some enum that this driver does not know
-        return _NEVER.get(code, Absence.UNKNOWN)
+        return NEVER.get(code, Absence.UNKNOWN)
 
     def _read_row(self, now: float) -> Row:
         row = Row()
@@ -469,7 +428,9 @@ class Gpm:
         try:
             return self._read(now)
         except pynvml.NVMLError as error:
-            self.absence = why(error.value)
+            # Here a bad argument is two samples too close, not a metric that is not known.
+            bad_argument = error.value == Code.INVALID_ARGUMENT
+            self.absence = Absence.UNKNOWN if bad_argument else why(error.value)
         except pynvml.NVMLLibraryMismatchError:
             self.absence = Absence.UNSUPPORTED
         return {}

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,11 @@ def tapped(demo: Demo) -> Iterator[Seen]:
     seen: Seen = Counter()
     client = socketio.Client(serializer="msgpack", reconnection=False)
 
-    @client.on("applied", namespace="/live")
     def applied(told: dict[str, list[list[object]]]) -> None:
         seen.update((str(node), str(stream), int(str(seq)))
                     for node, stream, seq, _ in told["frames"])
 
+    client.on("applied", applied, namespace="/live")
     told = demo.told()
     client.connect(told["url"], headers={"Authorization": f"Bearer {told['token']}"},
                    transports=["websocket"], namespaces=["/live"], wait_timeout=10)
@@ -51,7 +52,7 @@ def faults_of(seen: Seen) -> list[str]:
     twice = [f"{key} came {times} times" for key, times in seen.items() if times != 1]
     gaps = [f"{key}: {first} is followed by {second}"
             for key, seqs in by_stream(seen).items()
-            for first, second in zip(seqs, seqs[1:], strict=False) if second != first + 1]
+            for first, second in pairwise(seqs) if second != first + 1]
     return twice + gaps
 
 

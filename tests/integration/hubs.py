@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -80,7 +81,19 @@ class HubProcess:
         self.flags = flags
         self.port = port
         self.log = folder.parent / f"{folder.name}.log"
+        self.peers: list[RawSocket | WireAgent] = []
         self.start()
+
+    def __enter__(self) -> "HubProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing outlives its test: neither the process nor a socket."""
+        for peer in self.peers:
+            peer.close()
+        if self.process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.kill()
 
     def start(self) -> None:
         (self.folder / "hub.json").unlink(missing_ok=True)
@@ -158,12 +171,22 @@ class RawSocket:
             f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=5,
             header=header, cookie=cookie, origin=origin, suppress_origin=origin is None,
             host=host)
+        hub.peers.append(self)
         self.opened = json.loads(self.ws.recv()[1:])
         self.send({"type": 0, "nsp": namespace})
         self.joined = self.receive()
 
     def send(self, packet: Any) -> None:
         self.ws.send_binary(msgspec.msgpack.encode(packet))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Past the websocket: whatever the wire carries."""
+        self.socket.sendall(data)
+
+    @property
+    def socket(self) -> socket.socket:
+        assert self.ws.sock is not None
+        return self.ws.sock
 
     def emit(self, event: str, *arguments: Any) -> None:
         self.send({"type": 2, "nsp": self.namespace, "data": [event, *arguments]})
@@ -197,7 +220,7 @@ class RawSocket:
         return self.close_code, self.close_reason
 
     def close(self) -> None:
-        self.ws.close()
+        self.socket.close()
 
 
 class WireAgent:
@@ -223,6 +246,7 @@ class WireAgent:
     def connect(self, hub: HubProcess) -> None:
         self._client = client = socketio.Client(serializer="msgpack", reconnection=False)
         client.on(EVENT, self._heard, namespace=NAMESPACE)
+        hub.peers.append(self)
         before = len(self.welcomes)
         client.connect(hub.url, namespaces=[NAMESPACE], transports=["websocket"],
                        headers={"Authorization": f"Bearer {hub.agent_token}"})
@@ -276,7 +300,7 @@ class WireAgent:
     def is_connected(self) -> bool:
         return self._client is not None and NAMESPACE in self._client.namespaces
 
-    def disconnect(self) -> None:
+    def close(self) -> None:
         if self._client is not None:
             self._client.disconnect()
             self._client = None

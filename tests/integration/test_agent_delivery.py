@@ -89,7 +89,10 @@ def hub() -> Iterator[FakeHub]:
 
 
 @pytest.fixture(autouse=True)
-def quick_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pace itself is tested in test_agent_conversation, by the clock it is given."""
+    monkeypatch.setattr("agent.node.WAIT_MAX_S", 0.2)
+    monkeypatch.setattr("agent.conversation.BEAT_EVERY_S", 0.4)
     monkeypatch.setattr("agent.conversation.BACK_OFF_MAX_S", 0.2)
     monkeypatch.setattr("agent.conversation.DENIED_S", (0.2, 0.3))
 
@@ -210,9 +213,9 @@ def test_beats_go_on_while_the_reader_hangs(hub: FakeHub, tmp_path: Path) -> Non
         wait_for(lambda: hub.hellos and hub.seqs(hub.stream))
         source.pause()
         source.state, source.detail = "hung", "the driver does not answer"
-        wait_for(lambda: len([1 for _, beat in hub.beats if beat.reader == "hung"]) >= 2)
+        wait_for(lambda: len([1 for _, beat in hub.beats if beat.reader == "hung"]) >= 4)
         hung = [at for at, beat in hub.beats if beat.reader == "hung"]
-        assert max(b - a for a, b in itertools.pairwise(hung)) < 5
+        assert max(b - a for a, b in itertools.pairwise(hung)) < 1
         last = hub.kept[hub.stream][outbox.last_seq]
         assert isinstance(last, Frame)
         assert set(last.states) == {1}

@@ -4,112 +4,27 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-CODE = """
-import sys
-from gpudeck.errors import CommandError
-from dashboard.{program} import {program}
-try:
-    sys.exit({program}(sys.argv[1:]))
-except CommandError as error:
-    print(f"gpudeck: {{error}}", file=sys.stderr)
-    sys.exit(error.code)
-"""
-READY_WITHIN_S = 30.0
-
-
-def start(program: str, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-c", CODE.format(program=program), *arguments], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more,
-    )
-
-
-def soon(true: Callable[[], object], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not (held := true()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(held)
-
-
-def descendants(pid: int) -> set[int]:
-    """All processes whose line of parents leads to this one."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-    found, last = {pid}, 0
-    while len(found) > last:
-        last = len(found)
-        found |= {child for child, parent in parents.items() if parent in found}
-    return found - {pid}
-
-
-def alive(pids: set[int]) -> set[int]:
-    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
-
-
-class Demo:
-    def __init__(self, data: Path, *arguments: str) -> None:
-        self.data = data
-        self.process = start("demo", "--data", str(data), "--port", "0", *arguments)
-        if not soon(lambda: (data / "demo.json").exists() or self.process.poll() is not None,
-                    READY_WITHIN_S) or self.process.poll() is not None:
-            self.process.kill()
-            pytest.fail(f"the demo did not come up: {self.process.communicate()}")
-
-    def told(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self.data / "demo.json").read_text())
-        return told
-
-    def ask(self, path: str) -> list[dict[str, Any]]:
-        told = self.told()
-        request = urllib.request.Request(
-            f"{told['url']}/api/v1/{path}", headers={"Authorization": f"Bearer {told['token']}"})
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            items: list[dict[str, Any]] = json.loads(answer.read())["items"]
-        return items
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[float, set[int]]:
-        """How long it took, and which of its processes are still there."""
-        theirs = descendants(self.process.pid)
-        assert theirs
-        began = time.monotonic()
-        self.process.send_signal(number)
-        self.process.communicate(timeout=10)
-        took_s = time.monotonic() - began
-        soon(lambda: not alive(theirs), 3.0 if number == signal.SIGKILL else 0.0)
-        return took_s, alive(theirs)
+from tests.demos import READY_WITHIN_S, Demo, alive, descendants, soon, start
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    made = Demo(tmp_path_factory.mktemp("demo"), "--nodes", "5", "--gpus", "8", "--faults", "off")
-    yield made
-    if made.process.poll() is None:
-        made.end()
+    folder = tmp_path_factory.mktemp("demo")
+    with Demo(folder, "--nodes", "5", "--gpus", "8", "--faults", "off") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def demo_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    made = Demo(tmp_path_factory.mktemp("alone"), "--nodes", "1", "--gpus", "1")
-    yield made
-    if made.process.poll() is None:
-        made.end()
+    with Demo(tmp_path_factory.mktemp("alone"), "--nodes", "1", "--gpus", "1") as made:
+        yield made
 
 
 def test_demo_json_says_what_is_there(demo: Demo) -> None:

@@ -1,0 +1,279 @@
+"""What hostile or broken peers cost the hub: a constant, and nobody else anything.
+
+The figures are printed (`pytest -s`); the assertions are the bounds.
+"""
+
+import os
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+import websocket
+
+from dashboard.core.websocket import unmask
+from gpudeck.wire import MAX_MESSAGE_BYTES, Beat, Hello, Refused, decode_from_hub, encode
+from tests.integration.hubs import HubProcess, RawSocket, WireAgent, wait_for
+
+MEGABYTE = 1_000_000
+
+
+@pytest.fixture(name="hub")
+def _hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "data", 0, "--viewer-stall-s", "2") as hub:
+        yield hub
+        assert hub.process.poll() is None, "the hub died"
+        assert "Traceback" not in hub.log.read_text()
+
+
+@pytest.fixture(name="bystander")
+def _bystander(hub: HubProcess) -> Iterator[WireAgent]:
+    """An honest agent; whatever the test does, its frames are acked afterwards."""
+    agent = WireAgent("bystander")
+    agent.connect(hub)
+    agent.tick()
+    yield agent
+    agent.tick()
+    wait_for(lambda: agent.acked == agent.seq, 5, "the bystander's acks")
+
+
+def fragment(payload: bytes, opcode: int) -> bytes:
+    """A masked frame that says more will follow."""
+    mask = os.urandom(4)
+    return (bytes([opcode, 0x80 | 126]) + len(payload).to_bytes(2, "big") + mask
+            + unmask(payload, mask))
+
+
+def joined_agent(hub: HubProcess, node_id: str) -> RawSocket:
+    raw = RawSocket(hub, "/agent", hub.agent_token)
+    raw.emit("wire", encode(Hello((1,), node_id, "h", "b", "s", 0, "0.1", "test")))
+    raw.event("wire")
+    return raw
+
+
+@pytest.mark.parametrize("who", ["stranger", "agent", "viewer"])
+def test_a_message_that_never_ends(hub: HubProcess, bystander: WireAgent, who: str) -> None:
+    """32 connections, each sending fragments until it is stopped."""
+    before = hub.pss_bytes()
+    raws = [joined_agent(hub, f"n{at}") if who == "agent" else
+            RawSocket(hub, "/live", hub.api_token) if who == "viewer" else
+            RawSocket(hub, "/agent", hub.agent_token) for at in range(32)]
+    most, sent = 0, 0
+    chunk = os.urandom(50_000)
+    alive = list(raws)
+    for at in range(60):
+        for raw in list(alive):
+            try:
+                raw.send_bytes(fragment(chunk, 0 if at else 2))
+                sent += len(chunk)
+            except OSError:
+                alive.remove(raw)
+        most = max(most, hub.pss_bytes())
+    grown = most - before
+    print(f"\nnever-ending messages of 32 {who}s: {sent / MEGABYTE:.0f} MB sent, "
+          f"hub grew by {grown / MEGABYTE:.1f} MB at most, {hub.pss_bytes() / MEGABYTE:.0f} MB now")
+    assert not alive
+    limit = MAX_MESSAGE_BYTES if who == "agent" else 20_000
+    assert grown < 32 * 2.2 * limit + 12 * MEGABYTE
+    wait_for(lambda: "more than" in hub.log.read_text(), why="a reason in the log")
+
+
+def test_half_a_message_is_not_waited_for_by_a_stranger(hub: HubProcess, bystander: WireAgent
+                                                        ) -> None:
+    raw = RawSocket(hub, "/agent", hub.agent_token)
+    raw.send_bytes(fragment(b"x" * 100, 2))
+    started = time.monotonic()
+    assert raw.closed(8.0)[1] == "did not say who it is"
+    assert 4.0 < time.monotonic() - started < 7.5
+
+
+def test_silent_connections(hub: HubProcess, bystander: WireAgent) -> None:
+    """200 say nothing, 100 stop in the middle of a header, 100 are authenticated and then mute."""
+    before = hub.pss_bytes()
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", hub.port)))
+                  for _ in range(300)]
+        for sock in silent[200:]:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: x")
+        mute = [websocket.create_connection(
+            f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=8,
+            header=[f"Authorization: Bearer {hub.agent_token}"], suppress_origin=True)
+            for _ in range(100)]
+        started = time.monotonic()
+        assert hub.ask("/healthz").status == 200
+        assert time.monotonic() - started < 1.0
+        bystander.tick()
+        grown = hub.pss_bytes() - before
+        for sock in silent:
+            sock.settimeout(8.0)
+            with suppress(ConnectionResetError):
+                assert sock.recv(100) == b""
+        took = time.monotonic() - started
+        for ws in mute:
+            with suppress(websocket.WebSocketConnectionClosedException):
+                while ws.recv_data(control_frame=True)[0] != websocket.ABNF.OPCODE_CLOSE:
+                    pass
+            ws.close()
+    print(f"\n400 silent connections: +{grown / MEGABYTE:.1f} MB, closed after {took:.1f} s")
+    assert 4.0 < took < 7.5
+    assert grown < 30 * MEGABYTE
+
+
+def test_more_strangers_than_fit_shut_nobody_out(hub: HubProcess, bystander: WireAgent) -> None:
+    with ExitStack() as stack:
+        for _ in range(700):
+            stack.enter_context(socket.create_connection(("127.0.0.1", hub.port)))
+        started = time.monotonic()
+        assert hub.ask("/healthz").status == 200
+        assert hub.get("/api/v1/nodes")["items"]
+        assert time.monotonic() - started < 2.0
+        bystander.tick()
+
+
+@pytest.mark.parametrize("size", [40_000, 3_000_000])
+def test_headers_without_end(hub: HubProcess, bystander: WireAgent, size: int) -> None:
+    before = hub.pss_bytes()
+    with socket.create_connection(("127.0.0.1", hub.port), timeout=5) as sock:
+        with suppress(OSError):
+            sock.sendall(b"GET / HTTP/1.1\r\n" + b"X-A: " + b"y" * 990 + b"\r\n")
+            for _ in range(size // 1_000):
+                sock.sendall(b"X-A: " + b"y" * 990 + b"\r\n")
+        with suppress(ConnectionResetError):
+            assert not sock.recv(100).startswith(b"HTTP/1.1 2")
+    assert hub.pss_bytes() - before < 4 * MEGABYTE
+
+
+def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
+    """20 deaf viewers of 4,000 Gpus, another watching: nothing piles up, the deaf are cut."""
+    agents = [WireAgent(f"n{at}", gpus=200) for at in range(20)]
+    for agent in agents:
+        agent.connect(hub)
+        agent.tick()
+    reader = RawSocket(hub, "/live", hub.api_token)
+    reader.emit("watch", {"metric": "util_pct", "filter": ""})
+    reader.event("cells")
+    before = hub.pss_bytes()
+    deaf = [RawSocket(hub, "/live", hub.api_token) for _ in range(20)]
+    for viewer in deaf:
+        viewer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        for _ in range(40):  # each answer holds the whole layout, some 200 kB
+            viewer.emit("watch", {"metric": "util_pct", "filter": ""})
+    most = 0
+    for _ in range(4):
+        for agent in agents[:3]:
+            agent.tick()
+        started = time.monotonic()
+        assert reader.event("cells")["n"] == 4_000
+        assert time.monotonic() - started < 1.6
+        most = max(most, hub.pss_bytes() - before)
+    print(f"\n20 viewers that do not read, 4,000 Gpus: +{most / MEGABYTE:.1f} MB at most")
+    assert most < 20 * 2 * MEGABYTE
+    def cut() -> int:
+        said = hub.log.read_text()
+        return said.count("too_slow") + said.count("does not answer")
+
+    wait_for(lambda: cut() == 20, 8, "all deaf ones cut")
+    assert reader.event("cells")["n"] == 4_000
+
+
+def test_an_agent_over_its_rate(hub: HubProcess, bystander: WireAgent) -> None:
+    raw = joined_agent(hub, "flood")
+    beat = encode(Beat("ok", 0.0, 0, 0))
+    packet = msgspec.msgpack.Encoder().encode(
+        {"type": 2, "nsp": "/agent", "data": ["wire", beat]})
+    cpu = hub.cpu_s()
+    sent, refused = 0, None
+    with suppress(OSError, websocket.WebSocketException):
+        for _ in range(20_000):
+            raw.ws.send_binary(packet)
+            sent += 1
+    with suppress(OSError, websocket.WebSocketException):
+        while (heard := raw.receive(2.0)) is not None:
+            message = decode_from_hub(heard["data"][1])
+            if isinstance(message, Refused):
+                refused = message
+    assert refused is not None
+    assert refused.retry_after_s > 10
+    print(f"\nflood: {sent} sent before the cut, hub spent {hub.cpu_s() - cpu:.2f} s of CPU")
+    assert hub.get("/api/v1/nodes/flood")["state"] == "suspect"
+    again = RawSocket(hub, "/agent", hub.agent_token)
+    again.emit("wire", encode(Hello((1,), "flood", "h", "b", "s", 0, "0.1", "test")))
+    answer = decode_from_hub(again.event("wire"))
+    assert isinstance(answer, Refused)
+    assert 0 < answer.retry_after_s <= 30
+    assert hub.get("/api/v1/nodes/bystander")["state"] == "live"
+
+
+def test_made_up_numbers_are_a_flood_too(hub: HubProcess, bystander: WireAgent) -> None:
+    """An agent whose seqs run ahead of time is over its rate; one that makes up for an outage
+    it announced is not."""
+    honest = WireAgent("honest")
+    for _ in range(600):
+        honest.tick(taken_at=time.time() - 600 + honest.seq)
+    honest.connect(hub)
+    wait_for(lambda: honest.acked == 600, 10, "the backlog")
+    assert honest.is_connected
+    assert not honest.refused
+    liar = WireAgent("liar")
+    liar.connect(hub)
+    for _ in range(400):
+        liar.tick()
+    wait_for(lambda: liar.refused, 5, "the quarantine")
+
+
+def test_a_message_beyond_the_limit(hub: HubProcess, bystander: WireAgent) -> None:
+    raw = joined_agent(hub, "big")
+    with suppress(OSError, websocket.WebSocketException):
+        raw.emit("wire", bytes(MAX_MESSAGE_BYTES + 1_000))
+    with suppress(ConnectionResetError):
+        assert raw.closed()[0] == 1009
+    wait_for(lambda: "more than 1000256 bytes" in hub.log.read_text(), why="a reason")
+
+
+def mangle(data: bytes) -> bytes:
+    cut = bytearray(data)
+    for _ in range(random.randint(1, 6)):
+        how, at = random.randrange(4), random.randrange(len(cut) + 1)
+        if how == 0:
+            cut[at:at] = random.randbytes(random.randint(1, 8))
+        elif how == 1:
+            del cut[at : at + random.randint(1, 8)]
+        elif cut and at < len(cut):
+            cut[at] = random.randrange(256)
+    return bytes(cut)
+
+
+def test_fuzzed_packets(hub: HubProcess, bystander: WireAgent) -> None:
+    """Mutated at each level, before and after Hello: closed with a reason, counted, survived."""
+    bystander.tick()
+    frame_payload = encode(Beat("ok", 0.0, 0, 0))
+    good = [msgspec.msgpack.encode(packet) for packet in (
+        {"type": 2, "nsp": "/agent", "data": ["wire", frame_payload]},
+        {"type": 0, "nsp": "/agent"}, {"type": 1, "nsp": "/agent"},
+        {"type": 5, "nsp": "/agent", "data": ["wire", frame_payload], "attachments": 10**9},
+        {"type": 3, "nsp": "/agent", "id": 1, "data": []}, [[[[]]]] * 20, b"\x91" * 5_000)]
+    before, sent, closed = hub.pss_bytes(), 0, 0
+    deadline = time.monotonic() + 6
+    while time.monotonic() < deadline:
+        raw = (joined_agent(hub, f"fuzz{sent}") if random.random() < 0.5 else
+               RawSocket(hub, "/agent", hub.agent_token))
+        with suppress(OSError, websocket.WebSocketException):
+            for _ in range(20):
+                packet = mangle(random.choice(good))
+                (raw.ws.send if packet.isascii() and random.random() < 0.3 else raw.ws.send_binary)(
+                    packet)
+                sent += 1
+            raw.send_bytes(random.randbytes(30))
+            raw.closed(3.0)
+        closed += 1
+        raw.close()
+    grown = hub.pss_bytes() - before
+    counted = hub.log.read_text().count("level=WARNING")
+    print(f"\nfuzz: {sent} packets on {closed} connections, {counted} closed with a reason, "
+          f"+{grown / MEGABYTE:.1f} MB")
+    assert counted > 0.8 * closed
+    assert grown < 50 * MEGABYTE

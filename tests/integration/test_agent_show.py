@@ -1,0 +1,143 @@
+"""`status`, `tasks` and the REST client, against a real HTTP server and the C fake."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from gpudeck.client import Client
+from gpudeck.errors import CommandError, ExitCode
+from tests.fakes.nvml import FakeNvml
+
+ROOT = Path(__file__).parents[2]
+
+
+class Hub(ThreadingHTTPServer):
+    """Pages of two, as the hub's REST interface gives them."""
+
+    def __init__(self) -> None:
+        self.token = f"t-{random.random()}"
+        self.items = [{"id": f"i{n}", "uuid": f"i{n}", "host": f"h{n}", "node": "i0", "index": n,
+                       "state": "ok", "values": {"util_pct": float(n)}} for n in range(5)]
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_GET(self) -> None:
+        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+        if path == "/moved/api/v1/gpus":
+            return self.answer(302, {}, Location="/api/v1/gpus")
+        if self.headers["Authorization"] != f"Bearer {self.server.token}":
+            return self.answer(401, {"title": "Unauthorized", "detail": "this token is not known"})
+        if path == "/api/v1/tasks":
+            return self.answer(400, {"title": "Bad Request", "detail": "no such filter"})
+        at = int(query.get("cursor", ["0"])[0])
+        following = str(at + 2) if at + 2 < len(self.server.items) else None
+        return self.answer(200, {"items": self.server.items[at : at + 2], "next": following})
+
+    def answer(self, status: int, body: object, **headers: str) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    hub = Hub()
+    thread = threading.Thread(target=hub.serve_forever, args=(0.05,))
+    thread.start()
+    yield hub
+    hub.shutdown()
+    hub.server_close()
+    thread.join()
+
+
+def test_all_pages_are_read(hub: Hub) -> None:
+    assert Client(hub.url, hub.token).gpus() == hub.items
+
+
+@pytest.mark.parametrize(("path", "token", "kind", "code", "words"), [
+    ("", "wrong", "gpus", ExitCode.DENIED, "this token is not known"),
+    ("", None, "tasks", ExitCode.FAILED, "no such filter"),
+    ("/moved", None, "gpus", ExitCode.FAILED, "302"),
+])
+def test_what_the_hub_says_is_said(
+    hub: Hub, path: str, token: str | None, kind: str, code: ExitCode, words: str
+) -> None:
+    client = Client(hub.url + path, token or hub.token)
+    with pytest.raises(CommandError, match=words) as caught:
+        getattr(client, kind)()
+    assert caught.value.code == code
+
+
+def test_no_hub_there() -> None:
+    with pytest.raises(CommandError, match="no hub at") as caught:
+        Client("http://127.0.0.1:9", "x").gpus()
+    assert caught.value.code == ExitCode.UNREACHABLE
+
+
+def show(
+    program: str, *arguments: str, env: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    code = (
+        "import sys\nfrom agent import cli\nfrom gpudeck.errors import CommandError\n"
+        f"try:\n    sys.exit(cli.{program}(sys.argv[1:]))\n"
+        "except CommandError as error:\n    print(error, file=sys.stderr)\n    sys.exit(error.code)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True,
+        timeout=30, check=False, env=env or dict(os.environ),
+    )
+
+
+def test_this_machine_once(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path / "nvml.txt", gpus=2)
+    nvml.lines = [f"process 1 compute {os.getpid()} 5000000000"]
+    nvml.write()
+    gpus = json.loads(show("status", "--json", env=nvml.env()).stdout)["items"]
+    assert [(gpu["uuid"], gpu["values"]["temp_c"]) for gpu in gpus] == [
+        (board["uuid"], board["temp"]) for board in nvml.gpus
+    ]
+    assert gpus[0]["values"]["pcie_tx_bytes_per_s"] == 0.0
+    assert gpus[0]["missing"]["fan_pct"] == "unsupported"
+    table = show("tasks", env=nvml.env())
+    assert table.returncode == 0
+    row = table.stdout.splitlines()[1].split()
+    assert row[1] == str(os.getpid())
+    assert row[4] == "4.7"
+
+
+def test_a_machine_without_the_library_says_what_to_do() -> None:
+    asked = show("status")
+    assert asked.returncode == ExitCode.FAILED
+    assert "install the NVIDIA driver" in asked.stderr
+    assert (asked.stdout, asked.stderr.count("\n")) == ("", 1)
+
+
+def test_a_fleet_by_host_name(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(hub.token)
+    asked = show("status", "--hub", hub.url, "--token-file", str(tmp_path / "token"))
+    assert [line.split()[:2] for line in asked.stdout.splitlines()[1:]] == [
+        ["h0", str(n)] for n in range(5)
+    ]

@@ -1,0 +1,234 @@
+"""The hub's HTTP side and its command line, on a real server."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import websocket
+
+from gpudeck.errors import ExitCode
+from tests.integration.hubs import REPOSITORY, HubProcess, RawSocket, WireAgent, one_task, wait_for
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data") as hub:
+        for at in range(7):
+            agent = WireAgent(f"n{at}", gpus=3)
+            agent.connect(hub)
+            agent.tick(one_task(f"boot:{at}:1", user=f"user{at}"))
+        wait_for(lambda: len(hub.get("/api/v1/tasks")["items"]) == 7, why="all tasks")
+        yield hub
+        assert "Traceback" not in hub.log.read_text()
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/gpus", "/api/v1/nodes", "/api/v1/openapi.json",
+                                  "/_dash-layout", "/nothing", "//", "/sign-out"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
+def test_nothing_without_sign_in(hub: HubProcess, path: str, method: str) -> None:
+    for token in (None, "wrong", hub.agent_token):
+        answer = hub.ask(path, method, token=token, body=b"x" if method == "POST" else None)
+        assert answer.status in (303, 401)
+
+
+@pytest.mark.parametrize(("header", "status"), [
+    ({}, 401), ({"Authorization": "Bearer wrong"}, 401),
+    ({"Authorization": "Bearer AGENT", "Origin": "http://evil.example"}, 403),
+    ({"Authorization": "Bearer AGENT", "Origin": "null"}, 403),
+    ({"Authorization": "Bearer AGENT", "Host": "evil.example"}, 421),
+    ({"Origin": "OWN"}, 401), ({"Origin": "http://evil.example"}, 401)])
+def test_the_upgrade_itself_is_guarded(hub: HubProcess, header: dict[str, str], status: int
+                                       ) -> None:
+    words = [f"{name}: {value}".replace("AGENT", hub.agent_token).replace("OWN", hub.url)
+             for name, value in header.items() if name not in ("Host", "Origin")]
+    origin = header.get("Origin", "").replace("OWN", hub.url) or None
+    with pytest.raises(websocket.WebSocketBadStatusException) as caught:
+        websocket.create_connection(
+            f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=5,
+            header=words, origin=origin, suppress_origin=origin is None, host=header.get("Host"))
+    assert caught.value.status_code == status
+
+
+def test_a_token_opens_its_own_namespace_only(hub: HubProcess) -> None:
+    for namespace, token in (("/live", hub.agent_token), ("/agent", hub.api_token),
+                             ("/", hub.api_token), ("/admin", hub.agent_token)):
+        raw = RawSocket(hub, namespace, token)
+        assert raw.joined["type"] == 4  # CONNECT_ERROR
+    assert RawSocket(hub, "/live", hub.api_token).joined["type"] == 0
+
+
+def test_polling_is_not_served(hub: HubProcess) -> None:
+    assert hub.ask("/socket.io/?EIO=4&transport=polling").status == 400
+
+
+def test_deflate_is_refused(hub: HubProcess) -> None:
+    ws = websocket.create_connection(
+        f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=5,
+        header=[f"Authorization: Bearer {hub.api_token}",
+                "Sec-WebSocket-Extensions: permessage-deflate"])
+    assert "sec-websocket-extensions" not in ws.headers
+    ws.close()
+
+
+@pytest.mark.parametrize("path", ["nodes", "gpus", "tasks"])
+def test_paging_gives_each_once(hub: HubProcess, path: str) -> None:
+    whole = hub.get(f"/api/v1/{path}?limit=1000")
+    assert whole["next"] is None
+    found, cursor = [], ""
+    while True:
+        page = hub.get(f"/api/v1/{path}?limit=2{cursor}")
+        assert len(page["items"]) <= 2
+        found += page["items"]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    key = "uuid" if path == "gpus" else "id"
+    assert [item[key] for item in found] == [item[key] for item in whole["items"]]
+    assert len(found) == (21 if path == "gpus" else 7)
+    one = hub.get(f"/api/v1/{path}/{found[0][key]}")
+    assert one[key] == found[0][key]
+
+
+def test_filters_in_the_api(hub: HubProcess) -> None:
+    assert [item["uuid"] for item in hub.get("/api/v1/gpus?filter=user:user3")["items"]] == [
+        "GPU-n3-0"]
+    assert [item["id"] for item in hub.get("/api/v1/nodes?filter=user:user3")["items"]] == ["n3"]
+    assert [item["user"] for item in hub.get("/api/v1/tasks?filter=node:n5")["items"]] == ["user5"]
+
+
+@pytest.mark.parametrize(("query", "word"), [
+    ("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("limit=%F0%9F%8D%8C", ""),
+    ("cursor=zzz", "cursor"), ("cursor=", "cursor"), ("cursor=WzFd", "cursor"),
+    ("filter=utl%3C5", "did you mean"), ("colour=red", "colour"), ("limit=1&limit=2", "limit"),
+    ("cursor=WyI5OTkiLCIwIl0=", "anew")])
+def test_wrong_questions_are_answered(hub: HubProcess, query: str, word: str) -> None:
+    answer = hub.ask(f"/api/v1/gpus?{query}")
+    assert answer.status == 400
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert word in answer.json["detail"]
+
+
+@pytest.mark.parametrize("path", ["gpus/none", "nodes/none", "tasks/none", "nothing", "gpus/a/b"])
+def test_what_is_not_there(hub: HubProcess, path: str) -> None:
+    answer = hub.ask(f"/api/v1/{path}")
+    assert (answer.status, answer.json["status"]) == (404, 404)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+def test_other_methods(hub: HubProcess, method: str) -> None:
+    answer = hub.ask("/api/v1/gpus", method, body=b"{}" if method in ("POST", "PUT") else None)
+    assert answer.status == 405
+    assert "GET" in answer.headers["Allow"]
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_etags(hub: HubProcess) -> None:
+    first = hub.ask("/api/v1/openapi.json")
+    again = hub.ask("/api/v1/openapi.json", If_None_Match=first.headers["ETag"])
+    assert (again.status, again.body) == (304, b"")
+    assert hub.ask("/api/v1/openapi.json", If_None_Match='"other"').status == 200
+    assert hub.ask("/api/v1/gpus", Accept="text/html").status == 406
+
+
+def test_the_document_names_every_route(hub: HubProcess) -> None:
+    document = hub.get("/api/v1/openapi.json")
+    assert document["openapi"].startswith("3.1")
+    assert set(document["paths"]) == {
+        f"/api/v1/{path}" for path in ("nodes", "nodes/{id}", "gpus", "gpus/{uuid}", "tasks",
+                                       "tasks/{id}", "openapi.json")}
+
+
+def test_a_body_that_is_not_wanted_is_not_read(hub: HubProcess) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=5)) as connection:
+        connection.putrequest("POST", "/api/v1/gpus")
+        connection.putheader("Content-Length", "900000")
+        connection.endheaders()
+        answer = connection.getresponse()  # before a byte of the body
+        assert answer.status == 401
+        assert answer.getheader("Connection") == "close"
+
+
+def test_the_folder_is_private(hub: HubProcess) -> None:
+    for path in (hub.folder, *hub.folder.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_no_secret_in_the_log_or_the_arguments(hub: HubProcess) -> None:
+    said = hub.log.read_text()
+    assert hub.agent_token not in said
+    assert hub.api_token not in said
+    arguments = Path(f"/proc/{hub.process.pid}/cmdline").read_bytes()
+    assert hub.api_token.encode() not in arguments
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "dashboard", *words], cwd=REPOSITORY,
+                          capture_output=True, text=True, timeout=15)
+
+
+def refused(code: ExitCode, *words: str) -> str:
+    done = run(*words)
+    assert done.returncode == code
+    assert done.stderr.startswith("gpudeck: ")
+    assert len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+def test_bad_starts_say_one_sentence(hub: HubProcess, tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    assert "ssh -L" in refused(ExitCode.USAGE, "hub", "--bind", "0.0.0.0:0", "--data", data)
+    assert "127.0.0.1" in refused(ExitCode.USAGE, "hub", "--bind", "example.com:80", "--data", data)
+    refused(ExitCode.USAGE, "hub", "--bind", "127.0.0.1:99999", "--data", data)
+    taken = f"127.0.0.1:{hub.port}"
+    assert "in use" in refused(ExitCode.CANNOT_START, "hub", "--bind", taken, "--data", data)
+    assert "another hub" in refused(ExitCode.CANNOT_START, "hub", "--bind", "127.0.0.1:0", "--data",
+                                    str(hub.folder))
+    (tmp_path / "file").write_text("")
+    assert "data folder" in refused(ExitCode.CANNOT_START, "hub", "--data",
+                                    str(tmp_path / "file" / "data"))
+    open_folder = tmp_path / "open"
+    open_folder.mkdir()
+    (open_folder / "api.token").write_text("x")
+    open_folder.chmod(0o755)
+    assert "chmod 700" in refused(ExitCode.CANNOT_START, "hub", "--data", str(open_folder))
+    assert "--data" in refused(ExitCode.CANNOT_START, "link", "--data", str(tmp_path / "no"))
+
+
+def test_starting_and_stopping(tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with HubProcess(tmp_path / "data") as hub:
+            started = time.monotonic()
+            hub.signal(number)
+            assert hub.process.wait(5) == 0
+            assert time.monotonic() - started < 3
+            assert not (hub.folder / "hub.json").exists()
+    assert run("link", "--data", str(tmp_path / "data")).stdout.startswith(hub.url)
+
+
+def test_ready_is_announced_with_a_link_that_works(tmp_path: Path) -> None:
+    with HubProcess(tmp_path / "data") as hub:
+        said = json.loads((hub.folder / "hub.json").read_text())
+        assert said["pid"] == hub.process.pid
+        assert os.stat(hub.folder / "hub.json").st_mode & 0o077 == 0
+        with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=5)) as connection:
+            connection.request("HEAD", hub.sign_in_url.removeprefix(hub.url))  # a link preview
+            connection.getresponse().read()
+        assert hub.ask(hub.sign_in_url.removeprefix(hub.url), token=None).status == 303
+        assert b"used already" in hub.ask(hub.sign_in_url.removeprefix(hub.url), token=None).body
+
+
+def test_it_listens_on_loopback_only(hub: HubProcess) -> None:
+    with socket.socket() as sock:
+        assert sock.connect_ex(("127.0.0.1", hub.port)) == 0
+    listening = Path(f"/proc/{hub.process.pid}/net/tcp").read_text()
+    assert f"0100007F:{hub.port:04X} 00000000:0000 0A" in listening

@@ -1,0 +1,144 @@
+"""The head log: what was appended comes back, what is torn or flipped is found."""
+
+import errno
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from dashboard.history.headlog import Entry, HeadLog
+
+
+def entries(count: int, start: int = 1) -> list[Entry]:
+    return [Entry(f"n{seq % 3}", "s", seq, float(seq), random.randbytes(random.randint(1, 400)))
+            for seq in range(start, start + count)]
+
+
+def opened(folder: Path) -> tuple[HeadLog, list[Entry]]:
+    log = HeadLog(folder / "headlog")
+    found = list(log.read())
+    log.open()
+    return log, found
+
+
+def kept(folder: Path) -> list[Entry]:
+    return list(HeadLog(folder / "headlog").read())
+
+
+def segment(folder: Path) -> Path:
+    return sorted((folder / "headlog").glob("head-*.log"))[-1]
+
+
+def test_what_was_appended_comes_back_in_order(tmp_path: Path) -> None:
+    log, found = opened(tmp_path)
+    assert found == []
+    wanted = entries(50)
+    for at in range(0, 50, 7):
+        log.append(wanted[at : at + 7])
+    log.close()
+    log, found = opened(tmp_path)
+    assert found == wanted
+    more = entries(5, 51)
+    log.append(more)
+    log.close()
+    assert kept(tmp_path) == wanted + more
+    assert segment(tmp_path).stat().st_mode & 0o077 == 0
+
+
+def test_two_segments_are_kept(tmp_path: Path) -> None:
+    log, _ = opened(tmp_path)
+    written = entries(4)
+    for entry in written:
+        log.append([entry])
+        log.rotate()
+        log.drop_old()
+    assert len(list((tmp_path / "headlog").iterdir())) == 2
+    log.close()
+    assert kept(tmp_path) == written[-1:]
+
+
+def test_cut_at_every_byte_of_the_tail(tmp_path: Path) -> None:
+    log, _ = opened(tmp_path)
+    wanted = entries(6)
+    log.append(wanted[:4])
+    whole = log.length
+    log.append(wanted[4:5])
+    one_more = log.length
+    log.append(wanted[5:])
+    log.close()
+    data = segment(tmp_path).read_bytes()
+    for end in range(whole, len(data)):
+        segment(tmp_path).write_bytes(data[:end])
+        log, found = opened(tmp_path)
+        count = 4 if end < one_more else 5
+        assert found == wanted[:count]
+        assert log.damage.torn_bytes == end - (whole if count == 4 else one_more)
+        fresh = entries(1, 90)
+        log.append(fresh)  # right after what is whole
+        log.close()
+        assert kept(tmp_path) == wanted[:count] + fresh
+
+
+def test_no_flipped_bit_passes(tmp_path: Path) -> None:
+    log, _ = opened(tmp_path)
+    wanted = entries(20)
+    log.append(wanted)
+    log.close()
+    data = segment(tmp_path).read_bytes()
+    for _ in range(400):
+        at, bit = random.randrange(len(data)), 1 << random.randrange(8)
+        flipped = bytearray(data)
+        flipped[at] ^= bit
+        segment(tmp_path).write_bytes(flipped)
+        log = HeadLog(tmp_path / "headlog")
+        found = list(log.read())
+        assert all(entry in wanted for entry in found)
+        assert len(found) < 20
+        assert log.damage.torn_bytes + log.damage.bad_records > 0
+
+
+def test_a_flip_in_the_middle_costs_one_record(tmp_path: Path) -> None:
+    log, _ = opened(tmp_path)
+    wanted = entries(9)
+    log.append(wanted)
+    log.close()
+    data = bytearray(segment(tmp_path).read_bytes())
+    at = data.index(wanted[4].payload)
+    data[at] ^= 1
+    segment(tmp_path).write_bytes(data)
+    log, found = opened(tmp_path)
+    assert found == wanted[:4] + wanted[5:]
+    assert (log.damage.bad_records, log.damage.torn_bytes) == (1, 0)
+    log.append(entries(1, 50))
+    log.close()
+    assert len(kept(tmp_path)) == 9
+
+
+@pytest.mark.parametrize("left", [b"", b"GPUDECK", b"another file altogether"])
+def test_a_segment_that_is_none_is_begun_anew(tmp_path: Path, left: bytes) -> None:
+    log, _ = opened(tmp_path)
+    log.close()
+    segment(tmp_path).write_bytes(left)
+    log, found = opened(tmp_path)
+    assert found == []
+    wanted = entries(3)
+    log.append(wanted)
+    log.close()
+    assert kept(tmp_path) == wanted
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_failed_append_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    log, _ = opened(tmp_path)
+    wanted = entries(3)
+    log.append(wanted)
+    good = log._file
+    with Path("/dev/full").open("r+b", buffering=0) as full:
+        log._file = full
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            log.append(entries(1, 10))
+    log._file = good
+    log.append(entries(1, 20))
+    log.close()
+    assert [entry.seq for entry in kept(tmp_path)] == [1, 2, 3, 20]

@@ -1,0 +1,121 @@
+"""Our websocket reader against wsproto, the reference, and against what is hostile."""
+
+import os
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, Ping, TextMessage
+
+from dashboard.core.websocket import (
+    CloseCode,
+    Control,
+    Message,
+    Opcode,
+    Reader,
+    Violation,
+    accept_key,
+    frame,
+    unmask,
+)
+
+
+def masked(payload: bytes, opcode: int = 2, final: bool = True, size: int | None = None) -> bytes:
+    mask = os.urandom(4)
+    said = len(payload) if size is None else size
+    head = bytes([(0x80 if final else 0) | opcode])
+    if said < 126:
+        head += bytes([0x80 | said])
+    elif said < 65_536:
+        head += bytes([0x80 | 126]) + said.to_bytes(2, "big")
+    else:
+        head += bytes([0x80 | 127]) + said.to_bytes(8, "big")
+    return head + mask + unmask(payload, mask)
+
+
+pieces = st.lists(st.tuples(st.sampled_from("tbp"), st.lists(st.binary(max_size=300), min_size=1,
+                                                             max_size=4)), max_size=6)
+
+
+@given(pieces, st.randoms(use_true_random=False))
+def test_reads_what_wsproto_writes_however_it_is_cut(
+    said: list[tuple[str, list[bytes]]], cut: random.Random
+) -> None:
+    client, data, wanted = Connection(ConnectionType.CLIENT), b"", list[Message | Control]()
+    for kind, parts in said:
+        if kind == "p":
+            data += client.send(Ping(payload=parts[0][:100]))
+            wanted.append((Opcode.PING, parts[0][:100]))
+            continue
+        texts = [part.hex() for part in parts]
+        for at, part in enumerate(parts):
+            last = at == len(parts) - 1
+            data += client.send(TextMessage(texts[at], message_finished=last) if kind == "t"
+                                else BytesMessage(part, message_finished=last))
+        wanted.append("".join(texts) if kind == "t" else b"".join(parts))
+    reader, found = Reader(100_000), list[Message | Control]()
+    while data:
+        size = cut.randint(1, len(data))
+        found += reader.feed(data[:size])
+        data = data[size:]
+    assert found == wanted
+    assert not reader.is_inside
+    assert reader.held_bytes == 0
+
+
+@given(st.binary(max_size=2_000))
+def test_no_bytes_raise_anything_but_a_violation(data: bytes) -> None:
+    reader = Reader(500)
+    try:
+        reader.feed(data)
+    except Violation:
+        return
+    assert reader.held_bytes <= 500 + 14
+
+
+def test_a_frame_is_refused_by_its_header() -> None:
+    with pytest.raises(Violation) as caught:
+        Reader(1_000).feed(masked(b"", size=1_001))
+    assert caught.value.code == CloseCode.TOO_BIG
+
+
+def test_fragments_that_never_finish_are_refused_at_the_cap() -> None:
+    reader = Reader(1_000)
+    reader.feed(masked(bytes(600), final=False))
+    reader.feed(masked(bytes(300), opcode=0, final=False))
+    with pytest.raises(Violation) as caught:
+        reader.feed(masked(bytes(300), opcode=0, final=False))
+    assert caught.value.code == CloseCode.TOO_BIG
+    assert reader.held_bytes < 1_400
+
+
+def test_empty_fragments_cost_nothing() -> None:
+    reader = Reader(1_000)
+    reader.feed(masked(b"x", final=False))
+    for _ in range(10_000):
+        reader.feed(masked(b"", opcode=0, final=False))
+    assert reader.held_bytes < 200
+    assert reader.feed(masked(b"y", opcode=0)) == [b"xy"]
+
+
+@pytest.mark.parametrize(("data", "code"), [
+    (frame(b"unmasked"), CloseCode.PROTOCOL_ERROR),
+    (bytes([0xC2, 0x80]) + bytes(4), CloseCode.PROTOCOL_ERROR),  # RSV1: deflate without asking
+    (bytes([0x83, 0x80]) + bytes(4), CloseCode.PROTOCOL_ERROR),  # opcode 3
+    (masked(b"", opcode=0), CloseCode.PROTOCOL_ERROR),  # a continuation of nothing
+    (masked(bytes(126), opcode=9), CloseCode.PROTOCOL_ERROR),  # a long ping
+    (masked(b"", opcode=9, final=False), CloseCode.PROTOCOL_ERROR),
+    (masked(b"\xff\xfe", opcode=1), CloseCode.INVALID_DATA),
+    (masked(b"a", final=False) + masked(b"b"), CloseCode.PROTOCOL_ERROR),
+], ids=["unmasked", "rsv", "opcode", "continuation", "long ping", "half ping", "not utf-8",
+        "message in a message"])
+def test_what_breaks_the_protocol(data: bytes, code: CloseCode) -> None:
+    with pytest.raises(Violation) as caught:
+        Reader(1_000).feed(data)
+    assert caught.value.code == code
+
+
+def test_the_accept_key_of_the_rfc() -> None:
+    assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
