@@ -346,7 +346,8 @@ def task_views(fleet: Fleet, node: Node) -> list[TaskView]:
 def _task(node: Node, task_id: str, on: list[UseView], state: Any) -> TaskView:
     task = node.tasks[task_id]
     return TaskView(
-        task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user, task.command, on,
+        task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
+        task.command, on,
         _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
         task.manager, task.kind)
 
