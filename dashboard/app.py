@@ -27,6 +27,7 @@ from .compress import add_compression
 from .core.access import unlisted
 from .core.lens import Lenses
 from .entry import Entry
+from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge
 from .live import LiveEdge
 from .pages import build_pages
@@ -37,7 +38,7 @@ from .recorder import Recorder
 from .room import Applied, Close, HubEvent, Note, Record, Room, Tell, Tick
 from .settings import HubSettings
 from .sign_in import add_sign_in
-from .sockets import Allowance, BoundedSocketIO, Tally
+from .sockets import Allowance, BoundedSocketIO
 from .state import State, secret, token_in
 
 log = logging.getLogger("gpudeck.app")

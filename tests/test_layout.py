@@ -36,7 +36,8 @@ HOME = {
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
-    "sqlite3": ("agent/journal.py", "dashboard/state.py"),
+    "sqlite3": ("agent/journal.py", "dashboard/state.py", "dashboard/accounts.py"),
+    "argon2": ("dashboard/passwords.py",),
     "anywidget": ("widget",),
 }
 
