@@ -235,7 +235,7 @@ def add_api(server: Flask, room: Room, lenses: Lenses) -> None:
 
 
 def _nothing(path: str) -> Response:
-    """Of paths and methods that nothing else here takes. Without it Dash would: it shows its page
+    """At paths and methods that nothing else here takes. Without it Dash would: it shows its page
     at every address."""
     allowed = [method for method in METHODS if _is_taken(method)]
     if not allowed:
@@ -257,4 +257,6 @@ def _http_problem(error: HTTPException) -> Any:
     """Pages keep Flask's own answers; the API has one shape of error only."""
     if not request.path.startswith(PREFIX + "/"):
         return error
+    if error.code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return _nothing(request.path)
     return problem(error.code or 500, error.description or "")

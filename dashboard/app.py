@@ -124,7 +124,7 @@ class Hub:
     def _callbacks(self, pages: Any) -> list[str]:
         # Dash takes over what `dash.callback` declared at its first request; ours must not be one.
         pages._setup_server()
-        return guard_callbacks(pages.callback_map)
+        return guard_callbacks(self.server, pages.callback_map)
 
     def _allowances(self) -> dict[str, Allowance]:
         stall_s = float(self.settings.viewer_stall_s)
