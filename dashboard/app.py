@@ -31,6 +31,7 @@ from .entry import Entry
 from .hub import AGENT_BYTES, AgentEdge, Doors
 from .hub_key import HubKey
 from .live import LiveEdge
+from .nodes_api import NodesApi, add_nodes_api
 from .pages import build_pages
 from .passwords import Passwords
 from .people import People
@@ -73,6 +74,9 @@ class Hub:
                          settings.trusted_proxies, settings.proxy_user_header)
         key = HubKey(settings.data)
         self.nodes = Nodes(state.registry, key.fingerprint)
+        for member in self.nodes.members():
+            self.room.fleet.set_group(member.node_id, member.group)
+        self.nodes.on_group.append(self.room.fleet.set_group)
         self.nodes.on_revoke.append(lambda node_id: self.submit(Revoked(node_id)))
         self.doors = Doors(self.nodes, key, self.room.hub_id, self.room.fleet.epoch)
         self.server = Flask("gpudeck", static_folder=None)
@@ -91,7 +95,8 @@ class Hub:
     def _build(self) -> None:
         add_second_look(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
-        add_api(self.server, self.room, self.lenses)
+        add_api(self.server, self.room, self.lenses, self.nodes)
+        add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
                                               lambda: self.state.get("url") or ""))
         self._add_health()

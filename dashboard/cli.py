@@ -72,10 +72,14 @@ def open_state(folder: Path) -> State:
 
 
 def code_url(state: State, code: str) -> str:
+    return f"{hub_url(state)}/sign-in?code={code}"
+
+
+def hub_url(state: State) -> str:
     url = state.get("url")
     if url is None:
         raise CommandError("this hub was never started; run: gpudeck hub", ExitCode.CANNOT_START)
-    return f"{url}/sign-in?code={code}"
+    return url
 
 
 def way_in(url: str, state: State) -> tuple[str, str]:

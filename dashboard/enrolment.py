@@ -6,42 +6,32 @@ a node is approved, and from the moment it is revoked, nothing it says reaches t
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpudeck.keys import Key, Token, fingerprint, is_signed, spaced
 from gpudeck.wire import Challenge, Hello, Refused, enrolment_statement, node_statement
 
-from .registry import Enrolment, Member, Registry
+from . import people
+from .accounts import CannotChange, NoSuch
+from .core.access import Actor, may
+from .core.members import (
+    REVOKED,
+    REVOKED_RETRY_S,
+    UNKNOWN_RETRY_S,
+    WAITING_RETRY_S,
+    Enrolment,
+    Member,
+    Wanted,
+    group_flaw,
+)
+from .registry import Registry
 
 LASTS_S = 3_600.0
-DEFAULT_GROUP = "default"
 MAX_MEMBERS = 10_000
-MAX_NAME = 128
-# When a node that is turned away comes again: soon, while somebody is about to let it in.
-WAITING_RETRY_S = 5.0
-UNKNOWN_RETRY_S = 60.0
-REVOKED_RETRY_S = 600.0
-
-
-class CannotChange(Exception):
-    """A condition does not hold; the sentence says which."""
-
-
-class NoSuch(CannotChange):
-    """There is none of that name."""
 
 
 class Impostor(Exception):
     """Not the holder of the key that was shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A place for a node, before it has a number."""
-
-    host: str | None = None
-    approve: bool = False
-    group: str = DEFAULT_GROUP
 
 
 class Nodes:
@@ -52,6 +42,7 @@ class Nodes:
         self._hub = hub_fingerprint
         self._members = {member.node_id: member for member in registry.members()}
         self.on_revoke: list[Callable[[str], None]] = []
+        self.on_group: list[Callable[[str, str], None]] = []
 
     def member(self, node_id: str) -> Member | None:
         return self._members.get(node_id)
@@ -59,38 +50,45 @@ class Nodes:
     def members(self) -> list[Member]:
         return list(self._members.values())
 
-    def group_of(self, node_id: str) -> str:
-        member = self._members.get(node_id)
-        return DEFAULT_GROUP if member is None else member.group
-
     # -- by people and programs
 
-    def create(self, wanted: Wanted, by: str) -> tuple[Token, Enrolment]:
-        [made] = create(self._registry, self._hub, [wanted], by)
-        return made
-
-    def enrolments(self) -> list[Enrolment]:
+    def enrolments(self, actor: Actor) -> list[Enrolment]:
+        _check(actor, "GET /api/v1/enrolments")
         return self._registry.enrolments()
 
-    def withdraw(self, enrolment_id: str) -> None:
+    def create(self, actor: Actor, wanted: Wanted) -> tuple[Token, Enrolment]:
+        _check(actor, "POST /api/v1/enrolments")
+        [made] = create(self._registry, self._hub, [wanted], actor.name)
+        return made
+
+    def withdraw(self, actor: Actor, enrolment_id: str) -> None:
+        _check(actor, "DELETE /api/v1/enrolments/<enrolment_id>")
         if not self._registry.withdraw(enrolment_id):
             raise NoSuch(f"there is no unused enrolment {enrolment_id[:64]!r}")
 
-    def approve(self, node_id: str, by: str) -> Member:
+    def approve(self, actor: Actor, node_id: str) -> Member:
+        _check(actor, "POST /api/v1/nodes/<node_id>/approve")
         member = self._known(node_id)
         if member.access == "revoked":
-            raise CannotChange("this key was revoked and stays so; delete agent.key on the node "
-                               "and enrol it again")
-        return self._put(replace(member, access="approved", decided_by=by))
+            raise CannotChange(REVOKED)
+        return self._put(replace(member, access="approved", decided_by=actor.name))
 
-    def revoke(self, node_id: str, by: str) -> Member:
-        member = self._put(replace(self._known(node_id), access="revoked", decided_by=by))
+    def revoke(self, actor: Actor, node_id: str) -> Member:
+        _check(actor, "POST /api/v1/nodes/<node_id>/revoke")
+        member = self._put(replace(self._known(node_id), access="revoked", decided_by=actor.name))
         for tell in self.on_revoke:
             tell(node_id)
         return member
 
-    def put_in_group(self, node_id: str, group: str) -> Member:
-        return self._put(replace(self._known(node_id), group=checked_name("group", group)))
+    def put_in_group(self, actor: Actor, node_id: str, group: str) -> Member:
+        _check(actor, "PATCH /api/v1/nodes/<node_id>")
+        wrong = group_flaw(group)
+        if wrong is not None:
+            raise CannotChange(wrong)
+        member = self._put(replace(self._known(node_id), group=group))
+        for tell in self.on_group:
+            tell(node_id, group)
+        return member
 
     def _known(self, node_id: str) -> Member:
         member = self._members.get(node_id)
@@ -115,8 +113,7 @@ class Nodes:
             except CannotChange as why:
                 return Refused(str(why), UNKNOWN_RETRY_S)
         if member.access == "revoked":
-            return Refused("this node's key was revoked; to bring the node back, delete agent.key "
-                           "in its data folder and enrol it again", REVOKED_RETRY_S)
+            return Refused(REVOKED, REVOKED_RETRY_S)
         if member.access == "waiting":
             return Refused("an admin must approve this node; compare its fingerprint, "
                            f"{spaced(hello.node_id)}", WAITING_RETRY_S)
@@ -129,6 +126,8 @@ class Nodes:
         if not self._registry.use(place.id, member):
             raise CannotChange(USED)
         self._members[member.node_id] = member
+        for tell in self.on_group:
+            tell(member.node_id, member.group)
         return member
 
     def _place(self, challenge: Challenge, hello: Hello) -> Enrolment:
@@ -164,24 +163,25 @@ def prove(challenge: Challenge, hello: Hello) -> None:
 
 def create(registry: Registry, hub_fingerprint: str, wanted: list[Wanted], by: str
            ) -> list[tuple[Token, Enrolment]]:
-    """Whoever can write the hub's folder may do this without a hub; see `gpudeck token`."""
+    """Without asking who it is: whoever can write the hub's folder may."""
     now = time.time()
     made = []
     for each in wanted:
+        wrong = each.flaw()
+        if wrong is not None:
+            raise CannotChange(wrong)
         token = Token.new(hub_fingerprint)
-        host = None if each.host is None else checked_name("host", each.host)
-        made.append((token, Enrolment(
-            token.id, Key(token.seed).public, host, each.approve,
-            checked_name("group", each.group), now, by, now + LASTS_S)))
+        made.append((token, Enrolment(token.id, Key(token.seed).public, each.host, each.approve,
+                                      each.group, now, by, now + LASTS_S)))
     if not registry.add((enrolment for _, enrolment in made), now):
         raise CannotChange("there are too many enrolments; withdraw some, or wait until they end")
     return made
 
 
-def checked_name(what: str, name: str) -> str:
-    if not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip():
-        raise CannotChange(f"a {what} is a name of 1 to {MAX_NAME} printable characters")
-    return name
+def _check(actor: Actor, verb: str) -> None:
+    refusal = may(actor, verb, now=time.time())
+    if refusal is not None:
+        raise people.Refused(refusal)
 
 
 def command(url: str, token: Token) -> str:

@@ -18,7 +18,8 @@ from gpudeck.errors import CommandError, ExitCode
 
 from .accounts import User
 from .core.access import EVERYTHING, Role, Scope
-from .enrolment import Wanted, create
+from .core.members import Wanted
+from .enrolment import create
 from .hub_key import HubKey
 from .passwords import hash_password
 from .state import State, open_folder, secret, write_private

@@ -7,8 +7,8 @@ is one transaction that holds its own conditions.
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
+
+from .core.members import Enrolment, Member
 
 SCHEMA = """
 create table enrolments (
@@ -24,37 +24,6 @@ create table members (
 MAX_ENROLMENTS = 10_000
 # Those that are over are kept for a day: whoever uses one late is told so.
 KEPT_S = 86_400.0
-
-Access = Literal["approved", "waiting", "revoked"]
-
-
-@dataclass(frozen=True, slots=True)
-class Enrolment:
-    """One place for one node. `key` is the token's public half: nothing here opens a door."""
-
-    id: str
-    key: bytes
-    host: str | None  # None: any
-    approve: bool  # an admin must look at the fingerprint first
-    group: str
-    created_at: float
-    created_by: str
-    expires_at: float
-    used_by: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A node's key, and what the hub thinks of it."""
-
-    node_id: str
-    key: bytes
-    host: str  # as it called itself when it came
-    group: str
-    access: Access
-    enrolled_at: float
-    enrolment: str
-    decided_by: str | None = None  # who approved or revoked it
 
 
 class Registry:

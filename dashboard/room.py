@@ -30,6 +30,7 @@ from gpudeck.wire import (
 
 from .core.fleet import Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
+from .core.members import REVOKED, REVOKED_RETRY_S
 
 PROBE_EVERY_S = 10.0
 PROBE_SOON_S = 1.0
@@ -39,7 +40,6 @@ FULL_RETRY_S = 300.0
 VERSION_RETRY_S = 3_600.0
 QUARANTINE_S = 30.0
 QUARANTINE_MOST_S = 600.0
-REVOKED_RETRY_S = 600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
 RECENT_EVENTS = 64
@@ -285,7 +285,7 @@ class Room:
         at = self.link_of.get(node_id)
         if at is None:
             return []
-        told = Refused("this node's key was revoked", REVOKED_RETRY_S)
+        told = Refused(REVOKED, REVOKED_RETRY_S)
         return [Tell(at, told), Close(at, told.reason), *self._left(at)]
 
     def _refusal(self, hello: Hello, mono: float) -> Refused | None:

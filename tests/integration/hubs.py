@@ -20,7 +20,8 @@ import msgspec
 import socketio
 import websocket
 
-from dashboard.enrolment import Wanted, create
+from dashboard.core.members import Wanted
+from dashboard.enrolment import create
 from dashboard.hub_key import HubKey
 from dashboard.state import State, secret
 from gpudeck.keys import Key, Token, derived_seed, fingerprint, is_signed
