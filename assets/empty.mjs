@@ -1,7 +1,9 @@
 // The fleet without a Gpu: what to do next, said by the page itself.
 
+import { isAdmin, me } from "./account.mjs";
 import { getNodes } from "./api.mjs";
-import { copyText, make, say } from "./dom.mjs";
+import { copyable } from "./dialog.mjs";
+import { make } from "./dom.mjs";
 import { plural } from "./format.mjs";
 
 const READER_WORDS = {
@@ -12,22 +14,34 @@ const READER_WORDS = {
 /** Called with every picture; builds only when there is something new to say. */
 export async function drawEmpty(place, nodeCount) {
   const nodes = nodeCount === 0 ? [] : await getNodes().then((answer) => answer.items, () => []);
-  const told = JSON.stringify(nodes.map(({ host, reader }) => [host, reader?.state, reader?.detail]));
+  const person = await me().catch(() => null);
+  const told = JSON.stringify([person?.name, ...nodes.map(({ host, reader }) => [host, reader?.state, reader?.detail])]);
   if (place.dataset.told === told) return;
   place.dataset.told = told;
-  place.replaceChildren(...(nodes.length === 0 ? noNode() : noGpu(nodes)));
+  place.replaceChildren(...(nodes.length === 0 ? noNode(person) : noGpu(nodes)));
 }
 
-function noNode() {
-  const command = `gpudeck agent --hub ${location.origin} --token-file agent.token`;
-  const button = make("button", { type: "button", class: "button" }, "Copy");
-  button.addEventListener("click", async () => say(button, (await copyText(command)) ? "Copied" : "Select and copy"));
+function noNode(person) {
+  const isEverything = person === null || person.groups.includes("*");
   return [
     make("h2", {}, "No node yet"),
-    make("p", {}, "Run this on a machine with GPUs. It appears here within seconds."),
-    make("div", { class: "command" }, make("code", {}, command), button),
-    make("p", {}, "The hub keeps ", make("code", {}, "agent.token"), " in its data folder. No GPU at hand? ",
-      make("code", {}, "gpudeck demo"), " shows a simulated fleet."),
+    ...(isEverything ? [] : [make("p", {}, `You see the nodes of the group ${person.groups.join(", ")}; there is none.`)]),
+    ...(person !== null && isAdmin(person) ? forAdmin() : forOthers()),
+    make("p", {}, "No GPU at hand? ", make("code", {}, "gpudeck demo"), " shows a simulated fleet."),
+  ];
+}
+
+function forAdmin() {
+  return [
+    make("p", {}, "Take a machine with GPUs. You get one line to paste there; it appears here within seconds."),
+    make("p", {}, make("a", { class: "button first", href: "/settings#nodes/connect" }, "Connect a node")),
+  ];
+}
+
+function forOthers() {
+  return [
+    make("p", {}, "An admin connects one, in Settings, or by a token made on the machine where the hub runs:"),
+    copyable("gpudeck token create agent", "the command"),
   ];
 }
 

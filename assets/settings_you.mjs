@@ -15,7 +15,7 @@ export class You extends Section {
       ["You see", groupWords(groups)],
       ["Your tasks", names.length === 0 ? "none: no Unix name is yours here; an admin sets it" : `those of ${names.join(", ")}`],
     ];
-    this.place.append(make("dl", { class: "facts" }, ...facts.map(([head, words]) => make("div", {}, make("dt", {}, head), make("dd", {}, words)))));
+    this.place.append(make("dl", { class: "who" }, ...facts.map(([head, words]) => make("div", {}, make("dt", {}, head), make("dd", {}, words)))));
     this.onClick("change-password", () => this.changePassword());
   }
 
