@@ -247,7 +247,8 @@ class Gate:
             ("X-Content-Type-Options", "nosniff"),
             *([("Strict-Transport-Security", f"max-age={365 * 86_400}")]
               if self._site().is_secure else []),
-            ("Referrer-Policy", "no-referrer"),
+            # With no-referrer, browsers say `Origin: null` of our own forms too.
+            ("Referrer-Policy", "same-origin"),
             ("Cross-Origin-Opener-Policy", "same-origin"),
             ("Cross-Origin-Resource-Policy", "same-origin"),
             ("Cache-Control", "no-store" if is_private(environ["PATH_INFO"]) else "no-cache"),

@@ -228,6 +228,7 @@ def test_signing_out_ends_the_page(demo: Demo, browser: Any) -> None:
     page = context.new_page()
     page.goto(url)
     assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link") == "live", 10)
+    page.locator("#account").click()
     page.locator("#sign-out").click()
     page.wait_for_url("**/sign-in")
     assert "You are not signed in" in page.inner_text("main")

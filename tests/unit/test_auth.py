@@ -275,4 +275,4 @@ def test_every_answer_carries_the_headers(asked: Asked) -> None:
         assert "script-src 'self'" in asked.headers["Content-Security-Policy"]
         assert "unsafe-eval" not in asked.headers["Content-Security-Policy"]
         assert asked.headers["X-Content-Type-Options"] == "nosniff"
-        assert asked.headers["Referrer-Policy"] == "no-referrer"
+        assert asked.headers["Referrer-Policy"] == "same-origin"

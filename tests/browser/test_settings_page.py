@@ -1,0 +1,455 @@
+"""Sign-in and Settings against a hub that starts with nobody: every act by a page, and what it does
+seen from outside."""
+
+import json
+import os
+import random
+import secrets
+import shlex
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page
+
+from .conftest import soon
+from .test_look import axe_source
+
+pytestmark = pytest.mark.browser
+BIN = Path(sys.executable).parent
+HOSTILE = '<img src=x onerror="document.title=1">&<b>x'
+
+
+class Hub:
+    """A real one, without anybody; and agents for it."""
+
+    def __init__(self, data: Path) -> None:
+        if not (BIN / "gpudeck").exists():
+            pytest.skip("the gpudeck command is not beside this python")
+        self.data = data
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._start([str(BIN / "gpudeck"), "hub", "--bind", "127.0.0.1:0", "--data", str(data)])
+        assert soon((data / "hub.json").exists, 20), (data.parent / "log").read_text()
+        told = json.loads((data / "hub.json").read_text())
+        self.url: str = told["url"]
+        self.sign_in_url: str = told["sign_in_url"]
+        self.admin, self.password = f"root{random.randrange(1000)}", secrets.token_urlsafe(12)
+
+    def _start(self, command: list[str]) -> "subprocess.Popen[bytes]":
+        env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        with (self.data.parent / "log").open("ab") as log:
+            started = subprocess.Popen(command, stdout=log, stderr=log, env=env)
+        self._started.append(started)
+        return started
+
+    def run_line(self, line: str, host: str) -> "subprocess.Popen[bytes]":
+        """As pasted, with what makes a node out of this machine without a Gpu."""
+        more = ["--backend", "simulated", "--simulate", "gpus=2", "--host", host,
+                "--data", str(self.data.parent / f"agent-{len(self._started)}")]
+        return self._start(["sh", "-c", f"exec env {line} {shlex.join(more)}"])
+
+    def ask(self, path: str, token: str) -> int:
+        request = urllib.request.Request(self.url + path,
+                                         headers={"Authorization": f"Bearer {token}"})
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def make_stale(self, user: str) -> None:
+        """As if five minutes had passed since their last password."""
+        with closing(sqlite3.connect(self.data / "state.db", timeout=5)) as db, db:
+            db.execute("update sessions set fresh_until = 1 where user = ?", (user,))
+
+    def stop(self) -> None:
+        for process in reversed(self._started):
+            process.send_signal(signal.SIGTERM)
+        for process in self._started:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(5)
+
+
+class Person:
+    """Somebody at a browser. `trouble` is all that must not happen: a CSP violation comes here."""
+
+    def __init__(self, browser: Browser, hub: Hub, **look: Any) -> None:
+        self.context: BrowserContext = browser.new_context(
+            **{"viewport": {"width": 1440, "height": 900}, **look})
+        self.context.set_default_timeout(8_000)
+        self.hub = hub
+        self.trouble: list[str] = []
+        self.page: Page = self.context.new_page()
+        self.page.on("pageerror", lambda error: self.trouble.append(f"{error}"))
+        self.page.on("console", self._on_console)
+
+    def _on_console(self, message: Any) -> None:
+        # The browser logs each refused request and closed socket by itself.
+        by_browser = ("Failed to load resource", "WebSocket connection to")
+        if message.type in ("error", "warning") and not message.text.startswith(by_browser):
+            self.trouble.append(message.text)
+
+    def sign_in(self, name: str, password: str) -> "Person":
+        self.page.goto(f"{self.hub.url}/sign-in")
+        self.page.get_by_label("Name").fill(name)
+        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url(f"{self.hub.url}/")
+        return self
+
+    def settings(self, section: str) -> Locator:
+        """Anew, so that no list is older than the question."""
+        self.page.goto(f"{self.hub.url}/settings#{section}")
+        self.page.reload()
+        place = self.page.locator(f"#section-{section}")
+        place.wait_for()
+        return place
+
+    def row(self, text: str) -> Locator:
+        return self.page.locator("tbody tr:visible", has_text=text)
+
+    @property
+    def dialog(self) -> Locator:
+        return self.page.locator("dialog[open]").last
+
+    def titled(self, title: str) -> Locator:
+        """The dialog of that name, once it is there."""
+        found = self.page.get_by_role("dialog", name=title, exact=True)
+        found.wait_for()
+        return found
+
+    def confirm(self, button: str) -> None:
+        self.dialog.get_by_role("button", name=button, exact=True).click()
+
+    def fill(self, **values: str) -> None:
+        for name, value in values.items():
+            field = self.dialog.locator(f"[name={name}]")
+            if name in ("role", "days"):
+                field.select_option(value)
+            else:
+                field.fill(value)
+
+    def link_state(self) -> str:
+        return str(self.page.evaluate("globalThis.gpudeck?.stats?.link ?? ''"))
+
+    def api(self, path: str) -> int:
+        return int(self.page.evaluate("path => fetch(path).then(answer => answer.status)", path))
+
+    def overflow(self) -> int:
+        return int(self.page.evaluate("document.documentElement.scrollWidth - innerWidth"))
+
+    def violations(self) -> list[str]:
+        self.page.evaluate(axe_source())
+        found: list[dict[str, Any]] = self.page.evaluate(
+            "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
+        return [f"{rule['id']}: {node['html'][:120]} {node.get('failureSummary', '')}"
+                for rule in found for node in rule["nodes"]]
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    hub = Hub(tmp_path_factory.mktemp("settings") / "hub")
+    yield hub
+    hub.stop()
+
+
+@pytest.fixture(name="signed_in_admin", scope="module")
+def _signed_in_admin(hub: Hub, browser: Browser) -> Iterator[Any]:
+    """The first one, who came by the link that the hub printed."""
+    person = Person(browser, hub)
+    person.page.goto(hub.sign_in_url)
+    assert person.page.locator("[autocomplete=new-password]").count() == 2
+    assert person.page.get_by_label("Name").get_attribute("autocomplete") == "username"
+    assert person.violations() == []
+    person.page.get_by_label("Name").fill(hub.admin)
+    person.page.get_by_label("Password").fill(hub.password)
+    person.page.get_by_label("The same again").fill(hub.password)
+    person.page.get_by_role("button", name="Become the admin").click()
+    person.page.wait_for_url(f"{hub.url}/")
+    assert person.trouble == []
+    yield person.context.storage_state()
+    person.context.close()
+
+
+@pytest.fixture(name="come")
+def _come(hub: Hub, browser: Browser) -> Iterator[Callable[..., Person]]:
+    """More people, each in a browser profile of their own; none may meet trouble."""
+    came: list[Person] = []
+
+    def come(**look: Any) -> Person:
+        came.append(Person(browser, hub, **look))
+        return came[-1]
+
+    yield come
+    trouble = [line for person in came for line in person.trouble]
+    for person in came:
+        person.context.close()
+    assert trouble == []
+
+
+@pytest.fixture(name="admin")
+def _admin(come: Callable[..., Person], signed_in_admin: Any) -> Person:
+    return come(storage_state=signed_in_admin)
+
+
+@pytest.fixture(name="name")
+def _name() -> str:
+    return f"u{secrets.token_hex(3)}"
+
+
+def add_user(admin: Person, name: str, **values: str) -> None:
+    admin.settings("users")
+    admin.page.locator("#add-user").click()
+    admin.fill(name=name, **values)
+    admin.confirm("Add")
+
+
+def test_the_first_link_makes_one_admin_and_no_second(admin: Person, come: Callable[..., Person]
+                                                      ) -> None:
+    admin.page.goto(admin.hub.url)
+    assert admin.page.locator("#notice h2").inner_text() == "No node yet"
+    assert soon(admin.page.get_by_role("link", name="Connect a node").is_visible, 5)
+    late = come()
+    late.page.goto(admin.hub.sign_in_url)
+    assert "used already" in late.page.get_by_role("alert").inner_text()
+    assert late.page.get_by_role("button").all_inner_texts() == ["Sign in"]
+
+
+def test_one_who_is_added_comes_in_by_the_link_and_sees_less(
+        admin: Person, come: Callable[..., Person], name: str) -> None:
+    add_user(admin, name, role="viewer")
+    other = come()
+    other.page.goto(admin.titled(f"A link for {name}").locator("code").inner_text())
+    assert other.page.get_by_label("Name").input_value() == name
+    other.page.get_by_label("Password").fill("correct horse battery")
+    other.page.get_by_label("The same again").fill("another horse battery")
+    other.page.get_by_role("button", name="Set it").click()
+    assert "not the same" in other.page.get_by_role("alert").inner_text()
+    assert other.page.get_by_label("Name").input_value() == name
+    other.page.get_by_label("Password").fill("correct horse battery")
+    other.page.get_by_label("The same again").fill("correct horse battery")
+    other.page.get_by_role("button", name="Set it").click()
+    other.page.wait_for_url(f"{admin.hub.url}/")
+
+    other.settings("you")
+    assert other.page.locator("[data-section]:visible").all_inner_texts() == ["Sign-ins", "You"]
+    other.page.goto(f"{admin.hub.url}/settings#users")
+    refused = other.page.locator("#settings-refused")
+    assert refused.inner_text() == (
+        f"This section is for admins. You are signed in as {name}, whose role is viewer.")
+    assert not other.page.locator("#section-users").is_visible()
+    assert (other.api("/api/v1/me"), other.api("/api/v1/users")) == (200, 403)
+    assert other.settings("sign-ins").locator("h3").count() == 0
+    admin.settings("users")
+    assert soon(lambda: "never yet" not in admin.row(name).inner_text(), 3)
+
+
+def test_a_role_that_changes_ends_the_others_socket_within_a_second(
+        admin: Person, come: Callable[..., Person], name: str) -> None:
+    add_user(admin, name, role="viewer", password="correct horse battery")
+    admin.row(name).wait_for()
+    other = come().sign_in(name, "correct horse battery")
+    assert soon(lambda: other.link_state() == "live", 10)
+    admin.row(name).get_by_role("button", name=f"Edit {name}").click()
+    admin.fill(role="operator")
+    admin.confirm("Save")
+    assert soon(lambda: other.link_state() in ("lost", "signed_out"), 1.0), other.link_state()
+    assert soon(lambda: other.page.locator("#banner").inner_text().startswith("You are signed out"),
+                3)
+    assert soon(lambda: "operator" in admin.row(name).inner_text(), 3)
+    admin.page.get_by_role("button", name="Undo").click()
+    assert soon(lambda: "viewer" in admin.row(name).inner_text(), 3)
+    admin.row(name).get_by_role("button", name=f"Remove {name}").click()
+    admin.confirm("Remove")
+    admin.row(name).wait_for(state="detached")
+    other.page.goto(f"{admin.hub.url}/sign-in")
+    other.page.get_by_label("Name").fill(name)
+    other.page.get_by_label("Password").fill("correct horse battery")
+    other.page.get_by_role("button", name="Sign in").click()
+    assert "not right" in other.page.get_by_role("alert").inner_text()
+
+
+def test_a_token_opens_until_it_is_revoked(admin: Person) -> None:
+    admin.settings("tokens")
+    admin.page.locator("#add-token").click()
+    admin.fill(name=HOSTILE, role="viewer", days="7")
+    admin.confirm("Make it")
+    secret = admin.titled(f"Token “{HOSTILE}”").locator("code").first.inner_text()
+    assert admin.hub.ask("/api/v1/gpus", secret) == 200
+    assert admin.hub.ask("/api/v1/users", secret) == 403
+    admin.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    admin.dialog.get_by_role("button", name="Copy the token").click()
+    assert soon(lambda: admin.page.evaluate("navigator.clipboard.readText()") == secret, 2)
+    admin.confirm("Done")
+    row = admin.row(HOSTILE)
+    assert "in 6 d" in row.inner_text() or "in 7 d" in row.inner_text()
+    assert secret not in admin.page.content()
+    row.get_by_role("button", name="Revoke").click()
+    admin.confirm("Revoke")
+    row.wait_for(state="detached")
+    assert admin.hub.ask("/api/v1/gpus", secret) == 401
+
+
+def test_a_node_comes_by_the_shown_line_and_goes_when_it_is_revoked(admin: Person) -> None:
+    admin.page.goto(f"{admin.hub.url}/settings#nodes/connect")
+    admin.fill(group="lab")
+    admin.confirm("Make the line")
+    line = admin.dialog.locator("code").inner_text()
+    assert line.startswith("GPUDECK_TOKEN=")
+    agent = admin.hub.run_line(line, "node-a")
+    words = admin.dialog.locator(".waiting-words")
+    assert soon(lambda: words.inner_text() == "node-a is here, with 2 Gpus.", 20), (
+        words.inner_text())
+    admin.confirm("Done")
+    assert soon(lambda: "live" in admin.row("node-a").inner_text(), 3)
+    assert "lab" in admin.row("node-a").inner_text()
+
+    watcher = admin.context.new_page()
+    watcher.goto(admin.hub.url)
+    live = watcher.locator("[data-total=nodes] .total-value")
+    assert soon(lambda: live.inner_text().startswith("1"), 10), live.inner_text()
+    admin.row("node-a").get_by_role("button", name="Revoke").click()
+    admin.confirm("Revoke")
+    assert soon(lambda: "revoked" in admin.row("node-a").inner_text(), 1.0)
+    assert soon(lambda: live.inner_text().startswith("0"), 2), live.inner_text()
+    watcher.close()
+    assert agent.poll() is None, "a revoked agent says so and stays, in case it is enrolled anew"
+
+
+def test_a_node_waits_until_its_fingerprint_is_approved(admin: Person) -> None:
+    admin.settings("nodes")
+    admin.page.locator("#connect-node").click()
+    admin.dialog.get_by_label("Approve it by its fingerprint first").check()
+    admin.confirm("Make the line")
+    host = f"<i>{secrets.token_hex(3)}"
+    admin.hub.run_line(admin.dialog.locator("code").inner_text(), host)
+    words = admin.dialog.locator(".waiting-words")
+    assert soon(lambda: words.inner_text().startswith(f"{host} has come and waits"), 20)
+    admin.page.keyboard.press("Escape")
+    row = admin.row(host)
+    assert soon(lambda: "waiting" in row.inner_text(), 4)
+    assert "1 waiting for approval" in admin.page.locator("#section-nodes .count").inner_text()
+    row.get_by_role("button", name="Approve").click()
+    assert row.locator("code").inner_text() == admin.dialog.locator("code").inner_text()
+    admin.confirm("Approve")
+    assert soon(lambda: "live" in row.inner_text(), 12), row.inner_text()
+    assert admin.page.locator("#section-nodes i").count() == 0
+
+
+def test_a_place_that_is_withdrawn_is_gone(admin: Person) -> None:
+    admin.settings("nodes")
+    admin.page.locator("#connect-node").click()
+    host = f"h{secrets.token_hex(3)}"
+    admin.fill(host=host)
+    admin.confirm("Make the line")
+    admin.dialog.locator("code").wait_for()
+    admin.page.keyboard.press("Escape")
+    admin.row(host).get_by_role("button", name="Withdraw").click()
+    admin.row(host).wait_for(state="detached")
+
+
+def test_what_concerns_others_asks_for_the_password_once_it_is_old(
+        admin: Person, come: Callable[..., Person], name: str) -> None:
+    password = secrets.token_urlsafe(12)
+    add_user(admin, name, role="admin", password=password)
+    admin.row(name).wait_for()
+    second = come().sign_in(name, password)
+    second.settings("users")
+    second.hub.make_stale(name)
+    time.sleep(0.6)  # the hub looks four times a second what others have written
+    second.page.locator("#add-user").click()
+    second.fill(name=f"{name}-2", password="correct horse battery")
+    second.confirm("Add")
+    asked = second.titled("Your password again")
+    second.fill(password="not it at all")
+    second.confirm("Go on")
+    assert soon(lambda: "not your password" in asked.inner_text(), 3)
+    assert second.row(f"{name}-2").count() == 0
+    second.fill(password=password)
+    second.confirm("Go on")
+    second.row(f"{name}-2").wait_for()
+    assert second.link_state() == "live", "the session is the same one"
+
+
+def test_sessions_are_ended_one_by_one_and_hostile_names_are_text(
+        admin: Person, come: Callable[..., Person]) -> None:
+    other = come().sign_in(admin.hub.admin, admin.hub.password)
+    stranger = come()
+    stranger.page.goto(f"{admin.hub.url}/sign-in")
+    stranger.page.get_by_label("Name").fill(HOSTILE)
+    stranger.page.get_by_label("Password").fill("whatever it may be")
+    stranger.page.get_by_role("button", name="Sign in").click()
+    assert "not right" in stranger.page.get_by_role("alert").inner_text()
+    assert stranger.page.get_by_label("Name").input_value() == HOSTILE
+    assert soon(lambda: other.link_state() == "live", 10)
+    admin.settings("sign-ins")
+    assert soon(lambda: admin.row(HOSTILE).count() == 1, 3)
+    assert "refused" in admin.row(HOSTILE).inner_text()
+    assert admin.page.locator("main img, main b").count() == 0
+    ends = admin.page.locator("#section-sign-ins").get_by_role("button", name="End the session")
+    while ends.count():
+        before = ends.count()
+        ends.first.click()
+        assert soon(lambda before=before: ends.count() < before, 3)  # type: ignore[misc]
+    assert soon(lambda: other.link_state() == "signed_out", 3)
+    assert admin.api("/api/v1/me") == 200
+
+
+def test_the_menu_says_who_and_signs_out(admin: Person, come: Callable[..., Person], name: str
+                                         ) -> None:
+    add_user(admin, name, role="user", password="correct horse battery")
+    admin.row(name).wait_for()
+    other = come().sign_in(name, "correct horse battery")
+    assert soon(lambda: other.page.locator("#account").get_attribute("aria-label")
+                == f"Account of {name}", 5)
+    other.page.keyboard.press("g")
+    other.page.keyboard.press("s")
+    other.page.wait_for_url("**/settings")
+    other.page.locator("#account").click()
+    assert other.page.locator("#account-menu p").inner_text().split() == [name, "user"]
+    other.page.locator("#sign-out-everywhere").click()
+    other.page.wait_for_url("**/sign-in")
+    assert other.api("/api/v1/me") == 401
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_axe_finds_nothing_and_a_phone_is_wide_enough(
+        come: Callable[..., Person], signed_in_admin: Any, theme: str) -> None:
+    person = come(storage_state=signed_in_admin, color_scheme=theme,
+                  viewport={"width": 390, "height": 844})
+    for section in ("users", "tokens", "nodes", "sign-ins", "you"):
+        place = person.settings(section)
+        assert soon(lambda place=place: "Loading" not in place.inner_text(), 5)  # type: ignore[misc]
+        assert person.violations() == [], section
+        assert person.overflow() <= 0, section
+    person.settings("users")
+    for button in ("#add-user", "#account"):
+        person.page.locator(button).click()
+        assert person.violations() == [], button
+        assert person.overflow() <= 0
+        person.page.keyboard.press("Escape")
+    person.page.set_viewport_size({"width": 1440, "height": 900})
+    assert person.violations() == []
+    person.page.keyboard.press("?")
+    assert "go to the settings" in person.page.locator("#help-dialog").inner_text()
+
+
+def test_the_sign_in_page_is_accessible(come: Callable[..., Person], admin: Person) -> None:
+    for theme in ("dark", "light"):
+        person = come(color_scheme=theme, viewport={"width": 390, "height": 844})
+        person.page.goto(f"{person.hub.url}/sign-in")
+        person.page.locator("summary").click()
+        assert person.violations() == []
+        assert person.overflow() <= 0
