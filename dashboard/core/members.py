@@ -10,8 +10,8 @@ MAX_HOST = 128
 WAITING_RETRY_S = 5.0
 UNKNOWN_RETRY_S = 60.0
 REVOKED_RETRY_S = 600.0
-REVOKED = ("this node's key was revoked; to bring the node back, delete agent.key in its data folder "
-           "and enrol it again")
+REVOKED = ("this node's key was revoked; to bring the node back, delete agent.key in its data "
+           "folder and enrol it again")
 
 Access = Literal["approved", "waiting", "revoked"]
 
