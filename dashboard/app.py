@@ -7,7 +7,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import gevent
+from dash.exceptions import DependencyException
 from flask import Flask, Response
+from werkzeug.exceptions import NotFound
 
 from gpudeck.cli import GROUP
 
@@ -97,6 +99,8 @@ class Hub:
         self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds)
         self.people.on_end.append(self.live.end_credential)
         self._check_table(pages)
+        # Dash's answer to a script that it does not have would be a 500.
+        self.server.register_error_handler(DependencyException, lambda _: NotFound())
         self.wsgi = Gate(self.server.wsgi_app, self.auth, self.server.url_map, lambda: self.site,
                          lambda: content_policy)
 
