@@ -158,21 +158,27 @@ function cellWidth(room, { h, across, gap, left, blocks }) {
 }
 
 function placeNodes(nodes, shape, room) {
-  const { h, across, gap, left, blocks } = shape;
+  const { h, across, left, blocks } = shape;
   const cellW = cellWidth(room, shape);
-  const blockW = left + across * (cellW + gap.cell) - gap.cell;
+  const blockW = left + across * (cellW + shape.gap.cell) - shape.gap.cell;
+  const gap = { ...shape.gap, block: spread(room.width - blocks * blockW, blocks, shape.gap.block) };
   const rows = [];
   const words = [];
   let y = 0;
   for (let at = 0; at < nodes.length; at += blocks) {
     const line = nodes.slice(at, at + blocks);
-    rows.push(...lineRows(line, { ...shape, cellW, blockW }, y));
+    rows.push(...lineRows(line, { ...shape, gap, cellW, blockW }, y));
     if (shape.label !== "none") {
       words.push(...line.map((node, k) => nodeWord(node, k * (blockW + gap.block), y, { ...shape, blockW })));
     }
     y += lineHeight(nodes, at, shape) + gap.row;
   }
   return { width: room.width, height: Math.max(0, y - gap.row), cellW, cellH: h, rows, words };
+}
+
+// What rounding cells down has left over goes between the blocks.
+function spread(rest, blocks, least) {
+  return blocks < 2 ? least : Math.max(least, Math.min(3 * least, Math.floor(rest / (blocks - 1))));
 }
 
 function lineRows(line, { h, across, gap, left, top, cellW, blockW }, y) {

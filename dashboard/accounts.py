@@ -83,7 +83,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`hash` is of the secret, which the browser alone has; it changes, the session's `id` stays."""
+    """`hash` is of the secret, which the browser alone has. It may change; the `id` stays."""
 
     id: str
     hash: bytes
@@ -262,8 +262,8 @@ class Accounts:
     # -- sessions
 
     def sessions(self, now: float) -> list[Session]:
-        rows = self._db.execute("select id, hash, user, how, address, created_at, used_at, ends_at, "
-                                "fresh_until from sessions")
+        rows = self._db.execute("select id, hash, user, how, address, created_at, used_at, "
+                                "ends_at, fresh_until from sessions")
         return [session for row in rows if (session := Session(*row)).holds(now)]
 
     def add_session(self, session: Session) -> None:

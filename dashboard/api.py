@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 import msgspec
-from flask import Blueprint, Flask, Response, request
+from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from . import views
@@ -24,6 +24,7 @@ from .room import Room
 PREFIX = "/api/v1"
 DEFAULT_LIMIT = 100
 KNOWN = ("limit", "cursor", "filter")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 _encode = msgspec.json.Encoder().encode
 T = TypeVar("T")
@@ -245,16 +246,35 @@ def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes) -> None:
     for rule, view in table:
         routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
     server.register_blueprint(routes)
+    server.add_url_rule("/api/<path:path>", view_func=_nothing, methods=METHODS,
+                        provide_automatic_options=False)
     server.register_error_handler(Wrong, lambda wrong: problem(wrong.status, wrong.detail))
     server.register_error_handler(HTTPException, _http_problem)
+
+
+def _nothing(path: str) -> Response:
+    """At paths and methods that nothing else here takes. Without it Dash would: it shows its page
+    at every address."""
+    allowed = [method for method in METHODS if _is_taken(method)]
+    if not allowed:
+        return problem(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path[:128]!r}")
+    found = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"{' and '.join(allowed)} may be asked here")
+    found.headers["Allow"] = ", ".join(allowed)
+    return found
+
+
+def _is_taken(method: str) -> bool:
+    """By a view of its own."""
+    adapter = current_app.create_url_adapter(request)
+    assert adapter is not None, "there is a request"
+    endpoint, _ = adapter.match(method=method)
+    return bool(endpoint != _nothing.__name__)
 
 
 def _http_problem(error: HTTPException) -> Any:
     """Pages keep Flask's own answers; the API has one shape of error only."""
     if not request.path.startswith(PREFIX + "/"):
         return error
-    found = problem(error.code or 500, error.description or "")
-    for name, value in error.get_headers():
-        if name == "Allow":
-            found.headers[name] = value
-    return found
+    if error.code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return _nothing(request.path)
+    return problem(error.code or 500, error.description or "")

@@ -14,13 +14,13 @@ from functools import wraps
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from flask import Flask, abort, request
+from flask import Flask, abort, g, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map
 
 from .accounts import Session
 from .core.access import Actor, Proof, Refusal, Why, may, row_of
-from .core.proxies import Proxies
+from .core.proxies import NOBODY, Proxies
 from .people import People
 from .site import Site
 
@@ -34,6 +34,7 @@ MAX_STRANGERS_BODY_BYTES = 16_384
 CSRF_COOKIE = "_csrf_token"  # Dash's own default: its callbacks send it back as CSRF_HEADER
 CSRF_HEADER = "HTTP_X_CSRFTOKEN"
 SOCKETS = "/socket.io/"
+CALLBACKS = "/_dash-update-component"
 SAFE_METHODS = ("GET", "HEAD")
 REASONS = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
            411: "Length Required", 413: "Content Too Large", 421: "Misdirected Request"}
@@ -78,10 +79,10 @@ class Auth:
     """Who stands behind a request."""
 
     def __init__(self, people: People, cookies: Cookies,
-                 proxies: Proxies | None = None, proxy_user_header: str | None = None) -> None:
+                 proxies: Proxies = NOBODY, proxy_user_header: str | None = None) -> None:
         self._people = people
         self.cookies = cookies
-        self._proxies = proxies or Proxies()
+        self._proxies = proxies
         self._user_header = None if proxy_user_header is None else (
             "HTTP_" + proxy_user_header.upper().replace("-", "_"))
 
@@ -305,13 +306,32 @@ def add_second_look(server: Flask) -> None:
             abort(403)
 
 
-def guard_callbacks(callbacks: dict[str, dict[str, Any]]) -> list[str]:
+def guard_callbacks(server: Flask, callbacks: dict[str, dict[str, Any]]) -> list[str]:
     """Puts `may` around each Dash callback itself: what the body of a request claims to be cannot
     matter there. The verbs, for the table."""
-    for output, known in callbacks.items():
-        if "callback" in known:  # the others run in the browser
-            known["callback"] = _guarded(f"callback {output}", known["callback"])
-    return [f"callback {output}" for output, known in callbacks.items() if "callback" in known]
+    for endpoint in {rule.endpoint for rule in server.url_map.iter_rules()
+                     if rule.rule == CALLBACKS}:
+        server.view_functions[endpoint] = _readable(server.view_functions[endpoint])
+    on_server = [output for output, known in callbacks.items() if "callback" in known]
+    for output in on_server:
+        callbacks[output]["callback"] = _guarded(f"callback {output}",
+                                                 callbacks[output]["callback"])
+    return [f"callback {output}" for output in on_server]
+
+
+def _readable(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Dash takes a body apart unchecked: what breaks before any callback runs is the sender's."""
+    @wraps(view)
+    def reads(*arguments: Any, **options: Any) -> Any:
+        try:
+            return view(*arguments, **options)
+        except HTTPException:
+            raise
+        except Exception:
+            if g.get("callback_runs", False):
+                raise
+            abort(400, "this is not a request for a callback of this hub")
+    return reads
 
 
 def _guarded(verb: str, callback: Callable[..., Any]) -> Callable[..., Any]:
@@ -319,6 +339,7 @@ def _guarded(verb: str, callback: Callable[..., Any]) -> Callable[..., Any]:
     def asks_first(*arguments: Any, **options: Any) -> Any:
         if may(request.environ.get("gpudeck.actor"), verb, now=time.time()) is not None:
             abort(403)
+        g.callback_runs = True
         return callback(*arguments, **options)
     return asks_first
 

@@ -110,6 +110,7 @@ class Entry:
 
     def look_at(self, code: str) -> User | None:
         """Whom a code is for, without using it up. None: whoever becomes the first admin."""
+        self._people.look()  # the link may be younger than the last look
         found = self._accounts.code(code, time.time())
         user = None if found is None or found.user is None else self._people.users.get(found.user)
         if found is None or (found.user is not None and user is None) or (

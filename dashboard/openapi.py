@@ -1,5 +1,6 @@
 """OpenAPI 3.1 of the REST interface, made from the structs that answer."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -8,6 +9,21 @@ from gpudeck import __version__
 from gpudeck.metrics import COLUMNS
 
 from .core.filters import MAX_LENGTH
+from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
+from .people_views import (
+    Fresh,
+    MeView,
+    NewToken,
+    NewUser,
+    PasswordAgain,
+    Sessions,
+    SignIns,
+    TokenList,
+    TokenView,
+    UserChange,
+    Users,
+    UserView,
+)
 from .views import Gpus, GpuView, Nodes, NodeView, TaskList, TaskView
 
 MAX_LIMIT = 1_000
@@ -36,14 +52,72 @@ ITEMS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What neither lists the fleet nor shows a part of it."""
+
+    method: str
+    path: str
+    name: str
+    text: str
+    answer: type | None = None
+    body: type | None = None
+    status: int = 200
+    errors: tuple[int, ...] = ()
+
+
+OPERATIONS = (
+    Operation("patch", "nodes/{id}", "change_node", "Puts a Node into another group.", NodeView,
+              NodeChange, 200, (400, 404, 409, 415)),
+    Operation("post", "nodes/{id}/approve", "approve_node", "Lets a Node in that waits for it.",
+              NodeView, None, 200, (404, 409)),
+    Operation("post", "nodes/{id}/revoke", "revoke_node", "Throws a Node out, within a second and "
+              "for good.", NodeView, None, 200, (404,)),
+    Operation("get", "enrolments", "list_enrolments", "Places for new Nodes, those of the last day "
+              "that are over as well.", EnrolmentList),
+    Operation("post", "enrolments", "add_enrolment", "A place for one Node, for an hour; `token` "
+              "and `command` are shown this once.", EnrolmentView, NewEnrolment, 201,
+              (400, 409, 415)),
+    Operation("delete", "enrolments/{id}", "withdraw_enrolment", "Takes an unused place back.",
+              None, None, 204, (404,)),
+    Operation("get", "me", "me", "Who asks, and what they may.", MeView),
+    Operation("get", "users", "list_users", "All people.", Users),
+    Operation("post", "users", "add_user", "A new person; without a password, `link` is a link to "
+              "set one, once.", UserView, NewUser, 201, (400, 409, 415)),
+    Operation("patch", "users/{name}", "change_user", "Ends their sessions. Who is no admin may "
+              "change their own password, and no more.", UserView, UserChange, 200,
+              (400, 404, 409, 415)),
+    Operation("delete", "users/{name}", "remove_user", "Ends their sessions.", None, None, 204,
+              (404, 409)),
+    Operation("get", "tokens", "list_tokens", "All API tokens, without their secrets.", TokenList),
+    Operation("post", "tokens", "add_token", "A new API token; `secret` is shown this once.",
+              TokenView, NewToken, 201, (400, 409, 415)),
+    Operation("delete", "tokens/{token_id}", "remove_token", "Revokes one.", None, None, 204,
+              (404,)),
+    Operation("get", "sessions", "list_sessions", "One's own; an admin sees all.", Sessions),
+    Operation("delete", "sessions/{session_id}", "end_session", "One's own; an admin ends any.",
+              None, None, 204, (404,)),
+    Operation("post", "sign-out-everywhere", "sign_out_everywhere", "Ends all of one's own "
+              "sessions.", None, None, 204),
+    Operation("post", "fresh", "fresh", "The password once more: for five minutes, what harms "
+              "others may be done.", Fresh, PasswordAgain, 200, (400, 409, 415, 429, 503)),
+    Operation("get", "sign-ins", "list_sign_ins", "The newest 200 attempts, newest first.",
+              SignIns),
+)
+
+
 def document() -> dict[str, Any]:
-    structs = [struct for _, struct, _ in (*LISTS, *ITEMS)] + [Problem]
+    structs: list[type] = [struct for _, struct, _ in (*LISTS, *ITEMS)] + [Problem]
+    structs += [struct for one in OPERATIONS for struct in (one.answer, one.body)
+                if struct is not None]
     _, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}")
     paths = {f"/api/v1/{path}": {"get": _list(path, struct, text)} for path, struct, text in LISTS}
     paths |= {f"/api/v1/{path}": {"get": _item(path, struct, text)} for path, struct, text in ITEMS}
     paths["/api/v1/openapi.json"] = {
         "get": _operation("openapi", "This document.", {"type": "object"}, [], {})}
+    for one in OPERATIONS:
+        paths.setdefault(f"/api/v1/{one.path}", {})[one.method] = _other(one)
     return {
         "openapi": "3.1.0",
         "info": {"title": "gpudeck", "version": __version__, "description": _metrics_text()},
@@ -64,7 +138,8 @@ def _metrics_text() -> str:
 def _list(path: str, struct: type, text: str) -> dict[str, Any]:
     parameters = [
         _query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
-        _query("cursor", {"type": "string", "minLength": 1, "maxLength": MAX_CURSOR}),
+        _query("cursor", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$",
+                          "maxLength": MAX_CURSOR}),
         _query("filter", {"type": "string", "maxLength": MAX_LENGTH}),
         _if_none_match(),
     ]
@@ -74,8 +149,7 @@ def _list(path: str, struct: type, text: str) -> dict[str, Any]:
 
 def _item(path: str, struct: type, text: str) -> dict[str, Any]:
     name = path.partition("{")[2][:-1]
-    parameters = [{"name": name, "in": "path", "required": True,
-                   "schema": {"type": "string", "minLength": 1}}, _if_none_match()]
+    parameters = [_in_path(name), _if_none_match()]
     return _operation(f"get_{path.partition('/')[0]}", text, _ref(struct), parameters,
                       {"400": _problem("A parameter is wrong."), "404": _problem("There is none.")})
 
@@ -87,13 +161,34 @@ def _operation(name: str, text: str, schema: dict[str, Any], parameters: list[di
                 "headers": {"ETag": {"schema": {"type": "string"}}},
                 "content": {"application/json": {"schema": schema}}},
         "304": {"description": "Unchanged since the ETag that was sent."},
-        "401": _problem("Neither a session nor the API token."),
-        "403": _problem("A token together with an Origin."),
-        "405": _problem("Only GET and HEAD."),
-        "406": _problem("Only JSON is served."),
+        "401": ERRORS[401], "403": ERRORS[403], "405": ERRORS[405], "406": ERRORS[406],
+        "414": {"description": "A request line of more than 64 kB."},
     }
     return {"operationId": name, "summary": text, "parameters": parameters,
             "responses": answers | more}
+
+
+def _other(one: Operation) -> dict[str, Any]:
+    name = one.path.partition("{")[2].partition("}")[0]
+    parameters = [_in_path(name)] if name else []
+    errors = {str(status): ERRORS[status] for status in (401, 403, 405, 406, 413, *one.errors)}
+    made: dict[str, Any] = {"operationId": one.name, "summary": one.text, "parameters": parameters}
+    if one.body is not None:
+        made["requestBody"] = {"required": True,
+                               "content": {"application/json": {"schema": _ref(one.body)}}}
+        errors["411"] = ERRORS[411]
+    if one.method == "get":
+        parameters.append(_if_none_match())
+        errors["304"] = ERRORS[304]
+    done: dict[str, Any] = {"description": "Done."}
+    if one.answer is not None:
+        done["content"] = {"application/json": {"schema": _ref(one.answer)}}
+    return made | {"responses": {str(one.status): done} | errors}
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True,
+            "schema": {"type": "string", "minLength": 1}}
 
 
 def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -111,3 +206,21 @@ def _ref(struct: type) -> dict[str, Any]:
 
 def _problem(text: str) -> dict[str, Any]:
     return {"description": text, "content": {"application/problem+json": {"schema": _ref(Problem)}}}
+
+
+ERRORS = {
+    304: {"description": "Unchanged since the ETag that was sent."},
+    400: _problem("The body is not what is asked for; `detail` says why."),
+    401: _problem("Neither a session nor an API token, or one that has ended."),
+    403: _problem("Not for this role or scope. With the type `urn:gpudeck:problem:stale`: give the "
+                  "password again first."),
+    404: _problem("There is none, or it is not for you to know."),
+    405: _problem("`Allow` says which methods there are."),
+    406: _problem("Only JSON is served."),
+    409: _problem("It would break a rule, such as taking away the last admin."),
+    411: _problem("A body without its length."),
+    413: _problem("The body is too large."),
+    415: _problem("Only application/json is read."),
+    429: _problem("Too many guesses; `Retry-After` says how long to wait."),
+    503: _problem("Too many passwords are being checked; `Retry-After` says how long to wait."),
+}

@@ -87,7 +87,7 @@ class People:
         while True:
             gevent.sleep(LOOK_EVERY_S)
             try:
-                self._look()
+                self.look()
                 notes = self._take_notes()
                 if any(notes):
                     gevent.get_hub().threadpool.apply(self._state.note, notes)
@@ -95,7 +95,8 @@ class People:
                 # A full disk must not keep a revocation from being seen once there is room again.
                 log.warning("state not read or written reason=%r", str(error))
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Whether somebody else has written, and what."""
         seen = self._state.writes_elsewhere()
         if seen != self._seen:
             self._seen = seen
@@ -249,7 +250,7 @@ class People:
         self.reload()
 
     def keep_file_token(self, word: str | None) -> None:
-        """`api.token`, which `demo` and `up` put into the folder: an admin while the file is there."""
+        """`api.token`, which `demo` and `up` put here: an admin while the file is there."""
         now = time.time()
         if word is None:
             if any(token.id == FILE_TOKEN for token in self._tokens.values()):

@@ -3,140 +3,39 @@
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from flask import Blueprint, Flask, Response, request
-from msgspec import Meta, Struct
 
 from .accounts import TOKEN_LASTS_MOST_S, CannotChange, NoSuch, Session, Token, User
 from .api import PREFIX, Wrong, answer, problem
 from .auth import Auth, problem_type
 from .core.access import Actor, Role, Scope, Why, name_flaw, scope_flaw
 from .entry import Asks, Entry, NotIn
-from .passwords import MOST_LENGTH, Busy, flaw
+from .passwords import Busy, flaw
 from .people import Change, People, Refused
+from .people_views import (
+    Fresh,
+    MeView,
+    NewToken,
+    NewUser,
+    PasswordAgain,
+    Sessions,
+    SessionView,
+    SignIns,
+    SignInView,
+    TokenList,
+    TokenView,
+    UserChange,
+    Users,
+    UserView,
+)
 from .sign_in import give_cookies
-
-RoleWord = Literal["viewer", "user", "operator", "admin"]
-Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._@+-]{0,63}$")]
-Group = Annotated[str, Meta(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]{0,63})$")]
-UnixName = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f,:/]{1,128}$")]
-Groups = Annotated[list[Group], Meta(min_length=1, max_length=100)]
-UnixNames = Annotated[list[UnixName], Meta(max_length=100)]
-Password = Annotated[str, Meta(max_length=MOST_LENGTH)]
-Label = Annotated[str, Meta(min_length=1, max_length=128)]
-Moment = Annotated[float, Meta(ge=0, le=1e11)]
 
 STATUS = {Why.UNKNOWN: 401, Why.FORBIDDEN: 403, Why.HIDDEN: 404, Why.STALE: 403}
 
 T = TypeVar("T")
-
-
-# -- what is said and answered
-
-
-class MeView(Struct):
-    kind: Literal["person", "program"]
-    name: str
-    role: RoleWord
-    groups: list[str]
-    unix_names: list[str]
-    fresh_until: float | None
-
-
-class UserView(Struct, omit_defaults=True):
-    name: str
-    role: RoleWord
-    groups: list[str]
-    unix_names: list[str]
-    created_at: float
-    last_sign_in_at: float | None
-    has_password: bool
-    link: str | None = None  # to set a password; shown once
-
-
-class Users(Struct):
-    items: list[UserView]
-    next: str | None = None
-
-
-class NewUser(Struct, forbid_unknown_fields=True):
-    name: Name
-    role: RoleWord
-    groups: Groups = msgspec.field(default_factory=lambda: ["*"])
-    unix_names: UnixNames = []
-    password: Password | None = None
-
-
-class UserChange(Struct, forbid_unknown_fields=True):
-    role: RoleWord | None = None
-    groups: Groups | None = None
-    unix_names: UnixNames | None = None
-    password: Password | None = None
-
-
-class TokenView(Struct, omit_defaults=True):
-    id: str
-    name: str
-    role: RoleWord
-    groups: list[str]
-    unix_names: list[str]
-    created_at: float
-    created_by: str
-    expires_at: float
-    last_used_at: float | None
-    secret: str | None = None  # shown once
-
-
-class TokenViews(Struct):
-    items: list[TokenView]
-    next: str | None = None
-
-
-class NewToken(Struct, forbid_unknown_fields=True):
-    name: Label
-    role: RoleWord
-    expires_at: Moment
-    groups: Groups = msgspec.field(default_factory=lambda: ["*"])
-    unix_names: UnixNames = []
-
-
-class SessionView(Struct):
-    id: str
-    user: str
-    how: str
-    address: str = msgspec.field(name="from")
-    created_at: float
-    last_used_at: float
-    ends_at: float
-    is_this: bool
-
-
-class Sessions(Struct):
-    items: list[SessionView]
-    next: str | None = None
-
-
-class SignInView(Struct):
-    at: float
-    name: str
-    address: str = msgspec.field(name="from")
-    how: str
-    outcome: str
-
-
-class SignIns(Struct):
-    items: list[SignInView]
-    next: str | None = None
-
-
-class PasswordAgain(Struct, forbid_unknown_fields=True):
-    password: Password
-
-
-class Fresh(Struct):
-    fresh_until: float | None
 
 
 class PeopleApi:
@@ -187,14 +86,14 @@ class PeopleApi:
     # -- tokens
 
     def tokens(self) -> Response:
-        return answer(TokenViews([_token_view(token) for token in self._people.tokens()]))
+        return answer(TokenList([_token_view(token) for token in self._people.tokens()]))
 
     def add_token(self) -> Response:
         asked = body(NewToken)
         now = time.time()
         if not now < asked.expires_at <= now + TOKEN_LASTS_MOST_S:
-            raise Wrong(HTTPStatus.BAD_REQUEST, "expires_at is in UTC seconds, after now and within "
-                        "a year")
+            raise Wrong(HTTPStatus.BAD_REQUEST, "expires_at is in UTC seconds, after now and "
+                        "within a year")
         word, token = self._people.add_token(
             asker(), asked.name, Role(asked.role), _scope(asked.groups, asked.unix_names),
             asked.expires_at)

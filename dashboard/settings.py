@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpudeck.settings import Setting, address, count, folder, load
 
-from .core.proxies import Proxies, proxies
+from .core.proxies import NOBODY, Proxies, proxies
 from .site import public_url
 
 
@@ -40,7 +40,7 @@ HUB: tuple[Setting, ...] = (
             "bytes one agent may send per second; ten times as many at once"),
     Setting("viewer_stall_s", count, 30,
             "seconds after which a viewer that does not read is disconnected"),
-    Setting("trusted_proxies", proxies, Proxies(),
+    Setting("trusted_proxies", proxies, NOBODY,
             "addresses and networks of proxies, with commas between them, whose word is taken for "
             "who asks from where"),
     Setting("proxy_user_header", header, None,
@@ -56,7 +56,7 @@ class HubSettings:
     agent_messages_per_s: int = 20
     agent_bytes_per_s: int = 2_000_000
     viewer_stall_s: int = 30
-    trusted_proxies: Proxies = Proxies()
+    trusted_proxies: Proxies = NOBODY
     proxy_user_header: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None

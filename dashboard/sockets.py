@@ -1,4 +1,4 @@
-"""The bounded transport: engine.io over a websocket driver of our own.
+"""The bounded socket: engine.io over a websocket driver of our own.
 
 python-engineio has no bound on a frame before it is assembled, none on what waits to be sent, takes
 its liveness from the wall clock, and logs a traceback for every malformed packet. Everything that
@@ -34,7 +34,7 @@ from .core.websocket import (
     close_frame,
     frame,
 )
-from .doorway import Connection, Tally, cut
+from .http_server import Connection, Tally, cut
 
 log = logging.getLogger("gpudeck.sockets")
 

@@ -100,6 +100,10 @@ class State:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "state.db"
         try:
+            # Here, before any connection, and never again: closing a file of one's own lets go of
+            # the locks that SQLite holds on it (sqlite.org/howtocorrupt.html, 2.2), and the next
+            # one to leave would then delete the log under us.
+            os.close(os.open(self._path, os.O_CREAT | os.O_NOFOLLOW, 0o600))
             self._db = self._open()
             self._migrate()
             self.accounts = Accounts(self._db)
@@ -109,7 +113,6 @@ class State:
                                ExitCode.CANNOT_START) from error
 
     def _open(self) -> sqlite3.Connection:
-        os.close(os.open(self._path, os.O_CREAT | os.O_NOFOLLOW, 0o600))
         db = sqlite3.connect(self._path, timeout=5.0, isolation_level=None)
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
@@ -158,7 +161,7 @@ class State:
     # -- people and programs
 
     def writes_elsewhere(self) -> int:
-        """Another number each time somebody else has written: `gpudeck user`, or a thread of ours."""
+        """Another number once somebody else has written: `gpudeck user`, a thread of ours."""
         return int(self._db.execute("pragma data_version").fetchone()[0])
 
     def note(self, attempts: list[SignIn], sessions: dict[str, float], tokens: dict[str, float]

@@ -177,6 +177,9 @@ ROUTES = (
     _change("POST sign-out-everywhere", Role.VIEWER, is_fresh=False, kinds=_PERSON),
     _change("POST fresh", Role.VIEWER, is_fresh=False, kinds=_PERSON),
     _see("sign-ins", Role.ADMIN, Reach.NONE),
+    # There is nothing there, and that much is told to those who are known here.
+    *(Row(f"{method} /api/<path:path>", _BOTH, proof=Proof.HEADER)
+      for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")),
     _page("/"),
     _page("/<path:path>"),
     _page("/_dash-layout"),

@@ -1,4 +1,4 @@
-"""Whose word is taken for who asks from where: that of the proxies that were named, and no other."""
+"""Whose word is taken for who asks from where: that of the proxies that were named alone."""
 
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -32,6 +32,9 @@ class Proxies:
             except ValueError:
                 break
         return address
+
+
+NOBODY = Proxies()
 
 
 def proxies(raw: str) -> Proxies:

@@ -38,7 +38,7 @@ TOTALS = (
     Total("util", "Mean utilization", "Mean over the Gpus that are read now of the share of time "
           "in which any kernel ran. It is not the share of the chip in use: one tiny kernel can "
           "make it 100. SM activity and power are the better witnesses."),
-    Total("power", "Power", "Sum over the Gpus that report it now."),
+    Total("power", "Power", "Sum over the Gpus that report it now; a dash when none does."),
     Total("memory", "Memory used", "Memory in use on the boards, of all they have; only Gpus "
           "that are read now."),
     Total("tasks", "Tasks", "Processes that use a Gpu now."),

@@ -213,7 +213,7 @@ def test_a_hub_that_goes_is_told_and_one_that_comes_back_is_used(
         fleet.page.evaluate("document.querySelector('.banner-retry')?.click()")
         return fleet.stats()["link"] == "live" and not banner.is_visible()
 
-    assert soon(is_back, 20)
+    assert soon(is_back, 20), (fleet.stats(), fleet.text('#banner'), fleet.trouble)
     assert all(cell is not None for cell in fleet.cells(list(demo.gpus())).values())
     # That the socket and the requests of a dead hub failed is what was asked for.
     fleet.trouble[:] = [line for line in fleet.trouble

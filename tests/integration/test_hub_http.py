@@ -26,6 +26,7 @@ from tests.integration.hubs import (
     one_task,
     wait_for,
 )
+from tests.integration.visitors import PASSWORD, Visitor
 
 
 @pytest.fixture(name="hub", scope="module")
@@ -228,11 +229,14 @@ def test_ready_is_announced_with_a_link_that_works(tmp_path: Path) -> None:
         said = json.loads((hub.folder / "hub.json").read_text())
         assert said["pid"] == hub.process.pid
         assert os.stat(hub.folder / "hub.json").st_mode & 0o077 == 0
-        with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=5)) as connection:
-            connection.request("HEAD", hub.sign_in_url.removeprefix(hub.url))  # a link preview
-            connection.getresponse().read()
-        assert hub.ask(hub.sign_in_url.removeprefix(hub.url), token=None).status == 303
-        assert b"used already" in hub.ask(hub.sign_in_url.removeprefix(hub.url), token=None).body
+        visitor = Visitor(hub)
+        visitor.ask(hub.sign_in_url, "HEAD")  # a link preview
+        form = visitor.ask(hub.sign_in_url)
+        made = {"name": "Alice", "password": PASSWORD, "again": PASSWORD}
+        assert visitor.form("/sign-in/first", form, **made).status == 303
+        assert visitor.get("/api/v1/me")["role"] == "admin"
+        again = Visitor(hub).ask(hub.sign_in_url)
+        assert (again.status, b"used already" in again.body) == (410, True)
 
 
 def test_it_listens_on_loopback_only(hub: HubProcess) -> None:

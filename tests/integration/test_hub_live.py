@@ -1,20 +1,17 @@
 """The live socket over real sockets, as docs/internals/live.md has it."""
 
-import http.client
 import select
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from websocket import WebSocketTimeoutException as TimeoutException
 
-from tests.integration.hubs import REPOSITORY, HubProcess, RawSocket, WireAgent, one_task
+from tests.integration.hubs import HubProcess, RawSocket, WireAgent, one_task
+from tests.integration.visitors import add_person, signed_in
 
 
 @pytest.fixture(name="hub", scope="module")
@@ -158,39 +155,17 @@ def browser(hub: HubProcess, cookie: str, **headers: str) -> RawSocket:
     return RawSocket(hub, "/live", cookie=cookie, **{"origin": hub.url, **headers})
 
 
-def new_link(hub: HubProcess) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "dashboard", "link", "--data", str(hub.folder)], cwd=REPOSITORY,
-        capture_output=True, text=True, check=True).stdout.strip()
-
-
-def sign_in(hub: HubProcess) -> tuple[str, str]:
-    """The cookie header and the CSRF token, by a fresh link."""
-    path = new_link(hub).removeprefix(hub.url)
-    with closing(http.client.HTTPConnection("127.0.0.1", hub.port, timeout=5)) as connection:
-        connection.request("GET", path)
-        reply = connection.getresponse()
-        assert (reply.status, reply.getheader("Location")) == (303, "/")
-        cookies = [value for name, value in reply.getheaders() if name == "Set-Cookie"]
-    session, csrf = cookies
-    assert "HttpOnly" in session
-    assert all("SameSite=Strict" in cookie and "Path=/" in cookie for cookie in cookies)
-    assert hub.ask(path, token=None).status == 200  # used up: the page that says so
-    pairs = [cookie.partition(";")[0] for cookie in (session, csrf)]
-    return "; ".join(pairs), pairs[1].partition("=")[2]
-
-
 def test_signing_out_closes_that_sessions_sockets(hub: HubProcess, agent: WireAgent) -> None:
-    mine, csrf = sign_in(hub)
-    other, _ = sign_in(hub)
-    viewers = [browser(hub, mine), browser(hub, mine), browser(hub, other), program(hub)]
+    add_person(hub, "alice")
+    mine, other = signed_in(hub, "alice"), signed_in(hub, "alice")
+    viewers = [browser(hub, mine.cookie), browser(hub, mine.cookie), browser(hub, other.cookie),
+               program(hub)]
     for viewer in viewers:
         watch(viewer)
         viewer.event("cells")
     started = time.monotonic()
-    answer = hub.ask("/sign-out", "POST", token=None, body=b"", Cookie=mine, Origin=hub.url,
-                     X_CSRFToken=csrf)
-    assert answer.status == 303
+    was = mine.cookie
+    assert mine.ask("/sign-out", "POST").status == 303
     for viewer in viewers[:2]:
         assert viewer.event("bye")["reason"] == "signed out"
         assert viewer.closed()[1] == "signed out"
@@ -199,11 +174,12 @@ def test_signing_out_closes_that_sessions_sockets(hub: HubProcess, agent: WireAg
     for viewer in viewers[2:]:
         assert viewer.event("cells")
         viewer.close()
-    assert hub.ask("/", token=None, Cookie=mine).status == 303
+    assert hub.ask("/", token=None, Cookie=was).status == 303
 
 
 def test_a_person_may_not_tap(hub: HubProcess) -> None:
-    viewer = browser(hub, sign_in(hub)[0])
+    add_person(hub, "bob")
+    viewer = browser(hub, signed_in(hub, "bob").cookie)
     viewer.emit("tap", True)
     assert viewer.closed()[0] == 1008
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,8 @@ def test_a_place_by_rest_and_the_node_that_takes_it(hub: HubProcess) -> None:
     token = Token.read(made["token"])
     assert "'host-rest'" in refusal(greet(RawSocket(hub, "/agent"), Caller("else"), token))
     assert isinstance(greet(RawSocket(hub, "/agent"), Caller("rest"), token), Welcome)
-    assert "used already" in refusal(greet(RawSocket(hub, "/agent"), Caller("more", host="host-rest"),
-                                           token))
+    more = Caller("more", host="host-rest")
+    assert "used already" in refusal(greet(RawSocket(hub, "/agent"), more, token))
     shown = item(hub, "rest")
     assert (shown["group"], shown["access"]) == ("lab", "approved")
     assert shown["fingerprint"].replace(" ", "") == shown["id"]
@@ -273,20 +273,27 @@ def test_a_browser_is_no_agent(hub: HubProcess) -> None:
             RawSocket(hub, "/agent", origin=origin)
 
 
+@contextmanager
 def agent_process(hub: HubProcess, data: Path, *flags: str, token: str = ""
-                  ) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+                  ) -> "Iterator[subprocess.Popen[str]]":
+    with subprocess.Popen(
         [sys.executable, "-m", "agent", "--hub", hub.url, "--data", str(data), "--backend",
          "simulated", "--host", data.name, *flags], cwd=REPOSITORY, text=True,
         env={"PATH": "/usr/bin", "GPUDECK_TOKEN": token}, stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def test_a_real_agent_enrols_once_and_comes_back_by_its_key(hub: HubProcess, tmp_path: Path) -> None:
+def test_a_real_agent_enrols_once_and_comes_back_by_its_key(
+    hub: HubProcess, tmp_path: Path
+) -> None:
     data = tmp_path / "real-agent"
     for token in (hub.token().text, ""):
-        process = agent_process(hub, data, token=token)
-        with process:
+        with agent_process(hub, data, token=token) as process:
             wait_for(lambda: any(node["host"] == "real-agent" and node["state"] == "live"
                                  for node in hub.get("/api/v1/nodes?limit=1000")["items"]), 15,
                      "a live node")

@@ -14,7 +14,7 @@ from flask import Flask
 from dashboard.accounts import User, new_token
 from dashboard.auth import Auth, Cookies, Gate, csrf_of, policy
 from dashboard.core.access import ROUTES, Role, Scope
-from dashboard.core.proxies import Proxies, proxies
+from dashboard.core.proxies import NOBODY, Proxies, proxies
 from dashboard.passwords import Passwords
 from dashboard.people import People
 from dashboard.site import Site
@@ -41,7 +41,7 @@ def every_route() -> Flask:
 class Asked:
     """The gate in front of an application that says who came in."""
 
-    def __init__(self, folder: Path, trusted: Proxies | None = None,
+    def __init__(self, folder: Path, trusted: Proxies = NOBODY,
                  user_header: str | None = None) -> None:
         folder.chmod(0o700)
         self.state = State(folder)

@@ -1,0 +1,122 @@
+"""What the REST routes of people and programs are told, and what they answer."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from .passwords import LEAST_LENGTH, MOST_LENGTH
+
+RoleWord = Literal["viewer", "user", "operator", "admin"]
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._@+-]{0,63}$")]
+Group = Annotated[str, Meta(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]{0,63})$")]
+UnixName = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f,:/]{1,128}$")]
+Groups = Annotated[list[Group], Meta(min_length=1, max_length=100)]
+UnixNames = Annotated[list[UnixName], Meta(max_length=100)]
+Typed = Annotated[str, Meta(max_length=MOST_LENGTH)]
+Password = Annotated[str, Meta(min_length=LEAST_LENGTH, max_length=MOST_LENGTH)]
+Label = Annotated[str, Meta(min_length=1, max_length=128)]
+Moment = Annotated[float, Meta(ge=0, le=1e11)]
+
+
+class MeView(Struct):
+    kind: Literal["person", "program"]
+    name: str
+    role: RoleWord
+    groups: list[str]
+    unix_names: list[str]
+    fresh_until: float | None
+
+
+class UserView(Struct, omit_defaults=True):
+    name: str
+    role: RoleWord
+    groups: list[str]
+    unix_names: list[str]
+    created_at: float
+    last_sign_in_at: float | None
+    has_password: bool
+    link: str | None = None  # to set a password; shown once
+
+
+class Users(Struct):
+    items: list[UserView]
+    next: str | None = None
+
+
+class NewUser(Struct, forbid_unknown_fields=True):
+    name: Name
+    role: RoleWord
+    groups: Groups = msgspec.field(default_factory=lambda: ["*"])
+    unix_names: UnixNames = []
+    password: Password | None = None
+
+
+class UserChange(Struct, forbid_unknown_fields=True):
+    role: RoleWord | None = None
+    groups: Groups | None = None
+    unix_names: UnixNames | None = None
+    password: Password | None = None
+
+
+class TokenView(Struct, omit_defaults=True):
+    id: str
+    name: str
+    role: RoleWord
+    groups: list[str]
+    unix_names: list[str]
+    created_at: float
+    created_by: str
+    expires_at: float
+    last_used_at: float | None
+    secret: str | None = None  # shown once
+
+
+class TokenList(Struct):
+    items: list[TokenView]
+    next: str | None = None
+
+
+class NewToken(Struct, forbid_unknown_fields=True):
+    name: Label
+    role: RoleWord
+    expires_at: Moment
+    groups: Groups = msgspec.field(default_factory=lambda: ["*"])
+    unix_names: UnixNames = []
+
+
+class SessionView(Struct):
+    id: str
+    user: str
+    how: str
+    address: str = msgspec.field(name="from")
+    created_at: float
+    last_used_at: float
+    ends_at: float
+    is_this: bool
+
+
+class Sessions(Struct):
+    items: list[SessionView]
+    next: str | None = None
+
+
+class SignInView(Struct):
+    at: float
+    name: str
+    address: str = msgspec.field(name="from")
+    how: str
+    outcome: str
+
+
+class SignIns(Struct):
+    items: list[SignInView]
+    next: str | None = None
+
+
+class PasswordAgain(Struct, forbid_unknown_fields=True):
+    password: Typed
+
+
+class Fresh(Struct):
+    fresh_until: float | None
