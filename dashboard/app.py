@@ -7,7 +7,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import gevent
+from dash.exceptions import DependencyException
 from flask import Flask, Response
+from werkzeug.exceptions import NotFound
 
 from gpudeck.cli import GROUP
 
@@ -25,9 +27,9 @@ from .checkpoint import restore
 from .compress import add_compression
 from .core.access import unlisted
 from .core.lens import Lenses
-from .doorway import Tally
 from .enrolment import Nodes
 from .entry import Entry
+from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
 from .hub_key import HubKey
 from .live import LiveEdge
@@ -108,6 +110,8 @@ class Hub:
         self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds)
         self.people.on_end.append(self.live.end_credential)
         self._check_table(pages)
+        # Dash's answer to a script that it does not have would be a 500.
+        self.server.register_error_handler(DependencyException, lambda _: NotFound())
         self.wsgi = Gate(self.server.wsgi_app, self.auth, self.server.url_map, lambda: self.site,
                          lambda: content_policy)
 

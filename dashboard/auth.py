@@ -78,8 +78,8 @@ class Cookies:
 class Auth:
     """Who stands behind a request."""
 
-    def __init__(self, people: People, cookies: Cookies, proxies: Proxies = NOBODY,
-                 proxy_user_header: str | None = None) -> None:
+    def __init__(self, people: People, cookies: Cookies,
+                 proxies: Proxies = NOBODY, proxy_user_header: str | None = None) -> None:
         self._people = people
         self.cookies = cookies
         self._proxies = proxies

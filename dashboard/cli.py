@@ -19,7 +19,7 @@ from gevent.ssl import SSLContext
 from gpudeck.errors import CommandError, ExitCode
 
 from .app import Hub
-from .doorway import HttpServer
+from .http_server import HttpServer
 from .settings import HubSettings, hub_settings, link_folder
 from .state import State, lock_folder, open_folder, write_private
 from .transport import check_bind, server_context, takes

@@ -28,8 +28,8 @@ from gpudeck.wire import (
 from .core.access import may
 from .core.rate import Bucket
 from .core.websocket import CloseCode, Violation
-from .doorway import Connection
 from .enrolment import Impostor, Nodes
+from .http_server import Connection
 from .hub_key import HubKey
 from .room import Close, HubEvent, Left, OverRate, Said, Tell
 from .settings import HubSettings

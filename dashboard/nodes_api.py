@@ -3,52 +3,16 @@
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated
 
 from flask import Blueprint, Flask, Response
-from msgspec import Meta, Struct
 
 from . import views
 from .api import PREFIX, Wrong, answer
-from .core.access import DEFAULT_GROUP
-from .core.members import MAX_HOST, Enrolment, Member, Wanted
+from .core.members import Enrolment, Member, Wanted
 from .enrolment import Nodes, command
+from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .people_api import asker, body
 from .room import Room
-
-NodeGroup = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Host = Annotated[str, Meta(min_length=1, max_length=MAX_HOST)]
-
-
-class NewEnrolment(Struct, forbid_unknown_fields=True):
-    """`host`: only a node that calls itself so. `approve`: an admin must look at it first."""
-
-    host: Host | None = None
-    approve: bool = False
-    group: NodeGroup = DEFAULT_GROUP
-
-
-class EnrolmentView(Struct, omit_defaults=True):
-    id: str
-    host: str | None
-    approve: bool
-    group: str
-    created_at: float
-    created_by: str
-    expires_at: float
-    used_by: str | None  # the node's id
-    token: str | None = None  # shown once
-    command: str | None = None  # the line to paste on the node; it holds the token
-
-
-class EnrolmentViews(Struct):
-    items: list[EnrolmentView]
-    next: str | None = None
-
-
-class NodeChange(Struct, forbid_unknown_fields=True):
-    group: NodeGroup
-
 
 class NodesApi:
     def __init__(self, nodes: Nodes, room: Room, url: Callable[[], str]) -> None:
@@ -57,7 +21,7 @@ class NodesApi:
         self._url = url
 
     def enrolments(self) -> Response:
-        return answer(EnrolmentViews([_view(each) for each in self._nodes.enrolments(asker())]))
+        return answer(EnrolmentList([_view(each) for each in self._nodes.enrolments(asker())]))
 
     def create(self) -> Response:
         asked = body(NewEnrolment)

@@ -34,7 +34,7 @@ from .core.websocket import (
     close_frame,
     frame,
 )
-from .doorway import Connection, Tally, cut
+from .http_server import Connection, Tally, cut
 
 log = logging.getLogger("gpudeck.sockets")
 

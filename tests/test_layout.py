@@ -38,8 +38,8 @@ HOME = {
     "duckdb": ("dashboard/history/embedded.py",),
     "sqlite3": ("agent/journal.py", "dashboard/state.py", "dashboard/accounts.py",
                 "dashboard/registry.py"),
-    "argon2": ("dashboard/passwords.py",),
     "cryptography": ("gpudeck/keys.py",),
+    "argon2": ("dashboard/passwords.py",),
     "anywidget": ("widget",),
 }
 

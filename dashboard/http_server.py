@@ -18,7 +18,7 @@ from gevent import pywsgi
 from gevent.pywsgi import Input, WSGIHandler, WSGIServer
 from gevent.ssl import SSLContext
 
-log = logging.getLogger("gpudeck.doorway")
+log = logging.getLogger("gpudeck.http")
 
 Environ = dict[str, Any]
 
@@ -28,6 +28,7 @@ IDLE_S = 60.0
 REQUEST_WITHIN_S = 120.0
 MAX_HEADER_BYTES = 32_768
 MAX_UNTRUSTED = 512
+
 # A filter of the greatest length, percent-encoded, is longer than pywsgi's own 8,192.
 pywsgi.MAX_REQUEST_LINE = 65_536  # type: ignore[attr-defined]
 
