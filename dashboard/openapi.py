@@ -89,6 +89,9 @@ OPERATIONS = (
               (400, 404, 409, 415)),
     Operation("delete", "users/{name}", "remove_user", "Ends their sessions.", None, None, 204,
               (404, 409)),
+    Operation("post", "users/{name}/link", "reset_password", "Forgets the password, ends the "
+              "sessions; `link` is a link to set a new one, once.", UserView, None, 201,
+              (404, 409)),
     Operation("get", "tokens", "list_tokens", "All API tokens, without their secrets.", TokenList),
     Operation("post", "tokens", "add_token", "A new API token; `secret` is shown this once.",
               TokenView, NewToken, 201, (400, 409, 415)),
