@@ -1,6 +1,7 @@
 """REST: parse the question, ask the views, answer."""
 
 import base64
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ from .room import Room
 PREFIX = "/api/v1"
 DEFAULT_LIMIT = 100
 KNOWN = ("limit", "cursor", "filter")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 _encode = msgspec.json.Encoder().encode
 T = TypeVar("T")
@@ -203,6 +205,23 @@ def problem(status: int, detail: str) -> Response:
                     mimetype="application/problem+json")
 
 
+def _looking_only(view: Callable[..., Response]) -> Callable[..., Response]:
+    """Dash answers any path and method that nothing else takes: here all are taken."""
+    @functools.wraps(view)
+    def look(**names: str) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            answer = problem(HTTPStatus.METHOD_NOT_ALLOWED, "this can be looked at only")
+            answer.headers["Allow"] = "GET, HEAD"
+            return answer
+        return view(**names)
+
+    return look
+
+
+def _nothing(path: str) -> Response:
+    return problem(HTTPStatus.NOT_FOUND, f"there is nothing at {path[:128]!r}")
+
+
 def add_api(server: Flask, room: Room) -> None:
     api = Api(room)
     routes = Blueprint("api", __name__, url_prefix=PREFIX)
@@ -213,7 +232,10 @@ def add_api(server: Flask, room: Room) -> None:
         ("/openapi.json", api.openapi),
     )
     for rule, view in table:
-        routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
+        routes.add_url_rule(rule, view_func=_looking_only(view), methods=METHODS,
+                            provide_automatic_options=False)
+    routes.add_url_rule("/<path:path>", view_func=_nothing, methods=METHODS,
+                        provide_automatic_options=False)
     server.register_blueprint(routes)
     server.register_error_handler(Wrong, lambda wrong: problem(wrong.status, wrong.detail))
     server.register_error_handler(HTTPException, _http_problem)
@@ -223,8 +245,4 @@ def _http_problem(error: HTTPException) -> Any:
     """Pages keep Flask's own answers; the API has one shape of error only."""
     if not request.path.startswith(PREFIX + "/"):
         return error
-    answer = problem(error.code or 500, error.description or "")
-    for name, value in error.get_headers():
-        if name == "Allow":
-            answer.headers[name] = value
-    return answer
+    return problem(error.code or 500, error.description or "")

@@ -13,6 +13,7 @@ from .api import add_api
 from .auth import Auth, Gate, Site, policy
 from .checkpoint import restore
 from .compress import add_compression
+from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge
 from .live import LiveEdge
 from .pages import build_pages
@@ -20,7 +21,7 @@ from .recorder import Recorder
 from .room import Applied, Close, HubEvent, Note, Record, Room, Tell, Tick
 from .settings import HubSettings
 from .sign_in import add_sign_in
-from .sockets import Allowance, BoundedSocketIO, Tally
+from .sockets import Allowance, BoundedSocketIO
 from .state import State, secret
 
 log = logging.getLogger("gpudeck.app")

@@ -18,8 +18,8 @@ from gevent.event import Event
 from gpudeck.errors import CommandError, ExitCode
 
 from .app import Hub
+from .http_server import HttpServer
 from .settings import HubSettings, hub_settings, link_folder
-from .sockets import HttpServer
 from .state import State, lock_folder, open_folder, write_private
 
 log = logging.getLogger("gpudeck.cli")

@@ -64,7 +64,8 @@ def _metrics_text() -> str:
 def _list(path: str, struct: type, text: str) -> dict[str, Any]:
     parameters = [
         _query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
-        _query("cursor", {"type": "string", "minLength": 1, "maxLength": MAX_CURSOR}),
+        _query("cursor", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$",
+                          "maxLength": MAX_CURSOR}),
         _query("filter", {"type": "string", "maxLength": MAX_LENGTH}),
         _if_none_match(),
     ]
@@ -91,6 +92,7 @@ def _operation(name: str, text: str, schema: dict[str, Any], parameters: list[di
         "403": _problem("A token together with an Origin."),
         "405": _problem("Only GET and HEAD."),
         "406": _problem("Only JSON is served."),
+        "414": {"description": "A request line of more than 64 kB."},
     }
     return {"operationId": name, "summary": text, "parameters": parameters,
             "responses": answers | more}

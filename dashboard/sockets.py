@@ -1,4 +1,4 @@
-"""The bounded transport: HTTP by gevent's pywsgi, engine.io over a websocket driver of our own.
+"""The bounded socket: engine.io over a websocket driver of our own.
 
 python-engineio has no bound on a frame before it is assembled, none on what waits to be sent, takes
 its liveness from the wall clock, and logs a traceback for every malformed packet. Everything that
@@ -6,11 +6,10 @@ touches a byte from outside before a handler sees it is here, with its limits in
 """
 
 import contextlib
-import io
 import logging
 import socket as sockets
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,6 @@ from engineio import packet as eio_packet
 from flask import Flask
 from flask_socketio import SocketIO
 from gevent.event import Event
-from gevent.pywsgi import Input, WSGIHandler, WSGIServer
 from socketio.msgpack_packet import MsgPackPacket
 
 from .core.rate import Bucket
@@ -38,6 +36,7 @@ from .core.websocket import (
     close_frame,
     frame,
 )
+from .http_server import Connection, Tally
 
 log = logging.getLogger("gpudeck.sockets")
 
@@ -45,17 +44,11 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 
 RECV_BYTES = 65_536
-SEND_BUFFER_BYTES = 131_072
 BUSY_S = 0.005
 PING_TIMEOUT_S = 20.0  # what clients are told: how late a ping may be
 ADMIT_WITHIN_S = 5.0
 FINISH_WITHIN_S = 30.0
 QUEUE_FRAMES = 256
-HEADERS_WITHIN_S = 5.0
-IDLE_S = 60.0
-REQUEST_WITHIN_S = 120.0
-MAX_HEADER_BYTES = 32_768
-MAX_UNTRUSTED = 512
 UNADMITTED_BYTES = 16_384
 RESERVED_EVENTS = ("connect", "disconnect")
 
@@ -71,16 +64,6 @@ class Allowance:
     messages_burst: float
     ping_every_s: float
     stall_s: float
-
-
-class Tally:
-    """Counted by what happened; shown in readyz and, later, in metrics."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-
-    def add(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
 
 
 class Envelope(msgspec.Struct):
@@ -409,112 +392,3 @@ class BoundedSocketIO(SocketIO):  # type: ignore[misc]
     @property
     def engine(self) -> BoundedEngine:
         return self.server.eio  # type: ignore[no-any-return]
-
-
-# -- HTTP
-
-
-class Connection:
-    """One accepted TCP connection; untrusted until the gate has seen who it is."""
-
-    __slots__ = ("_handler", "_timer", "sock")
-
-    def __init__(self, sock: Any, handler: "BoundedHandler") -> None:
-        self.sock = sock
-        self._handler = handler
-        self._timer: gevent.Timeout | None = None
-
-    def trust(self) -> None:
-        self._handler.server.doorway.pop(self, None)
-
-    def take_over(self) -> None:
-        """A websocket from here on: HTTP's deadlines end and no second request follows."""
-        self.limit(None)
-        self._handler.close_connection = True
-
-    def limit(self, seconds: float | None) -> None:
-        if self._timer is not None:
-            self._timer.close()
-        self._timer = None if seconds is None else gevent.Timeout.start_new(seconds)
-
-    def drop(self) -> None:
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(sockets.SHUT_RDWR)
-
-
-class _CappedLines(io.BufferedIOBase):
-    """Header lines up to a total; http.client alone allows 6.5 MB of them."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._left = MAX_HEADER_BYTES
-
-    def readline(self, limit: int | None = -1) -> bytes:
-        line: bytes = self._file.readline(limit)
-        self._left -= len(line)
-        if self._left < 0:
-            raise ValueError("more header bytes than allowed")
-        return line
-
-
-class BoundedHandler(WSGIHandler):
-    server: "HttpServer"
-
-    def handle(self) -> None:
-        connection = self.connection = Connection(self.socket, self)
-        self.server.enter(connection)
-        try:
-            super().handle()
-        except gevent.Timeout:
-            self.server.tally.add("http_timeouts")
-        finally:
-            connection.limit(None)
-            connection.trust()
-
-    def read_requestline(self) -> str:
-        first = self.requestline is None
-        self.connection.limit(HEADERS_WITHIN_S if first else IDLE_S)
-        line: str = super().read_requestline()
-        self.connection.limit(HEADERS_WITHIN_S)
-        return line
-
-    def MessageClass(self, *arguments: Any) -> Any:
-        file, *rest = arguments
-        return super().MessageClass(_CappedLines(file), *rest)
-
-    def get_environ(self) -> Environ:
-        self.connection.limit(REQUEST_WITHIN_S)
-        environ: Environ = super().get_environ()
-        environ["gpudeck.connection"] = self.connection
-        return environ
-
-    def run_application(self) -> None:
-        try:
-            super().run_application()
-        finally:
-            if self.close_connection:
-                # pywsgi would read a refused body to its end.
-                self.wsgi_input = Input(self.rfile, 0)
-
-
-class HttpServer(WSGIServer):
-    """`doorway` holds the connections that nobody has vouched for; beyond its size the one that
-    has stood there longest makes room, so that a crowd of silent ones shuts nobody out."""
-
-    handler_class = BoundedHandler
-
-    def __init__(self, listener: Any, application: Any, tally: Tally) -> None:
-        host = listener.getsockname()[0]
-        super().__init__(listener, application, log=None, error_log=log,
-                         environ={"SERVER_NAME": host})
-        self.tally = tally
-        self.doorway: OrderedDict[Connection, None] = OrderedDict()
-
-    def enter(self, connection: Connection) -> None:
-        connection.sock.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
-        connection.sock.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, SEND_BUFFER_BYTES)
-        while len(self.doorway) >= MAX_UNTRUSTED:
-            oldest, _ = self.doorway.popitem(last=False)
-            self.tally.add("doorway_evicted")
-            oldest.drop()
-        self.doorway[connection] = None

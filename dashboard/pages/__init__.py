@@ -5,7 +5,6 @@ from typing import Any
 
 import dash
 from flask import Flask
-from flask_compress import Compress
 
 from .fleet import fleet_page
 from .shell import INDEX, WAITING, shell
@@ -16,12 +15,6 @@ ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 # Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
 # theme.js must run in the head, before the first paint: the index links it there.
 _NOT_LINKED = r"^(?!deck\.mjs$|tokens\.css$|deck\.css$|fleet\.css$).*$"
-
-
-# Scripts and styles only: compressing what a program or a person asks for next to a secret tells
-# its length (BREACH), and the API's ETags stay what they are.
-_COMPRESSED = ["text/html", "text/css", "text/javascript", "application/javascript",
-               "image/svg+xml"]
 
 
 class _Pages(dash.Dash):
@@ -43,7 +36,4 @@ def build_pages(server: Flask) -> dash.Dash:
         update_title=None,  # type: ignore[arg-type]
     )
     app.layout = shell(fleet_page())
-    # Fast methods first: this runs on the loop that carries the live numbers.
-    server.config.update(COMPRESS_MIMETYPES=_COMPRESSED, COMPRESS_ALGORITHM=["zstd", "br", "gzip"])
-    Compress(server)
     return app

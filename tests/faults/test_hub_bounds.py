@@ -183,7 +183,7 @@ def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
 def test_an_agent_over_its_rate(hub: HubProcess, bystander: WireAgent) -> None:
     raw = joined_agent(hub, "flood")
     beat = encode(Beat("ok", 0.0, 0, 0))
-    packet = msgspec.msgpack.Encoder().encode(
+    packet: bytes = msgspec.msgpack.Encoder().encode(
         {"type": 2, "nsp": "/agent", "data": ["wire", beat]})
     cpu = hub.cpu_s()
     sent, refused = 0, None
@@ -215,21 +215,21 @@ def test_made_up_numbers_are_a_flood_too(hub: HubProcess, bystander: WireAgent) 
     for _ in range(600):
         honest.tick(taken_at=time.time() - 600 + honest.seq)
     honest.connect(hub)
-    wait_for(lambda: honest.acked == 600, 10, "the backlog")
+    wait_for(lambda: honest.acked == 600, 20, "the backlog")
     assert honest.is_connected
     assert not honest.refused
     liar = WireAgent("liar")
     liar.connect(hub)
-    for _ in range(400):
+    for _ in range(1_500):
         liar.tick()
-    wait_for(lambda: liar.refused, 5, "the quarantine")
+    wait_for(lambda: liar.refused, 15, "the quarantine")
 
 
 def test_a_message_beyond_the_limit(hub: HubProcess, bystander: WireAgent) -> None:
     raw = joined_agent(hub, "big")
     with suppress(OSError, websocket.WebSocketException):
         raw.emit("wire", bytes(MAX_MESSAGE_BYTES + 1_000))
-    with suppress(ConnectionResetError):
+    with suppress(OSError, websocket.WebSocketException):
         assert raw.closed()[0] == 1009
     wait_for(lambda: "more than 1000256 bytes" in hub.log.read_text(), why="a reason")
 

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -102,7 +101,11 @@ class HubProcess:
                 [sys.executable, "-m", "dashboard", "hub", "--bind", f"127.0.0.1:{self.port}",
                  "--data", str(self.folder), *self.flags],
                 cwd=REPOSITORY, stdout=log, stderr=log)
-        wait_for(self._ready, 15, "hub.json")
+        try:
+            wait_for(self._ready, 20, "hub.json")
+        except BaseException:
+            self.kill()
+            raise
         said = json.loads((self.folder / "hub.json").read_text())
         self.url: str = said["url"]
         self.sign_in_url: str = said["sign_in_url"]
@@ -171,6 +174,8 @@ class RawSocket:
             f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=5,
             header=header, cookie=cookie, origin=origin, suppress_origin=origin is None,
             host=host)
+        assert self.ws.sock is not None
+        self.socket = self.ws.sock  # the library lets go of it unclosed when the hub hangs up
         hub.peers.append(self)
         self.opened = json.loads(self.ws.recv()[1:])
         self.send({"type": 0, "nsp": namespace})
@@ -182,11 +187,6 @@ class RawSocket:
     def send_bytes(self, data: bytes) -> None:
         """Past the websocket: whatever the wire carries."""
         self.socket.sendall(data)
-
-    @property
-    def socket(self) -> socket.socket:
-        assert self.ws.sock is not None
-        return self.ws.sock
 
     def emit(self, event: str, *arguments: Any) -> None:
         self.send({"type": 2, "nsp": self.namespace, "data": [event, *arguments]})

@@ -35,6 +35,16 @@ def seqs_on_disk(hub: HubProcess) -> dict[str, list[int]]:
     return found
 
 
+def tapped(hub: HubProcess) -> RawSocket:
+    """A tap has no answer of its own: that of the watch after it says that it is in place."""
+    tap = RawSocket(hub, "/live", hub.api_token)
+    tap.emit("tap", True)
+    tap.emit("watch", {"metric": "util_pct", "filter": ""})
+    tap.event("filter")
+    tap.emit("hide")
+    return tap
+
+
 def test_values_reach_the_api(hub: HubProcess) -> None:
     agent = WireAgent("n1")
     agent.connect(hub)
@@ -59,8 +69,7 @@ def test_each_seq_once_across_kills_of_the_hub(hub: HubProcess) -> None:
     for life in range(3):
         if life:
             hub.start()
-        tap = RawSocket(hub, "/live", hub.api_token)
-        tap.emit("tap", True)
+        tap = tapped(hub)
         for agent in agents:
             agent.connect(hub)
         for _ in range(12):
@@ -95,8 +104,7 @@ def test_each_seq_once_across_kills_of_the_hub(hub: HubProcess) -> None:
 def test_a_resend_is_counted_and_dropped(hub: HubProcess) -> None:
     agent = WireAgent("n1")
     agent.connect(hub)
-    tap = RawSocket(hub, "/live", hub.api_token)
-    tap.emit("tap", True)
+    tap = tapped(hub)
     agent.tick()
     payload = agent.outbox[1]
     assert agent._client is not None
