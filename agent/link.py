@@ -119,6 +119,9 @@ def _disconnect(client: Any) -> None:
         client.disconnect()
     except Exception as error:  # it is gone already, in one of many ways
         _quiet.debug("disconnect %r", error)
+    # engineio 4.15 leaves the socket of a connection that the other side ended to the collector.
+    if client.eio.ws is not None:
+        client.eio.ws.shutdown()
 
 
 def _why(error: BaseException) -> tuple[str, bool]:

@@ -9,7 +9,7 @@ const collator = new Intl.Collator("en", { numeric: true });
 /** {width, height, cellW, cellH, hasText, rows: [{y, slots, x}], words: [{text, x, y, room, isHeading}]} */
 export function arrange(picture, view, room, measure) {
   const groups = view.group === "node" ? nodesOf(picture, view.sort) : sectionsOf(picture, view);
-  const fitted = view.group === "node" ? fitNodes(groups, room, measure) : fitSections(groups, room);
+  const fitted = view.group === "node" ? fitNodes(groups, room, measure) : fitSections(groups, room, measure);
   return { ...fitted, hasText: fitted.cellW >= 20 && fitted.cellH >= 14, group: view.group };
 }
 
@@ -22,7 +22,7 @@ function rank(picture, slot, sort) {
 
 function nodesOf(picture, sort) {
   const byNode = new Map();
-  for (let slot = 0; slot < picture.size; slot++) {
+  for (const slot of picture.present()) {
     const node = picture.node[slot];
     if (!byNode.has(node)) byNode.set(node, []);
     byNode.get(node).push(slot);
@@ -43,13 +43,13 @@ const GROUP_KEYS = {
   none: () => "",
   model: (picture, slot) => picture.modelName(slot),
   owner: (picture, slot) => picture.ownerName(slot),
-  state: (picture, slot) => picture.state(slot),
+  state: (picture, slot) => (picture.hasValue(slot) ? "ok" : picture.state(slot).replace("unsupported", "not supported")),
 };
-const STATE_ORDER = ["lost", "offline", "stale", "unknown", "denied", "unsupported", "unscaled", "ok"];
+const STATE_ORDER = ["lost", "offline", "stale", "unknown", "denied", "not supported", "ok"];
 
 function sectionsOf(picture, { group, sort }) {
   const byKey = new Map();
-  for (let slot = 0; slot < picture.size; slot++) {
+  for (const slot of picture.present()) {
     const key = GROUP_KEYS[group](picture, slot);
     if (!byKey.has(key)) byKey.set(key, []);
     byKey.get(key).push(slot);
@@ -158,21 +158,27 @@ function cellWidth(room, { h, across, gap, left, blocks }) {
 }
 
 function placeNodes(nodes, shape, room) {
-  const { h, across, gap, left, blocks } = shape;
+  const { h, across, left, blocks } = shape;
   const cellW = cellWidth(room, shape);
-  const blockW = left + across * (cellW + gap.cell) - gap.cell;
+  const blockW = left + across * (cellW + shape.gap.cell) - shape.gap.cell;
+  const gap = { ...shape.gap, block: spread(room.width - blocks * blockW, blocks, shape.gap.block) };
   const rows = [];
   const words = [];
   let y = 0;
   for (let at = 0; at < nodes.length; at += blocks) {
     const line = nodes.slice(at, at + blocks);
-    rows.push(...lineRows(line, { ...shape, cellW, blockW }, y));
+    rows.push(...lineRows(line, { ...shape, gap, cellW, blockW }, y));
     if (shape.label !== "none") {
       words.push(...line.map((node, k) => nodeWord(node, k * (blockW + gap.block), y, { ...shape, blockW })));
     }
     y += lineHeight(nodes, at, shape) + gap.row;
   }
   return { width: room.width, height: Math.max(0, y - gap.row), cellW, cellH: h, rows, words };
+}
+
+// What rounding cells down has left over goes between the blocks.
+function spread(rest, blocks, least) {
+  return blocks < 2 ? least : Math.max(least, Math.min(3 * least, Math.floor(rest / (blocks - 1))));
 }
 
 function lineRows(line, { h, across, gap, left, top, cellW, blockW }, y) {
@@ -194,51 +200,60 @@ function nodeWord(node, x, y, { h, label, left, top, blockW }) {
   return { text: node.title, x, y: y + top / 2 - 2, room: blockW, isHeading: h >= 72, node };
 }
 
-function fitSections(sections, room) {
+function fitSections(sections, room, measure) {
   const smallest = room.isTouch ? 9 : 6;
   for (const h of HEIGHTS.filter((height) => height >= smallest && height <= 150)) {
-    const shape = sectionShape(sections, room, h);
-    if (shape !== null && (shape.height <= room.height || h === smallest)) {
-      return placeSections(sections, shape, room);
+    const packed = packSections(sections, room, h, measure);
+    if (packed !== null && (packed.height <= room.height || h === smallest)) {
+      return { ...drawnSections(packed), width: room.width, height: packed.height, cellH: h };
     }
   }
   return { width: room.width, height: 0, cellW: 0, cellH: 0, rows: [], words: [] };
 }
 
-function sectionShape(sections, room, h) {
+// Sections stand side by side while there is room, like words in a line. Null: no cell fits.
+function packSections(sections, room, h, measure) {
   const gap = gaps(h);
   const most = Math.max(1, ...sections.map((section) => section.slots.length));
   const across = Math.min(most, Math.floor((room.width + gap.cell) / (widths(h)[0] + gap.cell)));
   if (across < 1) return null;
   const cellW = Math.floor(Math.min(widths(h)[1], (room.width + gap.cell) / across - gap.cell));
-  const shape = { h, gap, across, cellW };
-  return { ...shape, height: sections.reduce((sum, section) => sum + sectionHeight(section, shape), -gap.row) };
+  const pen = { x: 0, y: 0, deepest: 0 };
+  const spots = sections.map((section) => spotFor(section, pen, { room, h, gap, across, cellW, measure }));
+  return { spots, h, gap, across, cellW, height: pen.y + pen.deepest };
 }
 
-const headingHeight = (section) => (section.title === "" ? 0 : HEADING);
-
-function sectionHeight(section, { h, gap, across }) {
-  return headingHeight(section) + Math.ceil(section.slots.length / across) * (h + gap.cell) - gap.cell + gap.row;
-}
-
-function placeSections(sections, shape, room) {
-  const { h, gap, across, cellW } = shape;
-  const rows = [];
-  const words = [];
-  let y = 0;
-  for (const section of sections) {
-    const top = headingHeight(section);
-    if (top > 0) {
-      const text = `${section.title}  ·  ${section.slots.length}`;
-      words.push({ text, x: 0, y: y + top / 2 - 2, room: room.width, isHeading: true });
-    }
-    for (let at = 0; at < section.slots.length; at += across) {
-      const slots = Int32Array.from(section.slots.slice(at, at + across));
-      rows.push({ y: y + top + (at / across) * (h + gap.cell), slots, x: Array.from(slots, (_, k) => k * (cellW + gap.cell)) });
-    }
-    y += sectionHeight(section, shape);
+function spotFor(section, pen, { room, h, gap, across, cellW, measure }) {
+  const { length } = section.slots;
+  const top = section.title === "" ? 0 : HEADING;
+  const heading = section.title === "" ? 0 : measure(headingOf(section)) * 1.3;
+  const width = Math.max(Math.min(across, length) * (cellW + gap.cell) - gap.cell, Math.min(heading, room.width));
+  if (pen.x > 0 && pen.x + width > room.width) {
+    Object.assign(pen, { x: 0, y: pen.y + pen.deepest + gap.row, deepest: 0 });
   }
-  return { width: room.width, height: Math.max(0, y - gap.row), cellW, cellH: h, rows, words };
+  const spot = { section, x: pen.x, y: pen.y, top, width };
+  pen.deepest = Math.max(pen.deepest, top + Math.ceil(length / across) * (h + gap.cell) - gap.cell);
+  pen.x += width + Math.max(18, gap.block);
+  return spot;
+}
+
+const headingOf = ({ title, slots }) => `${title} · ${slots.length}`;
+
+// Rows of cells on one line of sections are one row, so that an arrow key crosses from one to the next.
+function drawnSections({ spots, h, gap, across, cellW }) {
+  const byY = new Map();
+  const words = [];
+  for (const { section, x, y, top, width } of spots) {
+    if (top > 0) words.push({ text: headingOf(section), x, y: y + top / 2 - 2, room: width + 12, isHeading: true });
+    section.slots.forEach((slot, at) => {
+      const rowY = y + top + Math.floor(at / across) * (h + gap.cell);
+      if (!byY.has(rowY)) byY.set(rowY, { y: rowY, slots: [], x: [] });
+      byY.get(rowY).slots.push(slot);
+      byY.get(rowY).x.push(x + (at % across) * (cellW + gap.cell));
+    });
+  }
+  const rows = [...byY.values()].sort((a, b) => a.y - b.y);
+  return { rows: rows.map((row) => ({ ...row, slots: Int32Array.from(row.slots) })), words, cellW };
 }
 
 /** Where each slot lies: {row, at} by slot, for the keyboard and the marks. */

@@ -128,7 +128,7 @@ export class Drawer extends EventTarget {
     const last = gpu.last_values?.[metric.key];
     if (words.isMissing && last !== undefined && last !== null) {
       const { text, unit } = valueOf(metric, last, this.book.reasons);
-      say(value, `${words.text}, was ${text} ${unit}`);
+      say(value, `was ${text} ${unit}`);
     }
     const share = shareOf(gpu, metric);
     show(bar, share !== null);

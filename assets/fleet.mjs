@@ -118,10 +118,11 @@ export class Fleet {
   onCells(message) {
     const isFirst = this.picture.metric === null;
     const isNewMetric = this.picture.metric !== message.metric;
+    const { retired } = this.picture;
     if (!this.picture.takeCells(message)) return;
     if (isFirst || isNewMetric) this.drawScale();
     // The first cells decide a sorted order; a new metric another one.
-    if (isNewMetric) this.heatmap.plan = null;
+    if (isNewMetric || this.picture.retired !== retired) this.heatmap.plan = null;
     this.heatmap.refresh();
     this.hover.refresh();
     this.drawer.refresh();
@@ -153,7 +154,7 @@ export class Fleet {
     const { filterError, picture } = this;
     words.classList.toggle("wrong", Boolean(filterError));
     if (filterError) say(words, errorWords(filterError, this.view.filter));
-    else say(words, picture.mask === null ? "" : `${amount(picture.matched)} of ${amount(picture.size)} match`);
+    else say(words, picture.mask === null ? "" : `${amount(picture.matched)} of ${amount(picture.count)} match`);
   }
 
   drawSelection() {
@@ -187,7 +188,7 @@ export class Fleet {
     say(byId("scale-low"), low);
     say(byId("scale-high"), high);
     byId("scale").title = metric.meaning;
-    byId("heatmap").setAttribute("aria-label", `Heatmap of ${metric.label}`);
+    byId("heatmap").setAttribute("aria-label", `Heatmap of the fleet: ${metric.label}`);
   }
 
   drawTheme() {
@@ -199,8 +200,8 @@ export class Fleet {
   }
 
   drawNotice() {
-    const { isKnown, size, nodes } = this.picture;
-    const isEmpty = isKnown && size === 0;
+    const { isKnown, count, nodes } = this.picture;
+    const isEmpty = isKnown && count === 0;
     this.root.classList.toggle("loading", !isKnown);
     show(byId("skeleton"), !isKnown);
     show(byId("notice"), isEmpty);
@@ -281,6 +282,7 @@ function errorWords({ error, at }, text) {
 }
 
 function scaleWords(metric) {
+  if (metric.key === "throttle_bits") return { low: "none", high: "heat or hardware" };
   if (metric.full !== null) return { low: `0 ${metric.unit}`, high: `${amount(metric.full)} ${metric.unit}` };
   if (metric.fullWords) return { low: "0", high: metric.fullWords };
   return { low: "", high: "no scale" };

@@ -14,6 +14,7 @@ export function gibibytes(bytes) {
 }
 
 export function watts(value) {
+  if (value >= 10_000_000) return { text: amount(value / 1e6, 1), unit: "MW" };
   return value >= 10_000 ? { text: amount(value / 1000, 1), unit: "kW" } : { text: amount(value), unit: "W" };
 }
 
@@ -61,7 +62,7 @@ const SHORT = {
 
 function throttleShort(bits, reasons) {
   const words = reasons.filter(([bit]) => Math.floor(bits / bit) % 2 === 1).map(([, name]) => SHORT[name] ?? name);
-  return words.length === 0 ? "–" : words.at(-1);
+  return words.at(-1) ?? "none";
 }
 
 export function age(seconds) {

@@ -3,16 +3,18 @@
 
 export const FULL = 239;
 export const STATES = new Map([
-  [249, "unscaled"], [250, "denied"], [251, "unsupported"], [252, "stale"],
+  [248, "retired"], [249, "unscaled"], [250, "denied"], [251, "unsupported"], [252, "stale"],
   [253, "lost"], [254, "offline"], [255, "unknown"],
 ]);
-export const FIRST_STATE = 249;
+
+/** Null: the code is a level. A code that a newer hub may send and we do not know is unknown. */
+export const stateOf = (code) => (code <= FULL ? null : STATES.get(code) ?? "unknown");
 
 // Lightness falls or climbs evenly from end to end, so the order survives every kind of colour
 // blindness and a grey print. Stops are OKLCH: lightness, chroma, hue in degrees.
 const SCALES = {
-  dark: [[0.285, 0.045, 268], [0.42, 0.085, 255], [0.56, 0.1, 215], [0.70, 0.125, 170],
-    [0.82, 0.16, 130], [0.93, 0.17, 103]],
+  dark: [[0.285, 0.045, 268], [0.41, 0.085, 255], [0.54, 0.1, 218], [0.665, 0.12, 172],
+    [0.785, 0.155, 131], [0.9, 0.168, 99]],
   light: [[0.955, 0.025, 110], [0.87, 0.085, 135], [0.755, 0.105, 175], [0.615, 0.105, 220],
     [0.475, 0.12, 258], [0.335, 0.13, 280]],
 };
@@ -22,13 +24,13 @@ const MARKS = {
     ground: "#0c1117", quiet: "#171e27", quietInk: "#8d9aab", staleBase: "#20272f",
     staleStripe: "#46515f", staleInk: "#d5dde6", lostBase: "#3c1320", lostInk: "#ff8ea2",
     offlineInk: "#7d8a9a", plain: "#3b4654", plainInk: "#f2f5f8", label: "#a6b2c0",
-    heading: "#dbe3ec", ink: "#06090d", paper: "#ffffff", ring: "#ffffff",
+    heading: "#dbe3ec", ink: "#000000", paper: "#ffffff", ring: "#ffffff",
   },
   light: {
     ground: "#f7f9fb", quiet: "#e9edf2", quietInk: "#5c6876", staleBase: "#e3e7ec",
     staleStripe: "#bcc5cf", staleInk: "#26303b", lostBase: "#fbdde2", lostInk: "#b00d33",
     offlineInk: "#6a7684", plain: "#cbd3dc", plainInk: "#10161d", label: "#4d5967",
-    heading: "#1c2530", ink: "#06090d", paper: "#ffffff", ring: "#0b1118",
+    heading: "#1c2530", ink: "#000000", paper: "#ffffff", ring: "#0b1118",
   },
 };
 
@@ -124,6 +126,7 @@ export function drawState(context, state, x, y, w, h, marks) {
 }
 
 const STATE_DRAWINGS = {
+  retired: () => undefined,
   unscaled: (cell) => fillCell(cell, cell.marks.plain),
   denied(cell) {
     fillCell(cell, cell.marks.quiet);
@@ -263,7 +266,7 @@ function paintLine(line, row, w, cells, mask, tones) {
   for (let at = 0; at < row.slots.length; at++) {
     const slot = row.slots[at];
     const code = cells[slot];
-    if (code >= FIRST_STATE) marked.push(at);
+    if (code > FULL) marked.push(at);
     else line.fill(tones[isMatch(mask, slot) ? 1 : 0].pixels[code], row.left[at], row.left[at] + w);
   }
   return marked;
@@ -290,7 +293,7 @@ function makeTile({ w, h }, code, tone, { marks }) {
   context.fillStyle = marks.ground;
   context.fillRect(0, 0, w, h);
   context.globalAlpha = Math.max(tone.alpha, 0.3);
-  drawState(context, STATES.get(code) ?? "unknown", 0, 0, w, h, marks);
+  drawState(context, stateOf(code), 0, 0, w, h, marks);
   return new Uint32Array(context.getImageData(0, 0, w, h).data.buffer);
 }
 
@@ -312,16 +315,16 @@ export function paintCells(context, plan, cells, mask, colours, isFrozen, say) {
 }
 
 function paintCell(cell, code, tone, isLit, colours, say) {
-  const state = STATES.get(code);
+  const state = stateOf(code);
   cell.context.globalAlpha = 1;
-  if (state === undefined) fillCell(cell, tone.css[code]);
+  if (state === null) fillCell(cell, tone.css[code]);
   else {
     cell.context.globalAlpha = isLit ? 1 : 0.3;
     drawState(cell.context, state, cell.x, cell.y, cell.w, cell.h, cell.marks);
   }
   if (!isLit) return;
-  const ink = state === undefined ? inkOn(code, tone, colours) : stateInk(state, cell.marks);
-  writeCell(cell, ink, say(), state !== undefined && state !== "unscaled");
+  const ink = state === null ? inkOn(code, tone, colours) : stateInk(state, cell.marks);
+  writeCell(cell, ink, say(), state !== null && state !== "unscaled");
 }
 
 const inkOn = (code, tone, colours) =>
@@ -345,7 +348,9 @@ function centre({ context, x, y, w, h }, text, size) {
   context.font = `560 ${size}px ${FONT}`;
   context.textAlign = "center";
   context.textBaseline = "middle";
-  context.fillText(text, x + w / 2, y + h / 2 + size * 0.05);
+  // The limit makes fillText slow, and numbers do not need it.
+  if (text.length > 3) context.fillText(text, x + w / 2, y + h / 2 + size * 0.05, w - 2);
+  else context.fillText(text, x + w / 2, y + h / 2 + size * 0.05);
 }
 
 function writeMiddle({ context, x, y, w, h }, said, isState) {

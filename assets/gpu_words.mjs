@@ -5,6 +5,8 @@ import { cellOf, valueOf } from "./format.mjs";
 
 const STATE_WORDS = { unsupported: "not supported", unscaled: "no scale" };
 
+const THROTTLE_STEPS = ["none", "power cap", "heat or hardware"];
+
 export const stateWords = (state) => STATE_WORDS[state] ?? state;
 
 /** {text, unit, name, note, past, spoken}: `text` is the number or why there is none. */
@@ -29,6 +31,7 @@ export function cellText(picture, slot, metric, reasons) {
   if (!picture.hasValue(slot)) return { text: stateWords(state), unit: "" };
   const exact = picture.exact?.[slot];
   if (exact !== undefined && !Number.isNaN(exact)) return cellOf(metric, exact, reasons);
+  if (metric.key === "throttle_bits") return { text: THROTTLE_STEPS[Math.round((2 * picture.code(slot)) / FULL)], unit: "" };
   if (state === "unscaled") return { text: "", unit: "" };
   return { text: String(Math.round((100 * picture.code(slot)) / FULL)), unit: "% of full" };
 }

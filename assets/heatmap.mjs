@@ -60,7 +60,7 @@ export class Heatmap extends EventTarget {
   }
 
   draw() {
-    if (this.picture.size === 0 || this.stage.clientWidth === 0 || this.place.hidden) return;
+    if (this.picture.count === 0 || this.stage.clientWidth === 0 || this.place.hidden) return;
     if (this.plan === null) this.makePlan();
     const began = performance.now();
     this.paint();

@@ -3,9 +3,11 @@
 import "./vendor/socket.io-client/socket.io.msgpack.min.js";
 
 const FIRST_WAIT_MS = 1_000;
-const LONGEST_WAIT_MS = 30_000;
+const LONGEST_WAIT_MS = 10_000;
 // The hub sends cells every second; longer silence than this is not live any more.
 const SILENCE_MS = 4_000;
+// A hub that is being started anew may take a connection and not answer it.
+const ANSWER_MS = 4_000;
 
 /** Full jitter: a hub that comes back must not meet all its viewers in one second. */
 export function waitBefore(attempt, random = Math.random()) {
@@ -31,7 +33,9 @@ export class Live extends EventTarget {
   }
 
   makeSocket() {
-    const socket = globalThis.io("/live", { transports: ["websocket"], reconnection: false, autoConnect: false });
+    const socket = globalThis.io("/live", {
+      transports: ["websocket"], reconnection: false, autoConnect: false, timeout: ANSWER_MS,
+    });
     socket.on("connect", () => this.onConnect());
     socket.on("connect_error", () => this.onLost());
     socket.on("disconnect", () => this.onLost());
@@ -104,7 +108,8 @@ export class Live extends EventTarget {
 // A refused upgrade tells a script nothing, so the API is asked why.
 async function isSignedOut() {
   try {
-    return (await fetch("/api/v1/nodes?limit=1", { credentials: "same-origin" })).status === 401;
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    return (await fetch("/api/v1/nodes?limit=1", { credentials: "same-origin", signal })).status === 401;
   } catch {
     return false;
   }

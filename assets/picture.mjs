@@ -1,7 +1,9 @@
 // The fleet as the hub last described it, by slot. Pure: messages in, typed arrays out.
 
-import { FIRST_STATE, FULL, STATES, isMatch } from "./gauges.mjs";
+import { FULL, isMatch, stateOf } from "./gauges.mjs";
 
+const RETIRED = 248;
+const UNSCALED = 249;
 const NO_TASK = 65535;
 const OWNER_WORDS = new Map([[NO_TASK, "no task"], [65534, "several owners"], [65533, "owner unknown"]]);
 
@@ -20,13 +22,17 @@ export class Picture {
     Object.assign(this, {
       epoch: null, uuids: [], node: [], index: [], model: [], models: [], nodes: new Map(),
       slotOf: new Map(), cells: new Uint8Array(0), mask: null, exact: null, metric: null,
-      at: null, matched: 0, owners: [], owner: new Uint16Array(0), past: null, isKnown: false,
+      at: null, matched: 0, retired: 0, owners: [], owner: new Uint16Array(0), past: null, isKnown: false,
       nameRank: null,
     });
   }
 
   get size() {
     return this.uuids.length;
+  }
+
+  get count() {
+    return this.size - this.retired;
   }
 
   /** True when the arrangement must be made anew. */
@@ -61,6 +67,7 @@ export class Picture {
     this.metric = message.metric;
     this.at = message.at;
     this.matched = message.matched;
+    this.retired = this.cells.reduce((count, code) => count + (code === RETIRED), 0);
     this.remember();
     return true;
   }
@@ -95,16 +102,21 @@ export class Picture {
     return this.nameRank;
   }
 
+  /** The slots that are on the map: a retired Gpu keeps its slot and is not shown. */
+  present() {
+    return this.uuids.map((_, slot) => slot).filter((slot) => this.code(slot) !== RETIRED);
+  }
+
   code(slot) {
     return slot < this.cells.length ? this.cells[slot] : 255;
   }
 
   state(slot) {
-    return STATES.get(this.code(slot)) ?? "ok";
+    return stateOf(this.code(slot)) ?? "ok";
   }
 
   hasValue(slot) {
-    return this.code(slot) <= FIRST_STATE;
+    return this.code(slot) <= FULL || this.code(slot) === UNSCALED;
   }
 
   isLit(slot) {

@@ -1,6 +1,6 @@
 // The same numbers as text: for those who cannot see a heatmap, and for those who want to read.
 
-import { make, say } from "./dom.mjs";
+import { make, say, show } from "./dom.mjs";
 import { stateWords } from "./gpu_words.mjs";
 
 const MOST_ROWS = 200;
@@ -20,6 +20,7 @@ export class TableView {
     const shown = lit.slice(0, MOST_ROWS);
     say(this.head, metric.label);
     say(this.count, lit.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${lit.length} Gpus. Filter to see fewer.` : "");
+    show(this.count, lit.length > MOST_ROWS);
     while (this.lines.length > shown.length) this.lines.pop().row.remove();
     while (this.lines.length < shown.length) this.lines.push(this.addLine());
     shown.forEach((slot, at) => this.drawLine(this.lines[at], slot));

@@ -3,6 +3,9 @@
 import { amount, gibibytes, watts } from "./format.mjs";
 import { say } from "./dom.mjs";
 
+// What nobody can know is a dash; the chip's own words say so.
+const UNKNOWN = { text: "–", unit: "" };
+
 export function drawTotals(line, totals) {
   const { nodes, gpus } = totals;
   put(line, "nodes", figure(nodes.live, of(nodes.live + nodes.suspect + nodes.silent)));
@@ -22,10 +25,10 @@ export function drawTotals(line, totals) {
 
 const toneOf = (count, tone) => (count > 0 ? tone : "calm");
 const of = (total) => `of ${amount(total)}`;
-const known = (value, words) => (value === null ? { text: "–", unit: "not known" } : words(value));
+const known = (value, words) => (value === null ? UNKNOWN : words(value));
 
 function figure(count, unit = "") {
-  return count === null ? { text: "–", unit: "not known" } : { text: amount(count), unit };
+  return count === null ? UNKNOWN : { text: amount(count), unit };
 }
 
 function memory(used, total) {
@@ -34,9 +37,9 @@ function memory(used, total) {
   return { text, unit: `${unit} · ${amount((100 * used) / total)} %` };
 }
 
+// One text: were the unit an element of its own, it would jump with every digit more.
 function put(line, key, { text, unit }, tone = "") {
   const chip = line.querySelector(`[data-total="${key}"]`);
-  say(chip.querySelector(".total-value"), text);
-  say(chip.querySelector(".total-unit"), unit);
+  say(chip.querySelector(".total-value"), `${text} ${unit}`.trim());
   chip.dataset.tone = tone;
 }

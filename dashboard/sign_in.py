@@ -1,4 +1,4 @@
-"""Signing in and out: one small page without scripts, and the cookie."""
+"""Signing in and out: one small page without Dash, and the cookie."""
 
 from flask import Flask, Response, redirect, request
 
@@ -9,13 +9,17 @@ PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="dark light"><title>Sign in - gpudeck</title>
+<link rel="icon" href="/assets/favicon.svg" type="image/svg+xml">
+<link rel="preload" href="/assets/vendor/inter/inter-latin-wght-normal.woff2" as="font"
+type="font/woff2" crossorigin>
+<script src="/assets/theme.js"></script>
 <link rel="stylesheet" href="/assets/tokens.css"><link rel="stylesheet" href="/assets/deck.css">
 </head><body class="sign-in"><main>
-<h1>gpudeck</h1>
-<p>{sentence}</p>
-<p>On the machine where the hub runs, ask for a new link and open it:</p>
-<pre><code>gpudeck link --data DIR</code></pre>
-<p>A link works once, for ten minutes.</p>
+<p class="brand"><img src="/assets/favicon.svg" alt="" width="28" height="28">gpudeck</p>
+<h1>{sentence}</h1>
+<p>On the machine where the hub runs, ask for a new link and open it here:</p>
+<p class="command"><code>gpudeck link --data DIR</code></p>
+<p>DIR is the hub's data folder. A link works once, for ten minutes.</p>
 </main></body></html>
 """
 USED = "This link has been used already, or is too old."

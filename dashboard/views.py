@@ -134,7 +134,7 @@ def _sum(values: npt.NDArray[np.float64]) -> float | None:
 
 # -- the API
 
-GpuStateWord = Literal["ok", "stale", "lost", "offline"]
+GpuStateWord = Literal["ok", "stale", "lost"]
 AbsenceWord = Literal["unsupported", "denied", "stale", "lost", "unknown"]
 
 
@@ -186,7 +186,8 @@ class FactsView(msgspec.Struct):
 
 class GpuView(msgspec.Struct, omit_defaults=True):
     uuid: str
-    node: str
+    node: str  # its id, which is never reused; `host` is its name
+    host: str
     index: int
     name: str
     state: GpuStateWord
@@ -208,6 +209,7 @@ class UseView(msgspec.Struct):
 class TaskView(msgspec.Struct):
     id: str
     node: str
+    host: str
     pid: int
     started_at: float | None
     user: str | None
@@ -264,12 +266,13 @@ def _frames(room: Room, node: Node) -> FramesView:
         outcomes["unreadable"], node.out_of_range)
 
 
+# That its node is silent is the node's state; of the Gpu itself it is known only that this is old.
 SHOW_WORDS: dict[int, GpuStateWord] = {
-    Show.OK: "ok", Show.STALE: "stale", Show.LOST: "lost", Show.OFFLINE: "offline"}
+    Show.OK: "ok", Show.STALE: "stale", Show.LOST: "lost", Show.OFFLINE: "stale"}
 
 
 def gpu_view(fleet: Fleet, slot: int, show: Show, on_it: list[str], mono: float) -> GpuView:
-    facts = fleet.facts[slot]
+    facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
     is_ok = show is Show.OK
     values, missing = _values(fleet, slot, show)
     sampled_at = float(fleet.sampled_at[slot])
@@ -277,7 +280,7 @@ def gpu_view(fleet: Fleet, slot: int, show: Show, on_it: list[str], mono: float)
     last = {metric.key: _number(value) for metric, value in
             zip(COLUMNS, fleet.last[slot].tolist(), strict=True) if value == value}
     return GpuView(
-        facts.uuid, fleet.node_ids[fleet.node_at[slot]], facts.index, facts.name, SHOW_WORDS[show],
+        facts.uuid, hello.node_id, hello.host, facts.index, facts.name, SHOW_WORDS[show],
         sampled_at if is_sampled else None,
         round(max(0.0, mono - float(fleet.sampled_mono[slot])), 1) if is_sampled else None,
         values, missing, _facts(facts), on_it, None if is_ok else last)
@@ -343,7 +346,8 @@ def task_views(fleet: Fleet, node: Node) -> list[TaskView]:
 def _task(node: Node, task_id: str, on: list[UseView], state: Any) -> TaskView:
     task = node.tasks[task_id]
     return TaskView(
-        task.id, node.hello.node_id, task.pid, task.started_at, task.user, task.command, on,
+        task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
+        task.command, on,
         _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
         task.manager, task.kind)
 

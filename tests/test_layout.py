@@ -32,7 +32,6 @@ IMPURE_MODULES = frozenset((
 # One outside technology, one file. A folder stands for all files in it.
 HOME = {
     "pynvml": ("agent/backends/nvml.py",),
-    "psutil": ("agent/tasks.py",),
     "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),

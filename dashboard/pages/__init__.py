@@ -1,6 +1,7 @@
 """The pages: Dash draws what stands still, `assets/deck.mjs` draws what lives."""
 
 from pathlib import Path
+from typing import Any
 
 import dash
 from flask import Flask
@@ -17,21 +18,22 @@ _NOT_LINKED = r"^(?!deck\.mjs$|tokens\.css$|deck\.css$|fleet\.css$).*$"
 
 
 class _Pages(dash.Dash):
-    def interpolate_index(self, **parts: str) -> str:  # type: ignore[override]
-        return str(super().interpolate_index(**{**parts, "app_entry": WAITING}))
+    def interpolate_index(self, **parts: Any) -> str:  # type: ignore[override]
+        html: str = super().interpolate_index(**parts | {"app_entry": WAITING})  # type: ignore[no-untyped-call]
+        return html
 
 
 def build_pages(server: Flask) -> dash.Dash:
     """The Dash app on this server. Ask it for `csp_hashes()` only after this has returned."""
     app = _Pages(
         "gpudeck",
-        server=server,
+        server=server,  # type: ignore[arg-type]  # a Flask is what it takes
         assets_folder=str(ASSETS),
         assets_ignore=_NOT_LINKED,
         index_string=INDEX,
         title="gpudeck",
         # Otherwise the title flickers with each callback.
-        update_title=None,
+        update_title=None,  # type: ignore[arg-type]
     )
     app.layout = shell(fleet_page())
     return app

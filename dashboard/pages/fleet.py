@@ -1,14 +1,15 @@
 """The Fleet page: totals, controls, the heatmap and the Gpu drawer, still empty of numbers."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dash import html
 from dash.development.base_component import Component
 
-from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, THROTTLE_REASONS, Metric
+from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, THROTTLE_REASONS, Absence, Metric
 
-from .shell import icon_button
+from .shell import icon_button, marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ TOTALS = (
     Total("util", "Mean utilization", "Mean over the Gpus that are read now of the share of time "
           "in which any kernel ran. It is not the share of the chip in use: one tiny kernel can "
           "make it 100. SM activity and power are the better witnesses."),
-    Total("power", "Power", "Sum over the Gpus that report it now."),
+    Total("power", "Power", "Sum over the Gpus that report it now; a dash when none does."),
     Total("memory", "Memory used", "Memory in use on the boards, of all they have; only Gpus "
           "that are read now."),
     Total("tasks", "Tasks", "Processes that use a Gpu now."),
@@ -49,14 +50,14 @@ GROUPS = (("node", "node"), ("none", "nothing"), ("model", "model"), ("owner", "
           ("state", "state"))
 SORTS = (("name", "name"), ("high", "highest first"), ("low", "lowest first"))
 
-# The state patterns, in the order of the legend. "offline" is a state of the node.
-STATES = {
-    "stale": "the last reading is too old to be called live",
-    "lost": "the driver has lost this Gpu",
-    "offline": "the node is silent",
-    "unsupported": "this board or driver does not report it",
-    "denied": "the driver refuses it to the agent's user",
-    "unknown": "the driver gave no usable answer this time",
+# The state patterns, in the order of the legend. A Gpu is offline when its node is silent.
+STATES: dict[str, str] = {
+    "stale": ABSENCE_MEANING[Absence.STALE],
+    "lost": ABSENCE_MEANING[Absence.LOST],
+    "offline": "its node is silent",
+    "unsupported": ABSENCE_MEANING[Absence.UNSUPPORTED],
+    "denied": ABSENCE_MEANING[Absence.DENIED],
+    "unknown": ABSENCE_MEANING[Absence.UNKNOWN],
 }
 
 _FULL_FACTS = {
@@ -82,14 +83,14 @@ def fleet_page() -> Component:
         children=[
             html.H1("Fleet", className="unseen"),
             html.Div([_total(total) for total in TOTALS], className="totals", id="totals",
-                     role="group", **{"aria-label": "Totals of the fleet"}),
+                     role="group", **marks(aria_label="Totals of the fleet")),
             _tools(),
             _legend(),
             html.Div([_stage(), _drawer()], className="floor"),
         ],
-        **{"data-metrics": json.dumps([_described(metric) for metric in COLUMNS]),
-           "data-reasons": json.dumps(list(THROTTLE_REASONS.items())),
-           "data-absence": json.dumps(_absence_meanings())},
+        **marks(data_metrics=json.dumps([_described(metric) for metric in COLUMNS]),
+                data_reasons=json.dumps(list(THROTTLE_REASONS.items())),
+                data_absence=json.dumps(_absence_meanings())),
     )
 
 
@@ -109,16 +110,15 @@ def _total(total: Total) -> Component:
     ident = f"total-{total.key}"
     inside = [
         html.Span(total.label, className="total-label"),
-        html.Span([html.Span("–", className="total-value"), html.Span(className="total-unit")],
-                  className="total-figure"),
+        html.Span("…", className="total-value"),
         html.Span(total.meaning + (" Click to filter." if total.seek else ""),
                   className="tip", role="tooltip", id=f"{ident}-tip"),
     ]
-    marks = {"aria-describedby": f"{ident}-tip", "data-total": total.key}
+    what = {"aria_describedby": f"{ident}-tip", "data_total": total.key}
     if total.seek is None:
-        return html.Div(inside, className="total", tabIndex="0", role="group", **marks)
-    return html.Button(inside, className="total", type="button", **marks,
-                       **{"data-seek": total.seek})
+        return html.Div(inside, className="total", tabIndex="0", role="group", **marks(**what))
+    return html.Button(inside, className="total", type="button",
+                       **marks(data_seek=total.seek, **what))
 
 
 def _tools() -> Component:
@@ -140,16 +140,16 @@ def _tools() -> Component:
                 className="filter",
             ),
             html.Div(
-                [html.Button("Map", id="view-map", type="button", **{"aria-pressed": "true"}),
-                 html.Button("Table", id="view-table", type="button", **{"aria-pressed": "false"})],
-                className="switch", role="group", **{"aria-label": "View"},
+                [html.Button("Map", id="view-map", type="button", **marks(aria_pressed="true")),
+                 html.Button("Table", id="view-table", type="button",
+                             **marks(aria_pressed="false"))],
+                className="switch", role="group", **marks(aria_label="View"),
             ),
         ],
     )
 
 
-def _choice(ident: str, label: str, options: "list[tuple[str, str]] | tuple[tuple[str, str], ...]"
-            ) -> Component:
+def _choice(ident: str, label: str, options: Iterable[tuple[str, str]]) -> Component:
     return html.Div(
         [html.Label(label, htmlFor=ident),
          html.Select([html.Option(words, value=value) for value, words in options], id=ident)],
@@ -161,7 +161,7 @@ def _filter_help() -> Component:
     names = ", ".join(metric.filter_name for metric in LIVE if metric.filter_name)
     rows = [
         html.Div([html.Dt(html.Button(html.Code(text), className="example", type="button",
-                                      **{"data-example": text})), html.Dd(what)])
+                                      **marks(data_example=text))), html.Dd(what)])
         for text, what in FILTER_EXAMPLES
     ]
     return html.Div(
@@ -169,7 +169,7 @@ def _filter_help() -> Component:
         className="popover",
         hidden="hidden",
         role="dialog",
-        **{"aria-label": "How to write a filter"},
+        **marks(aria_label="How to write a filter"),
         children=[
             html.Dl(rows),
             html.P(["Join with ", html.Code("&"), " ", html.Code("|"), " ", html.Code("!"),
@@ -185,7 +185,7 @@ def _filter_help() -> Component:
 
 def _legend() -> Component:
     states = [
-        html.Span([html.Canvas(width="16", height="16", **{"data-state": state}), _words(state)],
+        html.Span([html.Canvas(width="16", height="16", **marks(data_state=state)), _words(state)],
                   className="legend-state", title=meaning)
         for state, meaning in STATES.items()
     ]
@@ -193,8 +193,8 @@ def _legend() -> Component:
         className="legend",
         children=[
             html.Div(
-                [html.Span("", id="scale-low"), html.Span(id="scale", className="scale"),
-                 html.Span("", id="scale-high")],
+                [html.Span("0 %", id="scale-low"), html.Span(id="scale", className="scale"),
+                 html.Span("100 %", id="scale-high")],
                 className="legend-scale",
             ),
             html.Div(states, className="legend-states"),
@@ -211,27 +211,27 @@ def _stage() -> Component:
     return html.Section(
         id="stage",
         className="stage",
-        **{"aria-label": "Gpus"},
+        **marks(aria_label="Gpus"),
         children=[
             html.Div(
                 id="heatmap",
                 className="heatmap",
                 tabIndex="0",
                 role="application",
-                **{"aria-roledescription": "heatmap", "aria-label": "Heatmap of the fleet",
-                   "aria-describedby": "heatmap-hint"},
+                **marks(aria_roledescription="heatmap", aria_label="Heatmap of the fleet",
+                        aria_describedby="heatmap-hint"),
                 children=[
-                    html.Canvas(id="cells", width="1", height="1", **{"aria-hidden": "true"}),
+                    html.Canvas(id="cells", width="1", height="1", **marks(aria_hidden="true")),
                     html.Div(id="mark", className="mark", hidden="hidden"),
                 ],
             ),
             html.P("Arrow keys move, Enter opens, Space selects. The table view has the same "
                    "numbers as text.", id="heatmap-hint", className="unseen"),
-            html.Div("", id="spoken", className="unseen", **{"aria-live": "polite"}),
+            html.Div("", id="spoken", className="unseen", **marks(aria_live="polite")),
             html.Div(id="table-view", className="table-view", hidden="hidden"),
-            html.Div(className="skeleton", id="skeleton", **{"aria-hidden": "true"}),
+            html.Div(className="skeleton", id="skeleton", **marks(aria_hidden="true")),
             html.Div(id="notice", className="notice", hidden="hidden"),
-            html.Div(id="hover", className="hover", hidden="hidden", **{"aria-hidden": "true"}),
+            html.Div(id="hover", className="hover", hidden="hidden", **marks(aria_hidden="true")),
         ],
     )
 
@@ -242,7 +242,7 @@ def _drawer() -> Component:
         className="drawer",
         hidden="hidden",
         tabIndex="-1",
-        **{"aria-labelledby": "drawer-title"},
+        **marks(aria_labelledby="drawer-title"),
         children=[
             html.Header(
                 [
@@ -251,6 +251,7 @@ def _drawer() -> Component:
                     icon_button("drawer-close", "close", "Close (Esc)"),
                 ]
             ),
-            html.Div(id="drawer-body", className="drawer-body"),
+            html.Div(id="drawer-body", className="drawer-body", tabIndex="0", role="region",
+                     **marks(aria_label="Details of the Gpu")),
         ],
     )

@@ -1,5 +1,7 @@
 """What surrounds every page: bar, connection banner, help; and the HTML before Dash has loaded."""
 
+from typing import Any
+
 from dash import html
 from dash.development.base_component import Component
 
@@ -32,8 +34,8 @@ INDEX = (
 
 # In place of Dash's "Loading...": the bar stands before a single script has run.
 WAITING = """<div id="react-entry-point"><div class="deck">
-<header class="bar"><span class="brand"><img src="/assets/favicon.svg" alt="" width="22" height="22">
-gpudeck</span></header>
+<header class="bar"><span class="brand">
+<img src="/assets/favicon.svg" alt="" width="22" height="22">gpudeck</span></header>
 <main class="waiting" aria-busy="true"><p>Opening the fleet …</p></main>
 </div></div>"""
 
@@ -78,7 +80,8 @@ def _bar(here: str) -> Component:
                 href="/",
                 className="brand",
             ),
-            html.Nav([_page_link(href, name, here) for href, name in PAGES], **_aria("Pages")),
+            html.Nav([_page_link(href, name, here) for href, name in PAGES],
+                     **marks(aria_label="Pages")),
             html.Div(
                 [html.Span(className="dot"), html.Span("Connecting", id="link-words")],
                 id="link",
@@ -93,7 +96,7 @@ def _bar(here: str) -> Component:
 
 
 def _page_link(href: str, name: str, here: str) -> Component:
-    return html.A(name, href=href, **({"aria-current": "page"} if href == here else {}))
+    return html.A(name, href=href, **(marks(aria_current="page") if href == here else {}))
 
 
 def icon_button(ident: str, icon: str, label: str) -> Component:
@@ -103,12 +106,13 @@ def icon_button(ident: str, icon: str, label: str) -> Component:
         className="icon-button",
         title=label,
         type="button",
-        **_aria(label),
+        **marks(aria_label=label),
     )
 
 
-def _aria(label: str) -> dict[str, str]:
-    return {"aria-label": label}
+def marks(**values: str) -> dict[str, Any]:
+    """`aria_label="x"` as Dash and HTML spell it: `aria-label`."""
+    return {name.replace("_", "-"): value for name, value in values.items()}
 
 
 def _help() -> Component:
@@ -116,10 +120,10 @@ def _help() -> Component:
     return html.Dialog(
         id="help-dialog",
         className="dialog",
-        **{"aria-labelledby": "help-title"},
+        **marks(aria_labelledby="help-title"),
         children=[
-            html.Header([html.H2("Keyboard", id="help-title"),
-                         icon_button("help-close", "close", "Close (Esc)")]),
+            html.Div([html.H2("Keyboard", id="help-title"),
+                      icon_button("help-close", "close", "Close (Esc)")], className="dialog-head"),
             html.Dl(rows, className="shortcuts"),
         ],
     )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -253,11 +254,12 @@ def test_fuzzed_packets(hub: HubProcess, bystander: WireAgent) -> None:
     """Mutated at each level, before and after Hello: closed with a reason, counted, survived."""
     bystander.tick()
     frame_payload = encode(Beat("ok", 0.0, 0, 0))
-    good = [msgspec.msgpack.encode(packet) for packet in (
+    packets: tuple[Any, ...] = (
         {"type": 2, "nsp": "/agent", "data": ["wire", frame_payload]},
         {"type": 0, "nsp": "/agent"}, {"type": 1, "nsp": "/agent"},
         {"type": 5, "nsp": "/agent", "data": ["wire", frame_payload], "attachments": 10**9},
-        {"type": 3, "nsp": "/agent", "id": 1, "data": []}, [[[[]]]] * 20, b"\x91" * 5_000)]
+        {"type": 3, "nsp": "/agent", "id": 1, "data": []}, [[[[]]]] * 20, b"\x91" * 5_000)
+    good = [msgspec.msgpack.encode(packet) for packet in packets]
     before, sent, closed = hub.pss_bytes(), 0, 0
     deadline = time.monotonic() + 6
     while time.monotonic() < deadline:

@@ -1,0 +1,193 @@
+"""The real demo in a child process, and Debian's chromium in front of it."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", "--no-first-run"]
+READY_WITHIN_S = 40.0
+NODES, GPUS = 8, 8
+
+
+def soon(true: Callable[[], object], seconds: float) -> bool:
+    """Polls from here: Playwright's own wait_for_function needs eval, which our policy forbids."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _required(found: str | None, what: str) -> str:
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"{what} is needed and not there")
+        pytest.skip(f"{what} is not there: no browser test runs")
+    return found
+
+
+class Demo:
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        command = _required(shutil.which("gpudeck", path=str(Path(sys.executable).parent)),
+                            "the gpudeck command beside this python")
+        self._log = (data / "demo.log").open("w")
+        self._process = subprocess.Popen(
+            [command, "demo", "--nodes", str(NODES), "--gpus", str(GPUS), "--port", "0", "--data",
+             str(data), "--faults", "off", "--seed", str(random.randrange(10**6))],
+            stdout=self._log, stderr=subprocess.STDOUT)
+        if not soon(lambda: (data / "demo.json").exists() or self._process.poll() is not None,
+                    READY_WITHIN_S) or self._process.poll() is not None:
+            self.stop()
+            pytest.fail(f"the demo did not come up: {(data / 'demo.log').read_text()}")
+
+    def told(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads((self.data / "demo.json").read_text())
+        return told
+
+    @property
+    def url(self) -> str:
+        return str(self.told()["url"])
+
+    def get(self, path: str) -> dict[str, Any]:
+        request = urllib.request.Request(
+            self.url + path, headers={"Authorization": f"Bearer {self.told()['token']}"})
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def gpus(self) -> dict[str, dict[str, Any]]:
+        return {gpu["uuid"]: gpu for gpu in self.get("/api/v1/gpus?limit=1000")["items"]}
+
+    def control(self, gpus: dict[str, dict[str, Any]]) -> None:
+        beside = self.data / "control.new"
+        beside.write_text(json.dumps({"gpus": gpus}))
+        beside.replace(self.data / "control.json")
+
+    def kill_hub(self) -> None:
+        os.kill(self.told()["hub_pid"], signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(5)
+        self._log.close()
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    running = Demo(tmp_path_factory.mktemp("demo"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = _required(shutil.which("chromium"), "chromium")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def signed_in(demo: Demo, browser: Browser) -> Any:
+    """The cookies of a person who opened the link, for every page that follows."""
+    context = browser.new_context()
+    context.new_page().goto(demo.told()["sign_in_url"])
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+class Fleet:
+    """A Fleet page as a person and as a test see it. `trouble` is all that must not happen."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.context = context
+        self.url = url
+        self.trouble: list[str] = []
+        self.page = context.new_page()
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.trouble.append(f"{error}"))
+
+    def _on_console(self, message: Any) -> None:
+        # A CSP violation is told here too.
+        if message.type in ("error", "warning"):
+            self.trouble.append(message.text)
+
+    def open(self, query: str = "") -> "Fleet":
+        self.page.goto(f"{self.url}/{query}")
+        self.wait_live()
+        return self
+
+    def wait_live(self, seconds: float = 10) -> None:
+        assert soon(lambda: self.stats().get("link") == "live" and self.stats()["arrange_ms"],
+                    seconds), f"not live: {self.stats()} {self.trouble}"
+
+    def stats(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.page.evaluate("globalThis.gpudeck?.stats ?? {}")
+        return found
+
+    def cells(self, uuids: "list[str]") -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = self.page.evaluate(
+            "uuids => Object.fromEntries(uuids.map(uuid => [uuid, gpudeck.cell(uuid)]))", uuids)
+        return found
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).inner_text()
+
+
+@pytest.fixture
+def open_fleet(demo: Demo, browser: Browser, signed_in: Any) -> Iterator[Callable[..., Fleet]]:
+    opened: list[Fleet] = []
+
+    def make(query: str = "", width: int = 1440, height: int = 900, theme: str = "dark") -> Fleet:
+        context = browser.new_context(
+            storage_state=signed_in, viewport={"width": width, "height": height},
+            color_scheme="light" if theme == "light" else "dark")
+        opened.append(Fleet(context, demo.url))
+        return opened[-1].open(query)
+
+    yield make
+    demo.control({})
+    trouble = [line for fleet in opened for line in fleet.trouble]
+    for fleet in opened:
+        fleet.context.close()
+    assert trouble == []
+
+
+@pytest.fixture
+def fleet(open_fleet: Callable[..., Fleet]) -> Fleet:
+    return open_fleet()
+
+
+@pytest.fixture(scope="session")
+def watched(demo: Demo, browser: Browser, signed_in: Any) -> Iterator[Fleet]:
+    """A page that stays open beside the others, for what must hold over half a minute."""
+    context = browser.new_context(storage_state=signed_in,
+                                  viewport={"width": 1440, "height": 900})
+    context.add_init_script("""
+        globalThis.shifts = []; globalThis.since = performance.now();
+        new PerformanceObserver(list => list.getEntries().forEach(entry => shifts.push(
+            [entry.value, ...entry.sources.map(({node}) => node?.outerHTML?.slice(0, 80))])))
+            .observe({type: "layout-shift", buffered: true});""")
+    yield Fleet(context, demo.url).open()
+    context.close()

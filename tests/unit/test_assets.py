@@ -1,0 +1,38 @@
+"""What no front-end file may do, read from the source; and that vendored files are pinned."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ASSETS = ROOT / "assets"
+OWN = sorted([*ASSETS.glob("*.mjs"), *ASSETS.glob("*.js"), *ASSETS.glob("*.css")])
+# Text from nodes is hostile, the policy forbids eval, and nothing may come from elsewhere.
+FORBIDDEN = (r"\binnerHTML\b", r"\bouterHTML\b", r"insertAdjacentHTML", r"document\.write",
+             r"\beval\(", r"new Function\b",
+             r"(?:src|href|url\(|from|import\()\s*=?\s*[\"']?https?:")
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_no_file_writes_markup_or_reaches_out(path: Path) -> None:
+    text = path.read_text()
+    assert [rule for rule in FORBIDDEN if re.search(rule, text)] == []
+    assert len(text.splitlines()) < 500
+
+
+def test_gauges_stands_alone() -> None:
+    """anywidget loads it from a blob, where relative imports do not resolve."""
+    assert not re.search(r"^\s*import\b|\bimport\(", (ASSETS / "gauges.mjs").read_text(), re.M)
+
+
+def test_vendored_files_are_the_pinned_ones_with_their_licences() -> None:
+    pinned = json.loads((ROOT / "package.json").read_text())["devDependencies"]
+    locked = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    for name, version in pinned.items():
+        assert locked[f"node_modules/{name}"]["version"] == version
+    socket = (ASSETS / "vendor/socket.io-client/socket.io.msgpack.min.js").read_text()
+    assert f"Socket.IO v{pinned['socket.io-client']}" in socket[:200]
+    for folder in (ASSETS / "vendor").iterdir():
+        assert (folder / "LICENSE").stat().st_size > 500
