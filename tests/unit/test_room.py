@@ -6,6 +6,7 @@ import pytest
 
 from dashboard import views
 from dashboard.checkpoint import encode_nodes, restore
+from dashboard.core.fleet import Show
 from dashboard.room import (
     Applied,
     Close,
@@ -204,16 +205,18 @@ def test_a_restart_shows_the_last_values_as_stale_and_doubles_nothing(
         for _, data in encode_nodes(room):
             restore(anew, data)
         log = log[-2:]  # what is in both is there once
-    log += records(talk.tick(6, util + 1 if util < 99 else 0.0))
+    newest = random.uniform(0, 100)
+    log += records(talk.tick(6, newest))
     for record in log:
         anew.recover(record)
     anew.recovered(NOW + 1, MONO)
     node = anew.fleet.nodes["n1"]
     assert anew.streams["n1"]["s1"].ledger.ranges == [(1, 2), (5, 6)]
     show = anew.fleet.shown(MONO)
-    view = views.gpu_view(anew.fleet, 0, views.Show(show[0]), [], MONO)
+    view = views.gpu_view(anew.fleet, 0, Show(show[0]), [], MONO)
     assert view.state == "stale"
-    assert view.last_values == {"util_pct": pytest.approx(util + 1 if util < 99 else 0.0, abs=1e-3)}
+    assert view.last_values is not None
+    assert view.last_values["util_pct"] == pytest.approx(newest, abs=1e-3)
     assert [task.user for task in views.task_views(anew.fleet, node)] == ["alice"]
     back = Talk(anew, "b")
     [welcome] = back.told(Welcome)
