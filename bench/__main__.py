@@ -2,8 +2,8 @@
 
 import sys
 
-from . import ingest, start
-from .figure import Figure, write
+from bench import ingest, start
+from bench.figure import Figure, write
 
 
 def main() -> int:

@@ -15,10 +15,9 @@ from pathlib import Path
 import psutil
 import socketio
 
+from bench.figure import Figure
 from gpudeck.wire import EVENT, NAMESPACE
 from tests.integration.hubs import HubProcess, WireAgent
-
-from .figure import Figure
 
 AGENTS = 40
 GPUS = 8

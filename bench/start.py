@@ -7,9 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from bench.figure import Figure
 from tests.demos import Demo
-
-from .figure import Figure
 
 
 def figures() -> Iterator[Figure]:
