@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import logging
 import socket as sockets
 from collections import OrderedDict
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import gevent
 from gevent import pywsgi
 from gevent.pywsgi import Input, WSGIHandler, WSGIServer
-
-log = logging.getLogger("gpudeck.http")
 
 Environ = dict[str, Any]
 
@@ -110,6 +107,11 @@ class BoundedHandler(WSGIHandler):
         environ["gpudeck.connection"] = self.connection
         return environ
 
+    def _handle_client_error(self, ex: Exception) -> Any:
+        """Counted, not logged: a stranger must not fill the log."""
+        self.server.tally.add("bad_requests")
+        return super()._handle_client_error(ex)  # type: ignore[misc]
+
     def run_application(self) -> None:
         try:
             super().run_application()
@@ -127,7 +129,7 @@ class HttpServer(WSGIServer):
 
     def __init__(self, listener: Any, application: Any, tally: Tally) -> None:
         host = listener.getsockname()[0]
-        super().__init__(listener, application, log=None, error_log=log,
+        super().__init__(listener, application, log=None, error_log=None,
                          environ={"SERVER_NAME": host})
         self.tally = tally
         self.doorway: OrderedDict[Connection, None] = OrderedDict()

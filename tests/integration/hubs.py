@@ -179,7 +179,7 @@ class RawSocket:
             header=header, cookie=cookie, origin=origin, suppress_origin=origin is None,
             host=host)
         assert self.ws.sock is not None
-        self.socket = self.ws.sock  # the library lets go of it unclosed when the hub hangs up
+        self.socket = self.ws.sock
         hub.peers.append(self)
         self.opened = json.loads(self.ws.recv()[1:])
         self.send({"type": 0, "nsp": namespace})
@@ -246,6 +246,7 @@ class WireAgent:
         self.connects = 0
         self.util = [0.0] * gpus
         self._client: socketio.Client | None = None
+        self._sockets: list[Any] = []
 
     def connect(self, hub: HubProcess) -> None:
         self._client = client = socketio.Client(serializer="msgpack", reconnection=False)
@@ -254,6 +255,7 @@ class WireAgent:
         before = len(self.welcomes)
         client.connect(hub.url, namespaces=[NAMESPACE], transports=["websocket"],
                        headers={"Authorization": f"Bearer {hub.agent_token}"})
+        self._sockets.append(client.eio.ws.sock)
         self.say(Hello((1,), self.node_id, f"host-{self.node_id}", "boot-1", self.stream, self.seq,
                        "0.1", "simulated"))
         wait_for(lambda: len(self.welcomes) > before or self.refused, why="Welcome")
@@ -308,6 +310,8 @@ class WireAgent:
         if self._client is not None:
             self._client.disconnect()
             self._client = None
+        for sock in self._sockets:
+            sock.close()  # the library lets go of it unclosed when the hub hangs up
 
 
 def one_task(task_id: str = "boot-1:100:5", user: str | None = "alice", gpu: int = 0) -> Tasks:
