@@ -2,23 +2,30 @@
 
 import fcntl
 import logging
+import os
 import platform
 import signal
+import ssl
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from getpass import getpass
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.keys import spaced
 
 from .backends import ProcessReading, Reading, resolve
 from .journal import Journal
+from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
+from .link import tls_context
 from .node import NodeConfig, run_node
 from .reader_process import ReaderProcess, phase_of
-from .settings import Settings, ShowSettings, read, read_show
+from .settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
 from .table import as_json, gpu_items, gpu_table, task_items, task_table
 from .tasks import TaskTable, boot_id
 
@@ -30,30 +37,56 @@ log = logging.getLogger("gpudeck.agent")
 def agent(argv: Sequence[str]) -> int:
     settings = read(argv)
     log_to_stderr()
+    tls = tls_context(settings.hub, settings.ca_file)
     with locked(settings.data):
+        if settings.forget_hub:
+            forget_hub(settings.data)
+        identity = _identity(settings)
+        if identity is None:
+            print("forgotten; this node belongs to no hub now")
+            return ExitCode.OK
         stop = threading.Event()
         stop_on_signals(stop)
         journal = Journal(settings.data / "journal.db")
         try:
-            _run(settings, journal, stop)
+            _run(settings, identity, tls, journal, stop)
         finally:
             journal.close()
     log.info("stopped")
     return ExitCode.OK
 
 
-def _run(settings: Settings, journal: Journal, stop: threading.Event) -> None:
-    outbox = journal.outbox()
+def _identity(settings: Settings) -> Identity | None:
+    """None: the hub was to be forgotten, and no other was named."""
+    belongs = belongs_to_a_hub(settings.data)
+    gone = belongs and settings.token_file is not None and not settings.token_file.exists()
+    tokens = [] if gone else enrolment_tokens(settings.token_file, os.environ)
+    if not tokens and settings.forget_hub:
+        return None
+    if not tokens and not belongs and sys.stdin.isatty():
+        tokens = read_tokens(getpass("enrolment token (from `gpudeck token create agent`): "), "")
+    token = tokens[0] if tokens else None
+    hub = pinned_hub(settings.data, None if token is None else token.hub)
+    return Identity(node_key(settings.data), hub, token)
+
+
+def _run(
+    settings: Settings, identity: Identity, tls: ssl.SSLContext | None, journal: Journal,
+    stop: threading.Event,
+) -> None:
     backend = resolve(settings.backend)
-    log.info("started node=%s host=%s hub=%s backend=%s data=%s", outbox.node_id, settings.host,
-             settings.hub, backend, settings.data)
-    source = ReaderProcess(backend, settings.simulate, phase_of(outbox.node_id))
+    log.info("started node=%s host=%s hub=%s backend=%s data=%s",
+             identity.node_id, settings.host, settings.hub, backend, settings.data)
+    if identity.token is not None:
+        # An admin who approves it compares these two.
+        log.info("fingerprint %s", spaced(identity.node_id))
+    source = ReaderProcess(backend, settings.simulate, phase_of(identity.node_id))
     config = NodeConfig(
-        hub=settings.hub, token=settings.token, host=settings.host, backend=backend,
-        boot_id=boot_id(), platform=platform.platform(),
+        hub=settings.hub, tls=tls, identity=identity, host=settings.host,
+        backend=backend, boot_id=boot_id(), platform=platform.platform(),
     )
     try:
-        run_node(config, source, outbox, stop)
+        run_node(config, source, journal.outbox(), stop)
     finally:
         source.close()
 
@@ -71,7 +104,7 @@ def status(argv: Sequence[str]) -> int:
     asked = read_show("status", argv)
     hosts: dict[str, str] = {}
     if asked.hub is not None:
-        client = Client(asked.hub, asked.token())
+        client = _client(asked.hub, asked)
         items, hosts = client.gpus(), host_names(client)
     else:
         items = gpu_items(read_once(asked, readings=2)[0], asked.host)
@@ -83,13 +116,17 @@ def tasks(argv: Sequence[str]) -> int:
     asked = read_show("tasks", argv)
     hosts: dict[str, str] = {}
     if asked.hub is not None:
-        client = Client(asked.hub, asked.token())
+        client = _client(asked.hub, asked)
         items, hosts = client.tasks(), host_names(client)
     else:
         processes = read_once(asked, readings=3)[1]
         items = task_items(TaskTable(boot_id()).describe(processes), asked.host)
     print(as_json(items) if asked.json else task_table(items, hosts))
     return ExitCode.OK
+
+
+def _client(hub: str, asked: ShowSettings) -> Client:
+    return Client(hub, asked.token(), tls=tls_context(hub, asked.ca_file))
 
 
 def host_names(client: Client) -> dict[str, str]:

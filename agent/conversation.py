@@ -1,6 +1,6 @@
 """What to say to the hub, when to call it and when to give a connection up. Pure.
 
-    resting -> dialing -> greeting -> live        and from each back to resting
+    resting -> dialing -> calling -> greeting -> live        and from each back to resting
 
 Time is an argument: `now` is a monotonic clock. `step` returns what the link is to do.
 """
@@ -14,6 +14,8 @@ from gpudeck.wire import (
     SPOKEN_VERSIONS,
     Ack,
     Beat,
+    Call,
+    Challenge,
     Echo,
     FromHub,
     Hello,
@@ -23,10 +25,11 @@ from gpudeck.wire import (
     encode,
 )
 
-GREETING_S = 15.0  # from the call, and again from our Hello, to an answer
+GREETING_S = 15.0  # from dialing to an open connection, and from there to the Welcome
 SILENCE_S = 15.0  # with messages out and not a word back: the connection is half open
 BACK_OFF_MAX_S = 60.0
-DENIED_S = (15.0, 60.0)  # a refused token is not mended by asking fast
+DENIED_S = (15.0, 60.0)  # a strange hub is not mended by asking fast
+TOLD_MIN_S = 5.0  # a hub that says when to come back is believed from here on
 STEADY_S = 30.0  # a connection that held this long was a good one
 # Messages on their way that are not acked yet. The hub acks about once a second, so this is also
 # the pace in messages per second at which an outage is made up for.
@@ -51,7 +54,19 @@ class HangUp:
 
 
 Act = Dial | Say | HangUp
-Phase = Literal["resting", "dialing", "greeting", "live"]
+Phase = Literal["resting", "dialing", "calling", "greeting", "live"]
+
+
+class Stranger(Exception):
+    """Whoever answers is not our hub. The sentence is for people."""
+
+
+class Credentials(Protocol):
+    """Who we are, and how we know the hub."""
+
+    def call(self) -> Call: ...
+    def hello(self, call: Call, challenge: Challenge) -> Hello:
+        """Raises Stranger."""
 
 
 class Backlog(Protocol):
@@ -77,14 +92,15 @@ def back_off(attempt: int, uniform: Callable[[float, float], float]) -> float:
 
 class Conversation:
     def __init__(
-        self, backlog: Backlog, hello: Callable[[], Hello],
+        self, backlog: Backlog, credentials: Credentials,
         uniform: Callable[[float, float], float],
     ) -> None:
         self.phase: Phase = "resting"
         self.trouble = ""  # why there is no connection, for people
         self.welcomes = 0
         self._backlog = backlog
-        self._hello = hello
+        self._credentials = credentials
+        self._call: Call | None = None
         self._uniform = uniform
         self._attempt = 0
         self._call_at = 0.0
@@ -110,8 +126,9 @@ class Conversation:
 
     def opened(self, now: float) -> None:
         if self.phase == "dialing":
-            self.phase, self._dialed_at = "greeting", now
-            self._answers = [encode(self._hello())]
+            self.phase, self._dialed_at = "calling", now
+            self._call = self._credentials.call()
+            self._answers = [encode(self._call)]
 
     def closed(self, now: float, why: str, denied: bool = False) -> None:
         """No connection came about, or it ended."""
@@ -124,12 +141,12 @@ class Conversation:
     def heard(self, message: FromHub, now: float, wall: float) -> None:
         self._heard_at = now
         match message:
+            case Challenge() if self.phase == "calling" and self._call is not None:
+                self._challenged(self._call, message, now)
             case Welcome() if self.phase == "greeting":
                 self._welcomed(message, now)
             case Refused():
-                wait = message.retry_after_s * self._uniform(1.0, 1.25)
-                self._rest(now, f"the hub refuses: {message.reason}",
-                           max(wait, self._next_back_off()))
+                self._refused(message, now)
             case Ack() if self.phase == "live":
                 self._backlog.ack(min(message.seq, self._sent_seq))
             case Probe() if self.phase == "live":
@@ -169,6 +186,22 @@ class Conversation:
         self.phase, self._dialed_at = "dialing", now
         return [Dial()]
 
+    def _challenged(self, call: Call, challenge: Challenge, now: float) -> None:
+        try:
+            hello = self._credentials.hello(call, challenge)
+        except Stranger as stranger:
+            self._rest(now, str(stranger), self._uniform(*DENIED_S))
+            return
+        self.phase = "greeting"
+        self._answers.append(encode(hello))
+
+    def _refused(self, refused: Refused, now: float) -> None:
+        wait = self._next_back_off()
+        if self.phase != "calling":  # only a hub that has shown its key may say how long
+            told = refused.retry_after_s * self._uniform(1.0, 1.25)
+            wait = told if told >= TOLD_MIN_S else max(told, wait)
+        self._rest(now, f"the hub refuses: {refused.reason}", wait)
+
     def _welcomed(self, welcome: Welcome, now: float) -> None:
         if welcome.wire_version not in SPOKEN_VERSIONS:
             self._rest(now, f"the hub speaks wire version {welcome.wire_version}, this agent "
@@ -182,7 +215,7 @@ class Conversation:
         self._sent_generation = -1
 
     def _hopeless(self, now: float) -> str:
-        if self.phase in ("dialing", "greeting") and now - self._dialed_at > GREETING_S:
+        if self.phase in ("dialing", "calling", "greeting") and now - self._dialed_at > GREETING_S:
             return f"the hub did not answer within {GREETING_S:.0f} s"
         if self.phase == "live":
             if self._sent_seq <= self._backlog.acked_seq:

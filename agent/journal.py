@@ -29,7 +29,7 @@ UNSAVED_MAX = 600
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, node_id TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
     stream TEXT NOT NULL, dropped INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE IF NOT EXISTS message (
@@ -72,8 +72,8 @@ class Journal:
         """The node of this name, made if it is new; "" is the machine itself."""
         with self._lock:
             self._db.execute(
-                "INSERT OR IGNORE INTO node (name, node_id, stream) VALUES (?, ?, ?)",
-                (name, secrets.token_hex(16), secrets.token_hex(8)),
+                "INSERT OR IGNORE INTO node (name, stream) VALUES (?, ?)",
+                (name, secrets.token_hex(8)),
             )
             return Outbox(self, name, cap_bytes)
 
@@ -143,8 +143,8 @@ class Outbox:
     def __init__(self, journal: Journal, name: str, cap_bytes: int = CAP_BYTES) -> None:
         self._journal = journal
         self._cap_bytes = cap_bytes
-        [(self._node, self.node_id, self.stream, self.dropped)] = journal.rows(
-            "SELECT id, node_id, stream, dropped FROM node WHERE name = ?", name
+        [(self._node, self.stream, self.dropped)] = journal.rows(
+            "SELECT id, stream, dropped FROM node WHERE name = ?", name
         )
         [(last, first)] = journal.rows(
             "SELECT max(seq), min(seq) FROM message WHERE node = ?", self._node

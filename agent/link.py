@@ -5,16 +5,20 @@ may take seconds, so it runs on a thread of the client library.
 """
 
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import socketio
 
+from gpudeck.errors import CommandError, ExitCode
 from gpudeck.wire import EVENT, NAMESPACE, FromHub, WireError, decode_from_hub
 
 CONNECT_S = 5.0
+DENIALS = (401, 403, 421)
 
 # The library reports each lost connection as an error of its own; we say it once, in our words.
 _quiet = logging.getLogger("gpudeck.agent.socketio")
@@ -41,9 +45,15 @@ Happening = Opened | Closed | Heard
 
 
 class Link:
-    def __init__(self, url: str, token: Callable[[], str], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, url: str, tls: ssl.SSLContext | None, wake: Callable[[], None]
+    ) -> None:
         self._url = url
-        self._token = token
+        # A hub takes no agent that has an Origin, as every browser does; websocket-client would
+        # make one up.
+        self._options: dict[str, Any] = {"suppress_origin": True}
+        if tls is not None:
+            self._options["sslopt"] = {"context": tls}
         self._wake = wake
         self._client: Any = None
         self._happened: deque[tuple[Any, Happening]] = deque()
@@ -53,6 +63,7 @@ class Link:
         client = socketio.Client(
             reconnection=False, serializer="msgpack", handle_sigint=False,
             request_timeout=CONNECT_S, logger=_quiet, engineio_logger=_quiet,
+            websocket_extra_options=dict(self._options),
         )
         client.on(EVENT, lambda data=None: self._received(client, data), namespace=NAMESPACE)
         client.on("disconnect", lambda *_: self._tell(client, Closed("the hub hung up")),
@@ -84,8 +95,8 @@ class Link:
     def _connect(self, client: Any) -> None:
         try:
             client.connect(
-                self._url, headers=_authorization(self._token()), transports=["websocket"],
-                namespaces=[NAMESPACE], wait_timeout=CONNECT_S,
+                self._url, transports=["websocket"], namespaces=[NAMESPACE],
+                wait_timeout=CONNECT_S,
             )
         except Exception as error:  # whatever breaks a connect, a later one may succeed
             self._tell(client, Closed(*_why(error)))
@@ -110,8 +121,17 @@ class Link:
         self._wake()
 
 
-def _authorization(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"} if token else {}
+def tls_context(hub: str, ca_file: Path | None) -> ssl.SSLContext | None:
+    """Always verifies; None where the hub is on this machine and speaks plain HTTP."""
+    if hub.startswith("http:"):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise CommandError(f"--ca-file {ca_file}: no certificates in PEM form can be read from it "
+                           f"({error})", ExitCode.USAGE) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 def _disconnect(client: Any) -> None:
@@ -125,16 +145,40 @@ def _disconnect(client: Any) -> None:
 
 
 def _why(error: BaseException) -> tuple[str, bool]:
-    """The library hides the cause: 'Connection error' is all it says of a refused token."""
+    """In our words, and whether asking again soon is pointless. The library hides the cause:
+    'Connection error' is all it says of whatever the hub answered."""
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
     for cause in reversed(chain):
         status = getattr(cause, "status_code", None)
-        if status in (401, 403):
-            return f"the hub refuses the token (HTTP {status})", True
         if status is not None:
-            return f"the hub answers HTTP {status}", False
+            return _answered(status), status in DENIALS
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _certificate(cause), True
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS fails ({cause.reason or cause}); is --hub right, https and port?", False
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror.lower(), False
     return str(chain[-1]) or type(chain[-1]).__name__, False
+
+
+def _answered(status: int) -> str:
+    if status == 421:
+        return ("the hub does not answer under the name in --hub; use the URL that it prints, or "
+                "its --public-url")
+    return f"the hub answers HTTP {status}"
+
+
+def _certificate(error: ssl.SSLCertVerificationError) -> str:
+    """The codes are OpenSSL's X509_V_ERR_*."""
+    said = f"the hub's certificate is refused: {error.verify_message}"
+    if error.verify_code == 9:
+        return f"{said}; compare this machine's clock with the hub's"
+    if error.verify_code == 10:
+        return f"{said}; renew it on the hub"
+    if error.verify_code in (62, 64):
+        return f"{said}; use the name that the certificate is for in --hub"
+    if error.verify_code in (18, 19, 20, 21):
+        return f"{said}; give the certificate of who issued it with --ca-file"
+    return said

@@ -5,6 +5,7 @@ Many nodes may run in one process (the simulator), also under gevent: only threa
 
 import logging
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpudeck import __version__
-from gpudeck.wire import SPOKEN_VERSIONS, Beat, Hello, ReaderState
+from gpudeck.wire import SPOKEN_VERSIONS, Beat, Call, Challenge, Hello, ReaderState
 
 from . import sampler
 from .backends import Reading
 from .conversation import Conversation, Dial, HangUp, Say
 from .journal import Outbox
+from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
 from .tasks import TaskTable
 
@@ -52,7 +54,8 @@ class Source(Protocol):
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
     hub: str
-    token: Callable[[], str]
+    tls: ssl.SSLContext | None
+    identity: Identity
     host: str
     backend: str
     boot_id: str
@@ -83,11 +86,11 @@ class _Node:
         self._tasks = TaskTable(config.boot_id)
         self._memory = _remembered(outbox)
         self._driver_version: str | None = None
-        self._link = Link(config.hub, config.token, wake.set)
-        self._talk = Conversation(outbox, self._hello, random.uniform)
+        self._link = Link(config.hub, config.tls, wake.set)
+        self._talk = Conversation(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
         self._welcomes = 0
-        self._complained_at: float | None = None
+        self._complained_of, self._complained_at = "", 0.0
 
     def step(self, now: float) -> None:
         self._listen(now)
@@ -122,7 +125,7 @@ class _Node:
         if self._talk.welcomes != self._welcomes:
             self._welcomes = self._talk.welcomes
             self._memory = sampler.snapshot_wanted(self._memory)
-            self._complained_at = None
+            self._complained_of = ""
             log.info("connected hub=%s pending=%d", self._config.hub, self._outbox.pending)
 
     def _read(self, now: float) -> None:
@@ -152,14 +155,20 @@ class _Node:
         if step.messages:
             self._outbox.append(step.messages, time.time())
 
-    def _hello(self) -> Hello:
-        return Hello(
-            wire_versions=SPOKEN_VERSIONS, node_id=self._outbox.node_id, host=self._config.host,
-            boot_id=self._config.boot_id, stream=self._outbox.stream,
-            last_seq=self._outbox.last_seq, agent_version=__version__,
+    # Credentials of the conversation
+
+    def call(self) -> Call:
+        return new_call()
+
+    def hello(self, call: Call, challenge: Challenge) -> Hello:
+        identity = self._config.identity
+        return identity.prove(call, challenge, Hello(
+            wire_versions=SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
+            node_id=identity.node_id, host=self._config.host, boot_id=self._config.boot_id,
+            stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend, platform=self._config.platform[:1_024],
             driver_version=self._driver_version,
-        )
+        ))
 
     def _beat(self) -> Beat:
         detail = "; ".join(filter(None, (self._outbox.trouble, self._source.detail)))
@@ -169,14 +178,15 @@ class _Node:
         )
 
     def _complain(self, now: float) -> None:
-        """No connection: one clear line a minute, not one per attempt."""
-        if not self._talk.trouble:
+        """No connection: one clear line per reason and minute, not one per attempt."""
+        trouble = self._talk.trouble
+        if not trouble:
             return
-        if self._complained_at is None or now - self._complained_at >= COMPLAIN_EVERY_S:
-            self._complained_at = now
+        if trouble != self._complained_of or now - self._complained_at >= COMPLAIN_EVERY_S:
+            self._complained_of, self._complained_at = trouble, now
             log.warning(
                 "no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
-                self._config.hub, self._talk.trouble, self._outbox.pending, self._outbox.dropped,
+                self._config.hub, trouble, self._outbox.pending, self._outbox.dropped,
             )
 
 

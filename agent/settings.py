@@ -1,5 +1,6 @@
 """What `gpudeck agent`, `status` and `tasks` can be told, and how it reaches them."""
 
+import ipaddress
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.keys import Token
 from gpudeck.settings import Setting, flag, folder, load, read_secret, text
 
 BACKENDS = ("auto", "nvml", "simulated")
@@ -19,7 +22,19 @@ def hub_url(raw: str) -> str:
         raise ValueError("a URL is needed, for example http://127.0.0.1:8050")
     if parts.username is not None or parts.password is not None:
         raise ValueError("a URL carries no secret; give the token by --token-file")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise ValueError("plain http reaches a hub on this machine only; use https, or "
+                         "`ssh -L 8050:127.0.0.1:8050` and http://127.0.0.1:8050")
     return raw.rstrip("/")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def host_name(raw: str) -> str:
@@ -40,6 +55,14 @@ TOKEN_FILE = Setting(
     "token_file", folder, None,
     "file that holds the token for the hub; it wins over GPUDECK_TOKEN",
 )
+ENROL_FILE = Setting(
+    "token_file", folder, None,
+    "the first time: file that holds the enrolment token; it wins over GPUDECK_TOKEN",
+)
+CA_FILE = Setting(
+    "ca_file", folder, None, "PEM file of who issued the hub's certificate, if the system does "
+    "not know them",
+)
 BACKEND = Setting(
     "backend", text, "auto", "where readings come from: auto, nvml or simulated", choices=BACKENDS
 )
@@ -48,18 +71,22 @@ SIMULATE = Setting(
 )
 TABLE: tuple[Setting, ...] = (
     HUB,
-    TOKEN_FILE,
+    ENROL_FILE,
+    CA_FILE,
     BACKEND,
     SIMULATE,
     Setting("host", host_name, None, "the name shown for this node",
             default_words="this machine's"),
     Setting("data", folder, None, "folder for what must outlive a restart",
             default_words="$XDG_STATE_HOME/gpudeck/agent"),
+    Setting("forget_hub", flag, False,
+            "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )
 
 SHOW_TABLE: tuple[Setting, ...] = (
     Setting("hub", hub_url, None, "ask this hub about its fleet; without it, this machine"),
     TOKEN_FILE,
+    CA_FILE,
     BACKEND,
     SIMULATE,
     Setting("json", flag, False, "JSON, shaped like the REST interface, instead of a table"),
@@ -70,6 +97,7 @@ SHOW_TABLE: tuple[Setting, ...] = (
 class ShowSettings:
     hub: str | None
     token: Callable[[], str]
+    ca_file: Path | None
     backend: str
     simulate: str
     host: str
@@ -79,23 +107,20 @@ class ShowSettings:
 @dataclass(frozen=True, slots=True)
 class Settings:
     hub: str
-    token: Callable[[], str]
+    token_file: Path | None
+    ca_file: Path | None
     backend: str
     simulate: str
     host: str
     data: Path
+    forget_hub: bool = False
 
 
 def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> Settings:
     given = load("agent", TABLE, argv, env, "The daemon of one node: reads its Gpus, reports them.")
-    return Settings(
-        hub=given["hub"],
-        token=token_source(given["token_file"], env),
-        backend=given["backend"],
-        simulate=given["simulate"],
-        host=given["host"] or this_host(),
-        data=given["data"] or state_folder(env),
-    )
+    given["host"] = given["host"] or this_host()
+    given["data"] = given["data"] or state_folder(env)
+    return Settings(**given)
 
 
 def read_show(
@@ -111,10 +136,23 @@ def this_host() -> str:
 
 
 def token_source(token_file: Path | None, env: Mapping[str, Any]) -> Callable[[], str]:
-    """Asked at each connect, so that a renewed file is picked up without a restart. The first
-    read happens here, so that a wrong path is said at once."""
+    """The first read happens here, so that a wrong path is said at once."""
     if token_file is None:
         token = str(env.get("GPUDECK_TOKEN", ""))
         return lambda: token
     read_secret(token_file)
     return lambda: read_secret(token_file)
+
+
+def enrolment_tokens(token_file: Path | None, env: Mapping[str, str]) -> list[Token]:
+    """What was given: one for this node; for a simulator, one per line and node."""
+    if token_file is None:
+        return read_tokens(env.get("GPUDECK_TOKEN", ""), "GPUDECK_TOKEN: ")
+    return read_tokens(read_secret(token_file), f"{token_file}: ")
+
+
+def read_tokens(given: str, where: str) -> list[Token]:
+    try:
+        return [Token.read(word) for word in given.split()]
+    except ValueError as error:
+        raise CommandError(f"{where}{error}", ExitCode.USAGE) from error

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.keys import Token
 from gpudeck.settings import Setting, count, flag, folder, load, text
 
 from .backends.simulated import Options, parse_options
-from .settings import HUB, TOKEN_FILE
+from .settings import ENROL_FILE, HUB, enrolment_tokens
 
 TABLE: tuple[Setting, ...] = (
     HUB,
-    TOKEN_FILE,
+    ENROL_FILE,
     Setting("first", count, 1, "number of the first node: n001 is 1"),
     Setting("nodes", count, 8, "how many nodes"),
     Setting("simulate", text, "",
@@ -92,9 +93,17 @@ def host_nodes(settings: Settings) -> int:
         raise CommandError("--data is needed: the folder for the nodes' journal", ExitCode.USAGE)
     log_to_stderr()
     with locked(settings.data):
-        host(settings.hub, settings.token_file, settings.names, settings.options, settings.data,
+        host(settings.hub, _tokens(settings), settings.names, settings.options, settings.data,
              _stop_on_signals(threading.Event()))
     return ExitCode.OK
+
+
+def _tokens(settings: Settings) -> list[Token]:
+    tokens = enrolment_tokens(settings.token_file, os.environ)
+    if tokens and len(tokens) != len(settings.names):
+        raise CommandError(f"{len(settings.names)} nodes need as many enrolment tokens, one per "
+                           f"line; there are {len(tokens)}", ExitCode.USAGE)
+    return tokens
 
 
 def _stop_on_signals(stop: threading.Event) -> threading.Event:

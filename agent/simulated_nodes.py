@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import platform
 import resource
 import threading
@@ -11,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gpudeck.keys import Token
 from gpudeck.wire import ReaderState
 
 from .backends import Reading
@@ -18,8 +18,9 @@ from .backends.simulated import Options, SimulatedReader
 from .backends.simulation.chance import seed_of
 from .backends.simulation.folder import ControlFile
 from .journal import Journal
+from .key import Identity, node_key, pinned_hub
+from .link import tls_context
 from .node import NodeConfig, run_node
-from .settings import token_source
 
 log = logging.getLogger("gpudeck.agent.simulate")
 
@@ -85,13 +86,15 @@ class SimulatedSource:
 
 
 def host(
-    hub: str, token_file: Path | None, names: Sequence[str], options: Options, data: Path,
+    hub: str, tokens: Sequence[Token], names: Sequence[str], options: Options, data: Path,
     stop: threading.Event,
 ) -> None:
+    """`tokens`: none, or one for each name."""
     _raise_file_limit()
     logging.getLogger("gpudeck.agent.node").addFilter(OncePerMinute())
     journal = Journal(data / "journal.db", GROUP_COMMIT_S)
-    token = token_source(token_file, os.environ)
+    tls = tls_context(hub, None)
+    pin = pinned_hub(data, tokens[0].hub if tokens else None)
     control = None if options.world is None else ControlFile(options.world / "control.json")
     sources = [
         SimulatedSource(SimulatedReader(replace(options, node=name), control, KEEP_ENERGY_EVERY_S))
@@ -101,7 +104,8 @@ def host(
     def run(number: int) -> None:
         name = names[number]
         stop.wait(number / STARTS_PER_S)
-        config = NodeConfig(hub, token, name, "simulated", boot_id_of(options.seed, name),
+        identity = Identity(node_key(data, name), pin, tokens[number] if tokens else None)
+        config = NodeConfig(hub, tls, identity, name, "simulated", boot_id_of(options.seed, name),
                             platform.platform())
         run_node(config, sources[number], journal.outbox(name), stop)
 

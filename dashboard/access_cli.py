@@ -7,6 +7,7 @@ import argparse
 import getpass
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,10 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import folder, read_secret
 
 from .accounts import CannotChange, Token, User, new_token
-from .core.access import EVERYTHING, Role, Scope, name_flaw, scope_flaw
+from .core.access import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw
+from .core.members import Wanted
+from .enrolment import command, create
+from .hub_key import HubKey
 from .passwords import flaw, hash_password
 from .settings import default_data, link_folder
 from .state import State, open_folder
@@ -52,10 +56,14 @@ def open_state(folder: Path) -> State:
 
 
 def code_url(state: State, code: str) -> str:
+    return f"{hub_url(state)}/sign-in?code={code}"
+
+
+def hub_url(state: State) -> str:
     url = state.get("url")
     if url is None:
         raise CommandError("this hub was never started; run: gpudeck hub", ExitCode.CANNOT_START)
-    return f"{url}/sign-in?code={code}"
+    return url
 
 
 def user(argv: Sequence[str]) -> int:
@@ -172,6 +180,22 @@ def _scope(groups: Sequence[str], unix_names: Sequence[str]) -> Scope:
 
 
 def _create(state: State, asked: argparse.Namespace) -> Item:
+    return _create_agent(state, asked) if asked.kind == "agent" else _create_api(state, asked)
+
+
+def _create_agent(state: State, asked: argparse.Namespace) -> Item:
+    """The secret is in a line to paste, and there in the environment: arguments are public."""
+    url = hub_url(state)
+    [(made, place)] = create(state.registry, HubKey(asked.data).fingerprint,
+                             [Wanted(asked.host, asked.approve, asked.group)], "this folder")
+    if not asked.json:
+        print(f"Paste this on the node. It works once, until {_cell(place.expires_at)} UTC:",
+              file=sys.stderr)
+    return {"id": place.id, "host": place.host, "approve": place.approve, "group": place.group,
+            "expires_at": place.expires_at, "token": made.text, "command": command(url, made)}
+
+
+def _create_api(state: State, asked: argparse.Namespace) -> Item:
     scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
     word, made = new_token(asked.name, Role(asked.role), scope, "this folder", time.time(),
                            time.time() + asked.days * DAY_S)
@@ -220,13 +244,20 @@ def _user_parser() -> argparse.ArgumentParser:
 
 
 def _token_parser() -> argparse.ArgumentParser:
-    verbs, parser = _parser("token", "What programs show to come in.")
-    create = _verb(verbs, "create", "a new one, shown once")
-    create.add_argument("kind", choices=["api"])
-    create.add_argument("name", help="what it is for")
-    create.add_argument("--role", choices=[*Role], default="viewer")
-    create.add_argument("--days", type=_days, default=90, help="until it expires; at most 366")
-    _add_scope(create)
+    verbs, parser = _parser("token", "What programs and nodes show to come in.")
+    kinds = verbs.add_parser("create", help="a new one, shown once").add_subparsers(
+        dest="kind", required=True, metavar="KIND")
+    api = _verb(kinds, "api", "for a program")
+    api.add_argument("name", help="what it is for")
+    api.add_argument("--role", choices=[*Role], default="viewer")
+    api.add_argument("--days", type=_days, default=90, help="until it expires; at most 366")
+    _add_scope(api)
+    agent = _verb(kinds, "agent", "for one node, within an hour; prints the line to paste there")
+    agent.add_argument("--host", metavar="NAME", help="only for the node that calls itself so")
+    agent.add_argument("--approve", action="store_true",
+                       help="an admin must compare its fingerprint and approve it first")
+    agent.add_argument("--group", default=DEFAULT_GROUP, metavar="GROUP",
+                       help="of nodes, which it joins")
     _verb(verbs, "list", "all of them, without their secrets")
     _verb(verbs, "revoke", "end one").add_argument("id")
     return parser
@@ -261,6 +292,8 @@ def _days(raw: str) -> float:
 
 
 def _as_text(told: Item) -> str:
+    if "command" in told:
+        return str(told["command"])
     if "items" not in told:
         return "\n".join(f"{key:16} {_cell(value)}" for key, value in told.items())
     if not told["items"]:

@@ -13,10 +13,11 @@ from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from . import views
-from .core.access import Actor
+from .core.access import Actor, may
 from .core.filters import Filter, FilterError, Mask, parse
 from .core.fleet import Show
 from .core.lens import Lens, Lenses, Sight
+from .enrolment import Nodes
 from .openapi import MAX_CURSOR, MAX_LIMIT, Problem, document
 from .room import Room
 
@@ -104,13 +105,13 @@ def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[l
 
 
 class Api:
-    def __init__(self, room: Room, lenses: Lenses) -> None:
+    def __init__(self, room: Room, lenses: Lenses, members: Nodes) -> None:
         self._room = room
+        self._members = members
         self._lenses = lenses
 
     def _lens(self) -> Lens:
-        actor: Actor = request.environ["gpudeck.actor"]
-        return self._lenses.of(Sight.of(actor))
+        return self._lenses.of(Sight.of(_actor()))
 
     def nodes(self) -> Response:
         asked, mono, lens = question(), time.monotonic(), self._lens()
@@ -118,16 +119,28 @@ class Api:
         matches = self._matches(asked, lens, mono)
         wanted = None if matches is None else {
             fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
-        keys = (((node_id,), node_id) for node_id in sorted(lens.node_ids)
-                if wanted is None or node_id in wanted)
+        shown = sorted({*lens.node_ids, *(self._outside() if wanted is None else ())})
+        keys = (((node_id,), node_id) for node_id in shown if wanted is None or node_id in wanted)
         found, more = page(keys, asked)
-        return answer(views.Nodes(
-            [views.node_view(self._room, node_id, mono) for node_id in found], more))
+        return answer(views.Nodes([self._node(node_id, mono) for node_id in found], more))
 
     def node(self, node_id: str) -> Response:
-        if not self._lens().sees_node(node_id):
+        if not self._lens().sees_node(node_id) and node_id not in self._outside():
             raise _none("node", node_id)
-        return answer(views.node_view(self._room, node_id, time.monotonic()))
+        return answer(self._node(node_id, time.monotonic()))
+
+    def _node(self, node_id: str, mono: float) -> views.NodeView:
+        member = self._members.member(node_id)
+        if node_id in self._room.fleet.nodes or member is None:
+            return views.node_view(self._room, node_id, member, mono)
+        return views.member_view(member)
+
+    def _outside(self) -> set[str]:
+        """Nodes that are no part of the fleet, for those who may let them in."""
+        if may(_actor(), "POST /api/v1/nodes/<node_id>/approve", now=time.time()) is not None:
+            return set()
+        return {member.node_id for member in self._members.members()
+                if member.node_id not in self._room.fleet.nodes}
 
     def _matches(self, asked: Question, lens: Lens, mono: float) -> Mask | None:
         if asked.picked is None:
@@ -194,6 +207,11 @@ class Api:
         return answer(document())
 
 
+def _actor() -> Actor:
+    actor: Actor = request.environ["gpudeck.actor"]
+    return actor
+
+
 def _none(what: str, name: str) -> Wrong:
     return Wrong(HTTPStatus.NOT_FOUND, f"there is no {what} {name[:128]!r} here")
 
@@ -216,8 +234,8 @@ def problem(status: int, detail: str, type: str = "about:blank") -> Response:
                     mimetype="application/problem+json")
 
 
-def add_api(server: Flask, room: Room, lenses: Lenses) -> None:
-    api = Api(room, lenses)
+def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes) -> None:
+    api = Api(room, lenses, members)
     routes = Blueprint("api", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Response]], ...] = (
         ("/nodes", api.nodes), ("/nodes/<path:node_id>", api.node),

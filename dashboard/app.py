@@ -18,7 +18,6 @@ from .auth import (
     Auth,
     Cookies,
     Gate,
-    Site,
     add_second_look,
     guard_callbacks,
     policy,
@@ -28,20 +27,24 @@ from .checkpoint import restore
 from .compress import add_compression
 from .core.access import unlisted
 from .core.lens import Lenses
+from .enrolment import Nodes
 from .entry import Entry
 from .http_server import Tally
-from .hub import AGENT_BYTES, AgentEdge
+from .hub import AGENT_BYTES, AgentEdge, Doors
+from .hub_key import HubKey
 from .live import LiveEdge
+from .nodes_api import NodesApi, add_nodes_api
 from .pages import build_pages
 from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
 from .recorder import Recorder
-from .room import Applied, Close, HubEvent, Note, Record, Room, Tell, Tick
+from .room import Applied, Close, HubEvent, Note, Record, Revoked, Room, Tell, Tick
 from .settings import HubSettings
 from .sign_in import add_sign_in
+from .site import Site
 from .sockets import Allowance, BoundedSocketIO
-from .state import State, secret, token_in
+from .state import State, token_in
 
 log = logging.getLogger("gpudeck.app")
 
@@ -64,14 +67,21 @@ class Hub:
         self.lenses = Lenses(self.room.fleet)
         self.recorder = Recorder(settings.data, state, self.room, self.submit)
         self._recover()
-        self.site = Site.at(settings.bind[0], port)
+        self.site = Site.at(settings.bind[0], port, settings.tls_cert is not None,
+                            settings.public_url)
         passwords = Passwords()
         self.people = People(state, passwords)
         self.people.keep_file_token(token_in(settings.data / "api.token"))
         self.entry = Entry(state, self.people, passwords)
-        self.auth = Auth(self.people, secret(settings.data / "agent.token"),
-                         Cookies.at(port, self.site.scheme == "https"),
+        self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)
+        key = HubKey(settings.data)
+        self.nodes = Nodes(state.registry, key.fingerprint)
+        for member in self.nodes.members():
+            self.room.fleet.set_group(member.node_id, member.group)
+        self.nodes.on_group.append(self.room.fleet.set_group)
+        self.nodes.on_revoke.append(lambda node_id: self.submit(Revoked(node_id)))
+        self.doors = Doors(self.nodes, key, self.room.hub_id, self.room.fleet.epoch)
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
         self.server.debug = self.server.testing = False
@@ -88,7 +98,8 @@ class Hub:
     def _build(self) -> None:
         add_second_look(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
-        add_api(self.server, self.room, self.lenses)
+        add_api(self.server, self.room, self.lenses, self.nodes)
+        add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
                                               lambda: self.state.get("url") or ""))
         self._add_health()
@@ -96,7 +107,7 @@ class Hub:
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
-        self.agents = AgentEdge(self.socketio.server, self.settings, self.submit)
+        self.agents = AgentEdge(self.socketio.server, self.settings, self.doors, self.submit)
         self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds)
         self.people.on_end.append(self.live.end_credential)
         self._check_table(pages)

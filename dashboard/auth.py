@@ -18,10 +18,11 @@ from flask import Flask, abort, g, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map
 
-from .accounts import Session, digest
+from .accounts import Session
 from .core.access import Actor, Proof, Refusal, Why, may, row_of
 from .core.proxies import NOBODY, Proxies
 from .people import People
+from .site import Site
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -57,26 +58,6 @@ def problem_type(refusal: Refusal) -> str:
     return STALE if refusal.why is Why.STALE else "about:blank"
 
 
-@dataclass(slots=True)
-class Site:
-    """Under which names this hub answers. `Host` must be one of them exactly: a page elsewhere
-    that rebinds its own name to us has another."""
-
-    hosts: frozenset[str]
-    scheme: str = "http"
-
-    @classmethod
-    def at(cls, host: str, port: int) -> "Site":
-        bound = f"[{host}]" if ":" in host else host
-        names = {"127.0.0.1", "localhost", "[::1]", bound}
-        ports = ("", ":80") if port == 80 else (f":{port}",)
-        return cls(frozenset(name + end for name in names for end in ports))
-
-    def is_own_origin(self, environ: Environ) -> bool:
-        host = environ.get("HTTP_HOST", "")
-        return host in self.hosts and environ.get("HTTP_ORIGIN") == f"{self.scheme}://{host}"
-
-
 @dataclass(frozen=True, slots=True)
 class Cookies:
     """Their names. Browsers tell no ports apart, so the hub's own is in them; over TLS the prefix
@@ -97,10 +78,9 @@ class Cookies:
 class Auth:
     """Who stands behind a request."""
 
-    def __init__(self, people: People, agent_token: str, cookies: Cookies,
+    def __init__(self, people: People, cookies: Cookies,
                  proxies: Proxies = NOBODY, proxy_user_header: str | None = None) -> None:
         self._people = people
-        self._agent = digest(agent_token)
         self.cookies = cookies
         self._proxies = proxies
         self._user_header = None if proxy_user_header is None else (
@@ -120,8 +100,6 @@ class Auth:
         scheme, _, word = header.partition(" ")
         if scheme.lower() != "bearer":
             return None
-        if hmac.compare_digest(digest(word.strip()), self._agent):
-            return Actor("agent")
         return self._people.program(word.strip())
 
     def session(self, environ: Environ) -> Session | None:
@@ -197,11 +175,13 @@ class Gate:
             return self._deny(environ, start, denied)
         if actor is not None:
             environ["gpudeck.actor"] = actor
-            environ["gpudeck.connection"].trust()
+            # An agent is one by its word alone here; the agent edge asks for the proof.
+            if actor.kind != "agent":
+                environ["gpudeck.connection"].trust()
         return self._app(environ, start)
 
     def _actor(self, environ: Environ) -> Actor | None:
-        if environ.get("HTTP_HOST", "") not in self._site().hosts:
+        if not self._site().knows(environ):
             raise Denied(421, "this hub does not answer under that host name")
         verb = environ["gpudeck.verb"] = verb_of(self._url_map, environ)
         environ["gpudeck.address"] = self._auth.address(environ)
@@ -227,6 +207,8 @@ class Gate:
             if actor is None:
                 raise Denied(401, "this token is not known here")
             return actor
+        if is_socket and may_be_agent(environ):
+            return Actor("agent")
         person = self._auth.person(environ)
         if person is None:
             return None
@@ -263,6 +245,8 @@ class Gate:
         return [
             ("Content-Security-Policy", self._policy()),
             ("X-Content-Type-Options", "nosniff"),
+            *([("Strict-Transport-Security", f"max-age={365 * 86_400}")]
+              if self._site().is_secure else []),
             ("Referrer-Policy", "no-referrer"),
             ("Cross-Origin-Opener-Policy", "same-origin"),
             ("Cross-Origin-Resource-Policy", "same-origin"),
@@ -284,6 +268,13 @@ class Gate:
             headers.append(("WWW-Authenticate", 'Bearer realm="gpudeck"'))
         start(f"{denied.status} {REASONS[denied.status]}", headers)
         return [body if environ["REQUEST_METHOD"] != "HEAD" else b""]
+
+
+def may_be_agent(environ: Environ) -> bool:
+    """A websocket that no browser opens: those always say where they come from."""
+    return (environ["REQUEST_METHOD"] == "GET"
+            and environ.get("HTTP_UPGRADE", "").lower() == "websocket"
+            and "HTTP_ORIGIN" not in environ and "HTTP_COOKIE" not in environ)
 
 
 def is_private(path: str) -> bool:

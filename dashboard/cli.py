@@ -1,6 +1,5 @@
 """`gpudeck hub`."""
 
-import ipaddress
 import json
 import logging
 import os
@@ -14,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.event import Event
+from gevent.ssl import SSLContext
 
 from gpudeck.errors import CommandError, ExitCode
 
 from .http_server import HttpServer
 from .settings import HubSettings, hub_settings
 from .state import State, lock_folder, open_folder, write_private
+from .transport import check_bind, server_context, takes
 
 if TYPE_CHECKING:
     from .app import Hub
@@ -36,14 +37,15 @@ def hub(argv: Sequence[str]) -> int:
         raise CommandError("FLASK_DEBUG is set, and a hub never runs with a debugger; unset it",
                            ExitCode.USAGE)
     _set_up_log()
-    check_bind(settings.bind)
+    check_bind(settings)
+    tls = server_context(settings)
     open_folder(settings.data)
     lock = lock_folder(settings.data)
     try:
         listener = listen(settings.bind)
         state = State(settings.data)
         _raise_file_limit()
-        return _serve(settings, state, listener)
+        return _serve(settings, state, listener, tls)
     finally:
         lock.close()
 
@@ -54,20 +56,6 @@ def way_in(url: str, state: State) -> tuple[str, str]:
         return f"{url}/sign-in", "Sign in"
     code = state.accounts.add_code(None, time.time())
     return f"{url}/sign-in?code={code}", "Become the first admin, within ten minutes"
-
-
-def check_bind(bind: tuple[str, int]) -> None:
-    host = bind[0]
-    if host == "localhost":
-        return
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError as error:
-        raise CommandError(f"--bind {host}: give an address such as 127.0.0.1 or [::1]",
-                           ExitCode.USAGE) from error
-    if not is_loopback:
-        raise CommandError(f"--bind {host}: without TLS the hub listens on this machine only; use "
-                           "127.0.0.1, and reach it from elsewhere through ssh -L", ExitCode.USAGE)
 
 
 def listen(bind: tuple[str, int]) -> Any:
@@ -86,12 +74,12 @@ def listen(bind: tuple[str, int]) -> Any:
     return listener
 
 
-def _serve(settings: HubSettings, state: State, listener: Any) -> int:
+def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext | None) -> int:
     from .app import Hub  # Dash takes half a second: a wrong flag is answered without it
 
     port: int = listener.getsockname()[1]
     running = Hub(settings, state, port)
-    server = HttpServer(listener, running.wsgi, running.tally)
+    server = HttpServer(listener, running.wsgi, running.tally, tls, takes(settings))
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         gevent.signal_handler(number, stopping.set)
@@ -100,7 +88,7 @@ def _serve(settings: HubSettings, state: State, listener: Any) -> int:
         # None of them ends by itself: a hub without its clock or its disk must not look alive.
         greenlet.link_exception(lambda _: stopping.set())
     server.start()
-    _announce(settings, state, port)
+    _announce(settings, state, running.site.url)
     stopping.wait()
     log.info("stopping")
     failed = any(greenlet.exception for greenlet in greenlets)
@@ -110,9 +98,7 @@ def _serve(settings: HubSettings, state: State, listener: Any) -> int:
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def _announce(settings: HubSettings, state: State, port: int) -> None:
-    host = f"[{settings.bind[0]}]" if ":" in settings.bind[0] else settings.bind[0]
-    url = f"http://{host}:{port}"
+def _announce(settings: HubSettings, state: State, url: str) -> None:
     state.put("url", url)
     opens, say = way_in(url, state)
     write_private(settings.data / "hub.json", json.dumps(

@@ -85,10 +85,13 @@ class _Demo:
         self._data = data
         self._file = data / "demo.json"
         self._clear_the_past()
-        self._hub = open_hub(data / "hub", settings.port, ADMIN)
+        self._hub = open_hub("demo", data / "hub", settings.port, ADMIN)
+        self._places: dict[Path, Sequence[str | None]] = {}
+        (data / "tokens").mkdir(mode=0o700, exist_ok=True)
         self._password = self._hub.add_admin()
         self._agents = {name: self._agent(name) for name in self._names(REAL_AGENTS)}
         parts = [self._hub.part, *self._children(), *self._agents.values(), *self._simulated()]
+        self._hub.enrol(self._places)
         self._supervisor = Supervisor(parts)
         self._written: dict[str, Any] | None = None
 
@@ -112,7 +115,7 @@ class _Demo:
         (self._data / "world" / "tasks.json").unlink(missing_ok=True)
 
     def _names(self, most: int) -> list[str]:
-        return [f"n{number:03}" for number in range(1, min(most, self._settings.nodes) + 1)]
+        return [node_name(number) for number in range(1, min(most, self._settings.nodes) + 1)]
 
     def _simulate(self, node: str | None = None) -> str:
         settings = self._settings
@@ -122,8 +125,10 @@ class _Demo:
         named = {"node": node, **words} if node else words
         return ",".join(f"{key}={value}" for key, value in named.items())
 
-    def _towards_hub(self) -> list[str]:
-        return ["--hub", self._hub.url, "--token-file", str(self._hub.data / "agent.token")]
+    def _towards_hub(self, *hosts: str) -> list[str]:
+        file = self._data / "tokens" / hosts[0]
+        self._places[file] = hosts
+        return ["--hub", self._hub.url, "--token-file", str(file)]
 
     def _log(self, name: str) -> Path:
         logs = self._data / "logs"
@@ -132,7 +137,7 @@ class _Demo:
 
     def _agent(self, name: str) -> Part:
         return Part(f"agent of {name}", "agent", [
-            *self._towards_hub(), "--host", name, "--backend", "simulated",
+            *self._towards_hub(name), "--host", name, "--backend", "simulated",
             "--simulate", self._simulate(name), "--data", str(self._data / "agents" / name),
         ], self._log(name))
 
@@ -151,8 +156,9 @@ class _Demo:
                   for at in range(0, len(numbers), NODES_PER_PROCESS)]
         return [
             Part(f"simulator of {len(group)} nodes", "agent.simulate_cli", [
-                *self._towards_hub(), "--first", str(group[0]), "--nodes", str(len(group)),
-                "--simulate", self._simulate(), "--data", str(self._data / f"simulated-{at}"),
+                *self._towards_hub(*map(node_name, group)), "--first", str(group[0]),
+                "--nodes", str(len(group)), "--simulate", self._simulate(),
+                "--data", str(self._data / f"simulated-{at}"),
             ], self._log(f"simulated-{at}"))
             for at, group in enumerate(groups, start=1)
         ]
@@ -200,6 +206,11 @@ class _Demo:
         if told != self._written:
             self._written = told
             write_private(self._file, json.dumps(told, indent=1))
+
+
+def node_name(number: int) -> str:
+    """As `gpudeck simulate` names them."""
+    return f"n{number:03}"
 
 
 def _greet(settings: DemoSettings, data: Path, hub: FreshHub | None, uuid: str | None) -> None:

@@ -1,14 +1,21 @@
-"""The bounded HTTP server: gevent's pywsgi with deadlines, caps, and a doorway for strangers."""
+"""The front door: TLS, HTTP by gevent's pywsgi, and what a stranger may cost before we know them.
+
+A connection stands in the `doorway` from the moment it is accepted, its TLS handshake included,
+until somebody vouches for it: the gate for people and programs, the agent edge for nodes.
+"""
 
 import contextlib
 import io
 import socket as sockets
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import gevent
+import gevent.socket
 from gevent import pywsgi
 from gevent.pywsgi import Input, WSGIHandler, WSGIServer
+from gevent.ssl import SSLContext
 
 Environ = dict[str, Any]
 
@@ -33,23 +40,32 @@ class Tally:
         self.counts[what] = self.counts.get(what, 0) + 1
 
 
+def cut(sock: Any) -> None:
+    """Below TLS: gevent's SSLSocket drops its TLS state at a shutdown, and whoever still reads
+    from it in another greenlet would fail on that."""
+    with contextlib.suppress(OSError):  # the other side was faster
+        gevent.socket.socket.shutdown(sock, sockets.SHUT_RDWR)
+
+
 class Connection:
     """One accepted TCP connection; untrusted until the gate has seen who it is."""
 
-    __slots__ = ("_handler", "_timer", "sock")
+    __slots__ = ("_server", "_timer", "handler", "sock")
 
-    def __init__(self, sock: Any, handler: "BoundedHandler") -> None:
+    def __init__(self, sock: Any, server: "HttpServer") -> None:
         self.sock = sock
-        self._handler = handler
+        self.handler: BoundedHandler | None = None
+        self._server = server
         self._timer: gevent.Timeout | None = None
 
     def trust(self) -> None:
-        self._handler.server.doorway.pop(self, None)
+        self._server.doorway.pop(self, None)
 
     def take_over(self) -> None:
         """A websocket from here on: HTTP's deadlines end and no second request follows."""
         self.limit(None)
-        self._handler.close_connection = True
+        assert self.handler is not None, "there was a request"
+        self.handler.close_connection = True
 
     def limit(self, seconds: float | None) -> None:
         if self._timer is not None:
@@ -57,8 +73,7 @@ class Connection:
         self._timer = None if seconds is None else gevent.Timeout.start_new(seconds)
 
     def drop(self) -> None:
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(sockets.SHUT_RDWR)
+        cut(self.sock)
 
 
 class _CappedLines(io.BufferedIOBase):
@@ -80,8 +95,8 @@ class BoundedHandler(WSGIHandler):
     server: "HttpServer"
 
     def handle(self) -> None:
-        connection = self.connection = Connection(self.socket, self)
-        self.server.enter(connection)
+        connection = self.connection = self.server.enter(self.socket)
+        connection.handler = self
         try:
             super().handle()
         except gevent.Timeout:
@@ -122,23 +137,52 @@ class BoundedHandler(WSGIHandler):
 
 
 class HttpServer(WSGIServer):
-    """`doorway` holds the connections that nobody has vouched for; beyond its size the one that
-    has stood there longest makes room, so that a crowd of silent ones shuts nobody out."""
+    """Beyond the doorway's size the one that has stood there longest makes room, so that a crowd of
+    silent ones shuts nobody out."""
 
     handler_class = BoundedHandler
 
-    def __init__(self, listener: Any, application: Any, tally: Tally) -> None:
+    def __init__(self, listener: Any, application: Any, tally: Tally,
+                 tls: SSLContext | None = None,
+                 takes: Callable[[str], bool] = lambda address: True) -> None:
+        """`takes`: from which addresses at all."""
         host = listener.getsockname()[0]
-        super().__init__(listener, application, log=None, error_log=None,
-                         environ={"SERVER_NAME": host})
+        super().__init__(
+            listener, application, log=None, error_log=None, environ={
+                "SERVER_NAME": host, "wsgi.url_scheme": "http" if tls is None else "https"})
         self.tally = tally
         self.doorway: OrderedDict[Connection, None] = OrderedDict()
+        # Not by gevent's own argument: that would shake hands before anybody counts.
+        self._tls = tls
+        self._takes = takes
 
-    def enter(self, connection: Connection) -> None:
-        connection.sock.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
-        connection.sock.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, SEND_BUFFER_BYTES)
+    def enter(self, sock: Any) -> Connection:
+        connection = Connection(sock, self)
+        sock.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
+        sock.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, SEND_BUFFER_BYTES)
         while len(self.doorway) >= MAX_UNTRUSTED:
             oldest, _ = self.doorway.popitem(last=False)
             self.tally.add("doorway_evicted")
             oldest.drop()
         self.doorway[connection] = None
+        return connection
+
+    def handle(self, sock: Any, address: Any) -> None:
+        if not self._takes(address[0]):
+            self.tally.add("not_from_a_proxy")
+        elif self._tls is None:
+            super().handle(sock, address)
+        elif (wrapped := self._shake_hands(self._tls, sock)) is not None:
+            with contextlib.closing(wrapped):
+                super().handle(wrapped, address)
+
+    def _shake_hands(self, tls: SSLContext, sock: Any) -> Any:
+        connection = self.enter(sock)
+        try:
+            with gevent.Timeout(HEADERS_WITHIN_S, TimeoutError):
+                return tls.wrap_socket(sock, server_side=True)
+        except (OSError, TimeoutError):  # plain HTTP, an old protocol, or gone
+            self.tally.add("tls_failures")
+            return None
+        finally:
+            connection.trust()

@@ -1,4 +1,5 @@
-"""The socket edge to agents: decode once, take identity from the connection, hand to the room."""
+"""The socket edge to agents: decode once, ask for the proof, take identity from the connection
+alone, hand to the room."""
 
 import logging
 import time
@@ -6,12 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import gevent
+
 from gpudeck.wire import (
     EVENT,
     MAX_MESSAGE_BYTES,
     NAMESPACE,
+    Call,
+    Challenge,
     Event,
     Frame,
+    FromAgent,
     Hello,
     Refused,
     WireError,
@@ -22,6 +28,9 @@ from gpudeck.wire import (
 from .core.access import may
 from .core.rate import Bucket
 from .core.websocket import CloseCode, Violation
+from .enrolment import Impostor, Nodes
+from .http_server import Connection
+from .hub_key import HubKey
 from .room import Close, HubEvent, Left, OverRate, Said, Tell
 from .settings import HubSettings
 from .sockets import BoundedServer, BoundedSocket, event_frame
@@ -33,23 +42,41 @@ ENVELOPE_BYTES = 256
 BURST_S = 10
 PACE_PER_S = 200.0
 BAD_MESSAGE_RETRY_S = 30.0
+CLOSED_WITHIN_S = 0.5  # whether or not the other side reads on
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """How the hub proves itself to a node, and who may come in."""
+
+    nodes: Nodes
+    key: HubKey
+    hub_id: str
+    epoch: int
+
+    def challenge(self, call: Call) -> Challenge:
+        return self.key.challenge(call, self.hub_id, self.epoch)
 
 
 @dataclass(slots=True)
 class AgentLink:
     peer: BoundedSocket
+    connection: Connection
     messages: Bucket
     size: Bucket
     pace: Bucket
     since_mono: float
+    challenge: Challenge | None = None  # asked, and not answered yet
+    is_proven: bool = False
     backlog_to: int = 0  # what the agent said in Hello it had given out already
     newest: int = 0
 
 
 class AgentEdge:
-    def __init__(self, server: BoundedServer, settings: HubSettings,
+    def __init__(self, server: BoundedServer, settings: HubSettings, doors: Doors,
                  submit: Callable[[HubEvent], None]) -> None:
         self._settings = settings
+        self._doors = doors
         self._submit = submit
         self._links: dict[str, AgentLink] = {}
         # On the server itself: Flask-SocketIO's decorator makes a request context per event and
@@ -65,7 +92,8 @@ class AgentEdge:
         mono = time.monotonic()
         per_s, bytes_per_s = self._settings.agent_messages_per_s, self._settings.agent_bytes_per_s
         self._links[sid] = AgentLink(
-            environ["gpudeck.socket"], Bucket(per_s, per_s * BURST_S, mono),
+            environ["gpudeck.socket"], environ["gpudeck.connection"],
+            Bucket(per_s, per_s * BURST_S, mono),
             Bucket(bytes_per_s, bytes_per_s * BURST_S, mono), Bucket(PACE_PER_S, PACE_PER_S, mono),
             mono)
         return True
@@ -81,15 +109,43 @@ class AgentEdge:
         payload = arguments[0]
         try:
             message = decode_from_agent(payload)
-            if not self._is_within_rate(sid, link, message, len(payload)):
-                return
-            self._submit(Said(sid, message, payload))
+            if link.is_proven:
+                if self._is_within_rate(sid, link, message, len(payload)):
+                    self._submit(Said(sid, message, payload))
+            else:
+                self._greet(sid, link, message, payload)
         except WireError as error:
             self._send(sid, Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             raise Violation(CloseCode.INVALID_DATA, str(error)) from error
-        if isinstance(message, Hello) and sid in self._links:
-            link.backlog_to = message.last_seq
-            link.peer.admit()
+
+    def _greet(self, sid: str, link: AgentLink, message: FromAgent, payload: bytes) -> None:
+        """Call, Challenge, Hello: each once, and nothing else before the proof."""
+        match message:
+            case Call() if link.challenge is None:
+                link.challenge = self._doors.challenge(message)
+                self._send(sid, link.challenge)
+            case Hello() if link.challenge is not None:
+                self._prove(sid, link, link.challenge, message)
+                if link.is_proven:
+                    self._submit(Said(sid, message, payload))
+            case _:
+                raise WireError("the first messages are Call and Hello, each once")
+
+    def _prove(self, sid: str, link: AgentLink, challenge: Challenge, hello: Hello) -> None:
+        try:
+            refused = self._doors.nodes.admit(challenge, hello)
+        except Impostor as error:
+            raise Violation(CloseCode.POLICY, str(error)) from error
+        if refused is not None:
+            log.info("agent_refused node=%s host=%r why=%r", hello.node_id, hello.host,
+                     refused.reason)
+            self._send(sid, refused)
+            self.close(Close(sid, refused.reason))
+            return
+        link.is_proven = True
+        link.backlog_to = hello.last_seq
+        link.connection.trust()
+        link.peer.admit()
 
     def _is_within_rate(self, sid: str, link: AgentLink, message: Any, size: int) -> bool:
         """An outage is made up for at our pace and is no offence: what counts against an agent
@@ -129,6 +185,7 @@ class AgentEdge:
         link = self._links.get(effect.link)
         if link is not None:
             link.peer.finish(CloseCode.POLICY, effect.reason)
+            gevent.spawn_later(CLOSED_WITHIN_S, link.peer.abort)
 
     @property
     def count(self) -> int:

@@ -9,6 +9,7 @@ from gpudeck import __version__
 from gpudeck.metrics import COLUMNS
 
 from .core.filters import MAX_LENGTH
+from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .people_views import (
     Fresh,
     MeView,
@@ -66,6 +67,19 @@ class Operation:
 
 
 OPERATIONS = (
+    Operation("patch", "nodes/{id}", "change_node", "Puts a Node into another group.", NodeView,
+              NodeChange, 200, (400, 404, 409, 415)),
+    Operation("post", "nodes/{id}/approve", "approve_node", "Lets a Node in that waits for it.",
+              NodeView, None, 200, (404, 409)),
+    Operation("post", "nodes/{id}/revoke", "revoke_node", "Throws a Node out, within a second and "
+              "for good.", NodeView, None, 200, (404,)),
+    Operation("get", "enrolments", "list_enrolments", "Places for new Nodes, those of the last day "
+              "that are over as well.", EnrolmentList),
+    Operation("post", "enrolments", "add_enrolment", "A place for one Node, for an hour; `token` "
+              "and `command` are shown this once.", EnrolmentView, NewEnrolment, 201,
+              (400, 409, 415)),
+    Operation("delete", "enrolments/{id}", "withdraw_enrolment", "Takes an unused place back.",
+              None, None, 204, (404,)),
     Operation("get", "me", "me", "Who asks, and what they may.", MeView),
     Operation("get", "users", "list_users", "All people.", Users),
     Operation("post", "users", "add_user", "A new person; without a password, `link` is a link to "
@@ -155,8 +169,8 @@ def _operation(name: str, text: str, schema: dict[str, Any], parameters: list[di
 
 
 def _other(one: Operation) -> dict[str, Any]:
-    _, brace, name = one.path.partition("{")
-    parameters = [_in_path(name[:-1])] if brace else []
+    name = one.path.partition("{")[2].partition("}")[0]
+    parameters = [_in_path(name)] if name else []
     errors = {str(status): ERRORS[status] for status in (401, 403, 405, 406, 413, *one.errors)}
     made: dict[str, Any] = {"operationId": one.name, "summary": one.text, "parameters": parameters}
     if one.body is not None:

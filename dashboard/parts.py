@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +18,9 @@ from gpudeck.errors import CommandError, ExitCode
 
 from .accounts import User
 from .core.access import EVERYTHING, Role, Scope
+from .core.members import Wanted
+from .enrolment import create
+from .hub_key import HubKey
 from .passwords import hash_password
 from .state import State, open_folder, secret, write_private
 from .supervisor import Part
@@ -45,16 +48,28 @@ class FreshHub:
 class HubPart:
     """`admin`: somebody who is signed in by the link that is shown, without a form before it."""
 
-    def __init__(self, data: Path, port: int, log: Path, admin: str | None = None) -> None:
+    def __init__(self, program: str, data: Path, port: int, log: Path,
+                 admin: str | None = None) -> None:
         self.data = data
+        self._program = program
         self._admin = admin
         self._links: dict[int, str] = {}  # pid of the hub -> the link made for its start
         self.url = f"http://127.0.0.1:{port}"
         self.api_token = secret(data / "api.token")
-        # Made before the agents start, so that they need not wait for the hub to make it.
-        secret(data / "agent.token")
         self.part = Part("hub", "dashboard",
                          ["--bind", f"127.0.0.1:{port}", "--data", str(data)], log)
+
+    def enrol(self, places: Mapping[Path, Sequence[str | None]]) -> None:
+        """A place for each host (None: any); their enrolment tokens go into the file, one per
+        line. Before the hub runs, so that nobody has to wait for it."""
+        open_folder(self.data)
+        with contextlib.closing(State(self.data)) as state:
+            made = create(state.registry, HubKey(self.data).fingerprint,
+                          [Wanted(host) for hosts in places.values() for host in hosts],
+                          f"gpudeck {self._program}")
+        tokens = iter(token.text for token, _ in made)
+        for file, hosts in places.items():
+            write_private(file, "".join(f"{next(tokens)}\n" for _ in hosts))
 
     def fresh(self) -> FreshHub | None:
         """None while the hub is not ready, or before the one that was restarted is."""
@@ -108,9 +123,9 @@ class HubPart:
         return Client(self.url, self.api_token, ASK_WITHIN_S)
 
 
-def open_hub(data: Path, port: int, admin: str | None = None) -> HubPart:
+def open_hub(program: str, data: Path, port: int, admin: str | None = None) -> HubPart:
     _make(data)
-    return HubPart(data, free_port(port), data.parent / "hub.log", admin)
+    return HubPart(program, data, free_port(port), data.parent / "hub.log", admin)
 
 
 def free_port(port: int) -> int:

@@ -12,6 +12,7 @@ from gpudeck.wire import (
     SPOKEN_VERSIONS,
     Ack,
     Beat,
+    Call,
     Echo,
     Event,
     Frame,
@@ -29,6 +30,7 @@ from gpudeck.wire import (
 
 from .core.fleet import Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
+from .core.members import REVOKED, REVOKED_RETRY_S
 
 PROBE_EVERY_S = 10.0
 PROBE_SOON_S = 1.0
@@ -38,6 +40,7 @@ FULL_RETRY_S = 300.0
 VERSION_RETRY_S = 3_600.0
 QUARANTINE_S = 30.0
 QUARANTINE_MOST_S = 600.0
+TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
 RECENT_EVENTS = 64
 
@@ -57,6 +60,13 @@ class Said:
 @dataclass(slots=True, frozen=True)
 class Left:
     link: str
+
+
+@dataclass(slots=True, frozen=True)
+class Revoked:
+    """This node is no member any more."""
+
+    node_id: str
 
 
 @dataclass(slots=True, frozen=True)
@@ -85,7 +95,7 @@ class NotStored:
     dropped: "tuple[Record, ...]" = ()
 
 
-HubEvent = Said | Left | OverRate | Tick | Stored | NotStored
+HubEvent = Said | Left | Revoked | OverRate | Tick | Stored | NotStored
 
 
 # effects
@@ -170,6 +180,14 @@ class Quarantine:
     times: int
 
 
+@dataclass(slots=True)
+class Takeovers:
+    """How often a connection with a node's key ended another that was still open."""
+
+    count: int = 0
+    last_at: float | None = None
+
+
 class Room:
     def __init__(self, hub_id: str, epoch: int) -> None:
         self.hub_id = hub_id
@@ -178,6 +196,7 @@ class Room:
         self.links: dict[str, Link] = {}
         self.link_of: dict[str, str] = {}  # node id -> link
         self.quarantined: dict[str, Quarantine] = {}
+        self.takeovers: dict[str, Takeovers] = {}
         self.counts: dict[str, int] = {}
         self.events: deque[tuple[str, float, Event]] = deque(maxlen=RECENT_EVENTS)
         self.disk_error: str | None = None
@@ -191,6 +210,8 @@ class Room:
                 return self._tick(mono)
             case Left():
                 return self._left(event.link)
+            case Revoked():
+                return self._revoked(event.node_id)
             case OverRate():
                 return self._over_rate(event, mono)
             case Stored():
@@ -222,8 +243,8 @@ class Room:
             case Inventory():
                 self.fleet.inventory(node, said.message)
                 return [Record(link.node_id, link.stream, 0, now, said.payload)]
-            case Hello():
-                raise WireError("Hello was said before")
+            case Call() | Hello():
+                raise WireError("Call and Hello are said once")
 
     def _hello(self, at: str, hello: Hello, payload: bytes, now: float, mono: float
                ) -> list[Effect]:
@@ -235,9 +256,7 @@ class Room:
         effects: list[Effect] = []
         former = self.link_of.get(hello.node_id)
         if former is not None:
-            self.count("taken_over")
-            effects.append(Close(former, "another connection of this node took over"))
-            effects += self._left(former)
+            effects += self._taken_over(former, hello.node_id, now)
         self.fleet.hello(hello, now, mono)
         stream = self._stream(hello.node_id, hello.stream)
         link = Link(hello.node_id, hello.stream)
@@ -249,6 +268,25 @@ class Room:
                 Record(hello.node_id, hello.stream, 0, now, payload),
                 Note("agent connected", {"node": hello.node_id, "host": hello.host,
                                          "acked": welcome.acked_seq})]
+
+    def _taken_over(self, former: str, node_id: str, now: float) -> list[Effect]:
+        """A node that comes back before we saw it go; or two that have the same key."""
+        self.count("taken_over")
+        taken = self.takeovers.setdefault(node_id, Takeovers())
+        taken.count, taken.last_at = taken.count + 1, now
+        told = Refused("another agent has this node's key and took over; if there are two, its "
+                       "data folder was copied: delete agent.key in one and enrol that one anew",
+                       TAKEN_RETRY_S)
+        return [Tell(former, told), Close(former, "another connection of this node took over"),
+                Note("agent taken over", {"node": node_id, "times": taken.count}),
+                *self._left(former)]
+
+    def _revoked(self, node_id: str) -> list[Effect]:
+        at = self.link_of.get(node_id)
+        if at is None:
+            return []
+        told = Refused(REVOKED, REVOKED_RETRY_S)
+        return [Tell(at, told), Close(at, told.reason), *self._left(at)]
 
     def _refusal(self, hello: Hello, mono: float) -> Refused | None:
         held = self.quarantined.get(hello.node_id)

@@ -9,6 +9,7 @@ from pathlib import Path
 from gpudeck.settings import Setting, address, count, folder, load
 
 from .core.proxies import NOBODY, Proxies, proxies
+from .site import public_url
 
 
 def default_data(env: Mapping[str, str] = os.environ) -> Path:
@@ -29,6 +30,10 @@ DATA = Setting("data", folder, default_data(),
 HUB: tuple[Setting, ...] = (
     Setting("bind", address, ("127.0.0.1", 8050), "HOST:PORT to listen on; port 0 picks one"),
     DATA,
+    Setting("tls_cert", folder, None, "PEM file of the certificate and who issued it"),
+    Setting("tls_key", folder, None, "PEM file of the certificate's key"),
+    Setting("public_url", public_url, None,
+            "URL by which people and agents reach the hub, if not by its address"),
     Setting("agent_messages_per_s", count, 20,
             "live messages one agent may send per second; ten times as many at once"),
     Setting("agent_bytes_per_s", count, 2_000_000,
@@ -53,6 +58,9 @@ class HubSettings:
     viewer_stall_s: int = 30
     trusted_proxies: Proxies = NOBODY
     proxy_user_header: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    public_url: str | None = None
 
 
 def hub_settings(argv: Sequence[str], env: Mapping[str, str]) -> HubSettings:

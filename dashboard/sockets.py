@@ -2,12 +2,10 @@
 
 python-engineio has no bound on a frame before it is assembled, none on what waits to be sent, takes
 its liveness from the wall clock, and logs a traceback for every malformed packet. Everything that
-touches a byte from outside before a handler sees it is here, with its limits in one table.
+touches a byte of a socket before a handler sees it is here, with its limits in one table.
 """
 
-import contextlib
 import logging
-import socket as sockets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -36,7 +34,7 @@ from .core.websocket import (
     close_frame,
     frame,
 )
-from .http_server import Connection, Tally
+from .http_server import Connection, Tally, cut
 
 log = logging.getLogger("gpudeck.sockets")
 
@@ -50,6 +48,8 @@ ADMIT_WITHIN_S = 5.0
 FINISH_WITHIN_S = 30.0
 QUEUE_FRAMES = 256
 UNADMITTED_BYTES = 16_384
+UNADMITTED_PER_S = 4.0
+UNADMITTED_BURST = 16.0
 RESERVED_EVENTS = ("connect", "disconnect")
 
 
@@ -129,7 +129,7 @@ class BoundedSocket:
         self._sock = sock
         self._reader = Reader(min(UNADMITTED_BYTES, allowance.max_bytes))
         self._inside_since_mono = mono
-        self._bucket = Bucket(allowance.messages_per_s, allowance.messages_burst, mono)
+        self._bucket = Bucket(UNADMITTED_PER_S, UNADMITTED_BURST, mono)
         self._queue: deque[bytes] = deque()
         self._wake = Event()
         self._last_words: bytes | None = None
@@ -138,6 +138,8 @@ class BoundedSocket:
         """It has shown who it is: from now on its own limits hold."""
         self.is_admitted = True
         self._reader.max_bytes = self.allowance.max_bytes
+        self._bucket = Bucket(self.allowance.messages_per_s, self.allowance.messages_burst,
+                              time.monotonic())
 
     # -- sending
 
@@ -202,8 +204,7 @@ class BoundedSocket:
     def abort(self) -> None:
         self.closed = True
         self._wake.set()
-        with contextlib.suppress(OSError):  # the other side was faster
-            self._sock.shutdown(sockets.SHUT_RDWR)
+        cut(self._sock)
 
     # -- reading
 

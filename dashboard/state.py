@@ -12,8 +12,9 @@ from typing import IO
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import accounts
+from . import accounts, registry
 from .accounts import Accounts, SignIn
+from .registry import Registry
 
 SCHEMA = """
 create table meta (key text primary key, value text not null) without rowid;
@@ -24,9 +25,9 @@ create table codes (hash blob primary key, ends_at real not null) without rowid;
 create table nodes (node_id text primary key, checkpoint blob not null) without rowid;
 """
 # Step n leads from version n to n + 1. What was written once is never edited.
-STEPS = (SCHEMA, accounts.SCHEMA)
+STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
-OURS = ("state.db", "agent.token", "api.token", "hub.json", "headlog")
+OURS = ("state.db", "hub.key", "api.token", "hub.json", "headlog")
 
 
 def open_folder(path: Path) -> None:
@@ -106,6 +107,7 @@ class State:
             self._db = self._open()
             self._migrate()
             self.accounts = Accounts(self._db)
+            self.registry = Registry(self._db)
         except sqlite3.Error as error:
             raise CommandError(f"cannot use {self._path}: {error}; move it away to start anew",
                                ExitCode.CANNOT_START) from error

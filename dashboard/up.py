@@ -40,7 +40,7 @@ def up(argv: list[str]) -> int:
     settings = read(argv, os.environ)
     with contextlib.ExitStack() as held:
         held.enter_context(claim(settings.data, "up"))
-        hub = open_hub(settings.data / "hub", settings.port)
+        hub = open_hub("up", settings.data / "hub", settings.port)
         supervisor = Supervisor([hub.part, _agent(hub, settings.data)])
         watch = _Watch(hub, supervisor)
         held.enter_context(supervisor)
@@ -49,8 +49,10 @@ def up(argv: list[str]) -> int:
 
 
 def _agent(hub: HubPart, data: Path) -> Part:
+    token = data / "agent.enrolment"
+    hub.enrol({token: [None]})
     return Part("agent", "agent", [
-        "--hub", hub.url, "--token-file", str(hub.data / "agent.token"), "--backend", "auto",
+        "--hub", hub.url, "--token-file", str(token), "--backend", "auto",
         "--data", str(data / "agent"),
     ], data / "agent.log")
 

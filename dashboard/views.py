@@ -6,12 +6,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.keys import spaced
 from gpudeck.metrics import COLUMN, COLUMNS, Absence, metric
 from gpudeck.wire import GpuFacts
 
 from .core.filters import Filter, Mask
 from .core.fleet import NO_TASK, UNKNOWN_OWNER, Fleet, Node, Show
 from .core.lens import ALL_READ, Lens, Reads
+from .core.members import Member
 from .room import Room
 
 LEVELS = 239
@@ -180,11 +182,24 @@ class FramesView(msgspec.Struct):
     out_of_range: int
 
 
+class TakeoversView(msgspec.Struct):
+    """How often a connection with the node's key ended another one that was still open: now and
+    then it is a broken line, again and again it is two agents with one key."""
+
+    count: int
+    last_at: float | None
+
+
 class NodeView(msgspec.Struct):
     id: str
     host: str
+    fingerprint: str  # of its key, as the agent shows it
+    group: str
+    access: Literal["approved", "waiting", "revoked"]
+    enrolled_at: float | None
+    takeovers: TakeoversView
     state: Literal["live", "suspect", "silent"]
-    last_heard_at: float
+    last_heard_at: float | None
     reader: ReaderView | None
     backend: str
     driver_version: str | None
@@ -192,7 +207,7 @@ class NodeView(msgspec.Struct):
     boot_id: str
     gpus: int
     clock_offset_s: float | None
-    frames: FramesView
+    frames: FramesView | None
 
 
 class FactsView(msgspec.Struct):
@@ -260,14 +275,27 @@ class TaskList(msgspec.Struct):
     next: str | None
 
 
-def node_view(room: Room, node_id: str, mono: float) -> NodeView:
+def node_view(room: Room, node_id: str, member: Member | None, mono: float) -> NodeView:
     node = room.fleet.nodes[node_id]
-    hello = node.hello
+    hello, takeovers = node.hello, room.takeovers.get(node_id)
     return NodeView(
-        hello.node_id, hello.host, node.state, node.heard_at, _reader(node, mono), hello.backend,
+        hello.node_id, hello.host, spaced(node_id), room.fleet.group_of(node_id),
+        "revoked" if member is None else member.access,
+        None if member is None else member.enrolled_at,
+        TakeoversView(0, None) if takeovers is None else TakeoversView(
+            takeovers.count, takeovers.last_at),
+        node.state, node.heard_at, _reader(node, mono), hello.backend,
         hello.driver_version, hello.agent_version, hello.boot_id,
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
         _frames(room, node))
+
+
+def member_view(member: Member) -> NodeView:
+    """Of one that has not been let in: of what it says, its name alone is kept."""
+    return NodeView(
+        member.node_id, member.host, spaced(member.node_id), member.group, member.access,
+        member.enrolled_at, TakeoversView(0, None), "silent", None, None, "", None, "", "", 0, None,
+        None)
 
 
 def _reader(node: Node, mono: float) -> ReaderView | None:

@@ -21,7 +21,7 @@ SUMMARY = {
     "tasks": "the tasks on the Gpus, once, as a table or JSON",
     "link": "print the link for the first admin of a hub on this machine",
     "user": "who may sign in: add, list, set, remove, link",
-    "token": "what programs show to come in: create, list, revoke",
+    "token": "what programs and nodes show to come in: create, list, revoke",
 }
 
 

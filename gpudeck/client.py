@@ -1,6 +1,7 @@
 """REST client of the hub, shared by the `--hub` commands and the notebook."""
 
 import json
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,12 +17,17 @@ Item = dict[str, Any]
 
 
 class Client:
-    def __init__(self, url: str, token: str, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, url: str, token: str, timeout_s: float = TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`tls` None: what the system trusts."""
         self._url = url.rstrip("/")
         self._token = token
         self._timeout_s = timeout_s
         # No redirects: they would carry the token to wherever the answer says.
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._opener = urllib.request.build_opener(
+            _NoRedirect, urllib.request.HTTPSHandler(context=tls))
 
     def nodes(self) -> list[Item]:
         return list(self._all("nodes"))

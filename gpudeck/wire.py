@@ -6,7 +6,10 @@ carries a `seq`, numbered from 1 within a `stream` (the agent's journal). The hu
 it is on disk; the agent keeps and resends what is not acked; the hub drops what it has seen.
 
     agent                                hub
-      Hello ->                             first message, within AUTH_WITHIN_S of the connect
+      Call ->                              at once; nobody is anybody yet
+                             <- Challenge  the hub proves its key, fresh by the Call's nonce
+      Hello ->                             the agent proves its own, within AUTH_WITHIN_S of the
+                                           connect, fresh by the Challenge's nonce
                              <- Welcome    or Refused, then the connection closes
       Inventory ->                         each generation that a pending Frame refers to
       Frame, Event -> ...                  from Welcome.acked_seq + 1 on, oldest first
@@ -47,6 +50,9 @@ Number = Annotated[int, Meta(ge=0, le=2**53)]
 # Bounds also shut out NaN and the infinities: no comparison with NaN is true.
 Seconds = Annotated[float, Meta(ge=-1e12, le=1e12)]
 Amount = Annotated[float, Meta(ge=0, le=1e18)]
+Nonce = Annotated[bytes, Meta(min_length=32, max_length=32)]  # random, used once
+PublicKey = Annotated[bytes, Meta(min_length=32, max_length=32)]  # Ed25519
+Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]
 
 GpuState = Literal["ok", "stale", "lost"]
 GPU_STATES: tuple[GpuState, ...] = ("ok", "stale", "lost")
@@ -110,9 +116,23 @@ class Tasks(Struct, frozen=True):
 # agent -> hub
 
 
+class Call(Struct, frozen=True, tag="call"):
+    nonce: Nonce
+
+
+class Enrolment(Struct, frozen=True):
+    """A node that the hub does not know yet shows that it was given a token: the token is a key,
+    and signs enrolment_statement."""
+
+    token_id: Word
+    signature: Signature
+
+
 class Hello(Struct, frozen=True, tag="hello"):
     wire_versions: Annotated[tuple[int, ...], Meta(min_length=1, max_length=16)]
-    node_id: Word  # stable over restarts; later the fingerprint of the node's key
+    key: PublicKey
+    signature: Signature  # of node_statement
+    node_id: Word  # the fingerprint of the key
     host: Word
     boot_id: Word
     stream: Word
@@ -121,6 +141,7 @@ class Hello(Struct, frozen=True, tag="hello"):
     backend: Word
     platform: Text = ""
     driver_version: Text | None = None
+    enrolment: Enrolment | None = None
 
 
 class Inventory(Struct, frozen=True, tag="inventory"):
@@ -175,6 +196,14 @@ class Echo(Struct, frozen=True, tag="echo"):
 # hub -> agent
 
 
+class Challenge(Struct, frozen=True, tag="challenge"):
+    nonce: Nonce
+    hub_id: Word
+    hub_key: PublicKey
+    epoch: Number
+    signature: Signature  # of hub_statement
+
+
 class Welcome(Struct, frozen=True, tag="welcome"):
     wire_version: Annotated[int, Meta(ge=1, le=65_535)]
     hub_id: Word
@@ -199,8 +228,8 @@ class Probe(Struct, frozen=True, tag="probe"):
 
 T = TypeVar("T")
 Sequenced = Frame | Event
-FromAgent = Hello | Inventory | Frame | Event | Beat | Echo
-FromHub = Welcome | Refused | Ack | Probe
+FromAgent = Call | Hello | Inventory | Frame | Event | Beat | Echo
+FromHub = Challenge | Welcome | Refused | Ack | Probe
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
@@ -220,6 +249,32 @@ def decode_from_agent(data: bytes) -> FromAgent:
 
 def decode_from_hub(data: bytes) -> FromHub:
     return _decode(_from_hub, data)
+
+
+# What is signed. Each kind begins with its own words, so that no signature serves another purpose,
+# and MessagePack gives every part its length, so that no two statements read alike.
+
+
+def hub_statement(call: Call, challenge: Challenge) -> bytes:
+    return _statement("hub", call.nonce, challenge.nonce, challenge.hub_id, challenge.hub_key,
+                      challenge.epoch)
+
+
+def node_statement(challenge: Challenge, hello: Hello) -> bytes:
+    return _statement("node", *_greeting(challenge, hello))
+
+
+def enrolment_statement(challenge: Challenge, hello: Hello) -> bytes:
+    return _statement("enrolment", *_greeting(challenge, hello))
+
+
+def _greeting(challenge: Challenge, hello: Hello) -> tuple[bytes | str, ...]:
+    return (challenge.nonce, challenge.hub_key, hello.key, hello.node_id, hello.host,
+            hello.boot_id, hello.stream)
+
+
+def _statement(what: str, *parts: bytes | str | int) -> bytes:
+    return msgspec.msgpack.encode((f"gpudeck wire {WIRE_VERSION} {what}", *parts))
 
 
 def _decode(decoder: "msgspec.msgpack.Decoder[T]", data: bytes) -> T:

@@ -36,7 +36,9 @@ HOME = {
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
-    "sqlite3": ("agent/journal.py", "dashboard/state.py", "dashboard/accounts.py"),
+    "sqlite3": ("agent/journal.py", "dashboard/state.py", "dashboard/accounts.py",
+                "dashboard/registry.py"),
+    "cryptography": ("gpudeck/keys.py",),
     "argon2": ("dashboard/passwords.py",),
     "anywidget": ("widget",),
 }

@@ -4,7 +4,10 @@ from gpudeck.metrics import WIDTH, Absence
 from gpudeck.wire import (
     Ack,
     Beat,
+    Call,
+    Challenge,
     Echo,
+    Enrolment,
     Event,
     Frame,
     FromAgent,
@@ -18,6 +21,9 @@ from gpudeck.wire import (
     Tasks,
     Use,
     Welcome,
+    enrolment_statement,
+    hub_statement,
+    node_statement,
     pack,
 )
 
@@ -50,8 +56,16 @@ FRAME = Frame(
 )
 
 FROM_AGENT: dict[str, FromAgent] = {
+    "call": Call(nonce=bytes(range(32))),
+    "hello_the_first_time": Hello(
+        wire_versions=(1,), key=bytes(range(64, 96)), signature=bytes(range(64)),
+        node_id="6f" * 16, host="node-01", boot_id="0b1c2d3e-" + "0" * 27,
+        stream="a1b2c3d4e5f60718", last_seq=0, agent_version="0.1.0", backend="nvml",
+        enrolment=Enrolment(token_id="0123456789abcdef", signature=bytes(range(128, 192))),
+    ),
     "hello": Hello(
-        wire_versions=(1,), node_id="6f" * 16, host="node-01", boot_id="0b1c2d3e-" + "0" * 27,
+        wire_versions=(1,), key=bytes(range(64, 96)), signature=bytes(range(64)),
+        node_id="6f" * 16, host="node-01", boot_id="0b1c2d3e-" + "0" * 27,
         stream="a1b2c3d4e5f60718", last_seq=6, agent_version="0.1.0", backend="nvml",
         platform="Linux-6.1-x86_64", driver_version="550.54.15",
     ),
@@ -70,8 +84,23 @@ FROM_AGENT: dict[str, FromAgent] = {
     "echo": Echo(probe_id=99, agent_at=1763640003.125),
 }
 FROM_HUB: dict[str, FromHub] = {
+    "challenge": Challenge(
+        nonce=bytes(range(32, 64)), hub_id="hub-1", hub_key=bytes(range(96, 128)), epoch=4,
+        signature=bytes(range(192, 256)),
+    ),
     "welcome": Welcome(wire_version=1, hub_id="hub-1", epoch=4, hub_at=1763640000.0, acked_seq=6),
     "refused": Refused(reason="too many agents at once", retry_after_s=12.5),
     "ack": Ack(seq=7),
     "probe": Probe(probe_id=99, hub_at=1763640003.0),
+}
+
+_CALL, _CHALLENGE, _HELLO = FROM_AGENT["call"], FROM_HUB["challenge"], FROM_AGENT["hello"]
+assert isinstance(_CALL, Call)
+assert isinstance(_CHALLENGE, Challenge)
+assert isinstance(_HELLO, Hello)
+# What is signed, of these messages.
+STATEMENTS = {
+    "statement_of_hub": hub_statement(_CALL, _CHALLENGE),
+    "statement_of_node": node_statement(_CHALLENGE, _HELLO),
+    "statement_of_enrolment": enrolment_statement(_CHALLENGE, _HELLO),
 }

@@ -17,7 +17,7 @@ from gpudeck.wire import (
     decode_from_hub,
     encode,
 )
-from tests.contract.messages import FROM_AGENT, FROM_HUB
+from tests.contract.messages import FROM_AGENT, FROM_HUB, STATEMENTS
 
 FOLDER = Path(__file__).parent / "golden"
 KNOWN: dict[str, FromAgent | FromHub] = {**FROM_AGENT, **FROM_HUB}
@@ -47,7 +47,13 @@ def test_agent_reads_what_hubs_send(name: str) -> None:
 
 
 def test_every_golden_file_is_compared() -> None:
-    assert {path.stem for path in (FOLDER / f"v{WIRE_VERSION}").iterdir()} == set(KNOWN)
+    assert {path.stem for path in (FOLDER / f"v{WIRE_VERSION}").iterdir()} == {
+        *KNOWN, *STATEMENTS}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_the_same_is_signed_as_ever(name: str) -> None:
+    assert STATEMENTS[name] == read(golden(name))
 
 
 @pytest.mark.parametrize("name", FROM_AGENT)
@@ -78,7 +84,8 @@ def test_unknown_tag_is_refused() -> None:
 
 
 if __name__ == "__main__":
-    for name, message in KNOWN.items():
+    encoded = {name: encode(message) for name, message in KNOWN.items()}
+    for name, content in (encoded | STATEMENTS).items():
         if not golden(name).exists():
             golden(name).parent.mkdir(parents=True, exist_ok=True)
-            golden(name).write_text(encode(message).hex() + "\n")
+            golden(name).write_text(content.hex() + "\n")

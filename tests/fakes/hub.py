@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import secrets
 import socket
 import threading
 import time
@@ -9,14 +10,18 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import socketio
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
+from gpudeck.keys import Key, Token, fingerprint, is_signed
 from gpudeck.wire import (
     EVENT,
     NAMESPACE,
     Ack,
     Beat,
+    Call,
+    Challenge,
     Echo,
     Event,
     Frame,
@@ -29,6 +34,9 @@ from gpudeck.wire import (
     Welcome,
     decode_from_agent,
     encode,
+    enrolment_statement,
+    hub_statement,
+    node_statement,
 )
 
 
@@ -40,8 +48,11 @@ class _Quiet(WSGIRequestHandler):
 class FakeHub:
     """What was acked survives `crash`; what was only received does not, as with a real hub."""
 
-    def __init__(self, token: str = "", ack_every: int = 1) -> None:
-        self.token = token
+    def __init__(self, ack_every: int = 1) -> None:
+        self.key = Key(secrets.token_bytes(32))
+        self.tokens: dict[str, Key] = {}  # given out, not used
+        self.known: set[str] = set()
+        self.strangers: list[Hello] = []  # proved their key, but are not known here
         self.ack_every = ack_every
         self.refuse: Refused | None = None
         self.silent = False  # a half-open connection: takes everything, says nothing
@@ -59,9 +70,15 @@ class FakeHub:
         self._sockets: set[socket.socket] = set()
         self._lock = threading.RLock()
         self._streams: dict[str, str] = {}
+        self._challenges: dict[str, Challenge] = {}
         self._server: BaseWSGIServer | None = None
         self.port = 0
         self.start()
+
+    def token(self) -> Token:
+        token = Token.new(fingerprint(self.key.public))
+        self.tokens[token.id] = Key(token.seed)
+        return token
 
     @property
     def url(self) -> str:
@@ -121,10 +138,9 @@ class FakeHub:
     def _guard(self, app: Any) -> Any:
         def guarded(environ: dict[str, Any], start_response: Any) -> Any:
             self.attempts += 1
-            given = environ.get("HTTP_AUTHORIZATION", "")
-            if self.token and given != f"Bearer {self.token}":
-                start_response("401 Unauthorized", [("Content-Length", "0")])
-                return []
+            for header in ("HTTP_ORIGIN", "HTTP_AUTHORIZATION", "HTTP_COOKIE"):
+                if header in environ:
+                    self.broken.append(f"an agent sent {header}")
             self._sockets.add(environ["werkzeug.socket"])
             return app(environ, start_response)
 
@@ -141,9 +157,10 @@ class FakeHub:
 
     def _take(self, sid: str, message: FromAgent) -> None:
         match message:
+            case Call():
+                self._challenge(sid, message)
             case Hello():
-                self.hellos.append(message)
-                self._welcome(sid, message.stream)
+                self._meet(sid, message)
             case Inventory():
                 self.inventories[message.generation] = message
             case Beat():
@@ -152,6 +169,30 @@ class FakeHub:
                 self.echoes.append(message)
             case Frame() | Event():
                 self._keep(sid, message)
+
+    def _challenge(self, sid: str, call: Call) -> None:
+        asked = Challenge(secrets.token_bytes(32), "fake", self.key.public, 1, b"")
+        signature = self.key.sign(hub_statement(call, asked))
+        self._challenges[sid] = msgspec.structs.replace(asked, signature=signature)
+        self._say(sid, self._challenges[sid])
+
+    def _meet(self, sid: str, hello: Hello) -> None:
+        asked = self._challenges.pop(sid)
+        if not is_signed(hello.key, node_statement(asked, hello), hello.signature) or (
+                hello.node_id != fingerprint(hello.key)):
+            self.broken.append("an agent did not prove its key")
+        given = hello.enrolment
+        token = None if given is None else self.tokens.get(given.token_id)
+        if hello.node_id not in self.known and given is not None and token is not None and (
+                is_signed(token.public, enrolment_statement(asked, hello), given.signature)):
+            del self.tokens[given.token_id]
+            self.known.add(hello.node_id)
+        if hello.node_id not in self.known:
+            self.strangers.append(hello)
+            self._say(sid, Refused("this hub does not know this node", 0.3))
+            return
+        self.hellos.append(hello)
+        self._welcome(sid, hello.stream)
 
     def _welcome(self, sid: str, stream: str) -> None:
         if self.refuse is not None:

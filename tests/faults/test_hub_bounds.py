@@ -17,8 +17,16 @@ import pytest
 import websocket
 
 from dashboard.core.websocket import unmask
-from gpudeck.wire import MAX_MESSAGE_BYTES, Beat, Hello, Refused, decode_from_hub, encode
-from tests.integration.hubs import HubProcess, RawSocket, WireAgent, wait_for
+from gpudeck.wire import MAX_MESSAGE_BYTES, Beat, Refused, decode_from_hub, encode
+from tests.integration.hubs import (
+    Caller,
+    HubProcess,
+    RawSocket,
+    WireAgent,
+    greet,
+    raw_agent,
+    wait_for,
+)
 
 MEGABYTE = 1_000_000
 
@@ -49,20 +57,13 @@ def fragment(payload: bytes, opcode: int) -> bytes:
             + unmask(payload, mask))
 
 
-def joined_agent(hub: HubProcess, node_id: str) -> RawSocket:
-    raw = RawSocket(hub, "/agent", hub.agent_token)
-    raw.emit("wire", encode(Hello((1,), node_id, "h", "b", "s", 0, "0.1", "test")))
-    raw.event("wire")
-    return raw
-
-
 @pytest.mark.parametrize("who", ["stranger", "agent", "viewer"])
 def test_a_message_that_never_ends(hub: HubProcess, bystander: WireAgent, who: str) -> None:
     """32 connections, each sending fragments until it is stopped."""
     before = hub.pss_bytes()
-    raws = [joined_agent(hub, f"n{at}") if who == "agent" else
+    raws = [raw_agent(hub, f"n{at}") if who == "agent" else
             RawSocket(hub, "/live", hub.api_token) if who == "viewer" else
-            RawSocket(hub, "/agent", hub.agent_token) for at in range(32)]
+            RawSocket(hub, "/agent") for at in range(32)]
     most, sent = 0, 0
     chunk = os.urandom(50_000)
     alive = list(raws)
@@ -85,7 +86,7 @@ def test_a_message_that_never_ends(hub: HubProcess, bystander: WireAgent, who: s
 
 def test_half_a_message_is_not_waited_for_by_a_stranger(hub: HubProcess, bystander: WireAgent
                                                         ) -> None:
-    raw = RawSocket(hub, "/agent", hub.agent_token)
+    raw = RawSocket(hub, "/agent")
     raw.send_bytes(fragment(b"x" * 100, 2))
     started = time.monotonic()
     assert raw.closed(8.0)[1] == "did not say who it is"
@@ -102,7 +103,7 @@ def test_silent_connections(hub: HubProcess, bystander: WireAgent) -> None:
             sock.sendall(b"GET / HTTP/1.1\r\nHost: x")
         mute = [websocket.create_connection(
             f"ws://127.0.0.1:{hub.port}/socket.io/?EIO=4&transport=websocket", timeout=8,
-            header=[f"Authorization: Bearer {hub.agent_token}"], suppress_origin=True)
+            suppress_origin=True)
             for _ in range(100)]
         for ws in mute:
             assert ws.sock is not None
@@ -184,7 +185,7 @@ def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
 
 
 def test_an_agent_over_its_rate(hub: HubProcess, bystander: WireAgent) -> None:
-    raw = joined_agent(hub, "flood")
+    raw = raw_agent(hub, "flood")
     beat = encode(Beat("ok", 0.0, 0, 0))
     packet: bytes = msgspec.msgpack.Encoder().encode(
         {"type": 2, "nsp": "/agent", "data": ["wire", beat]})
@@ -202,13 +203,12 @@ def test_an_agent_over_its_rate(hub: HubProcess, bystander: WireAgent) -> None:
     assert refused is not None
     assert refused.retry_after_s > 10
     print(f"\nflood: {sent} sent before the cut, hub spent {hub.cpu_s() - cpu:.2f} s of CPU")
-    assert hub.get("/api/v1/nodes/flood")["state"] == "suspect"
-    again = RawSocket(hub, "/agent", hub.agent_token)
-    again.emit("wire", encode(Hello((1,), "flood", "h", "b", "s", 0, "0.1", "test")))
-    answer = decode_from_hub(again.event("wire"))
+    assert hub.get(f"/api/v1/nodes/{Caller('flood').node_id}")["state"] == "suspect"
+    again = RawSocket(hub, "/agent")
+    answer = greet(again, Caller("flood"))
     assert isinstance(answer, Refused)
     assert 0 < answer.retry_after_s <= 30
-    assert hub.get("/api/v1/nodes/bystander")["state"] == "live"
+    assert hub.get(f"/api/v1/nodes/{Caller('bystander').node_id}")["state"] == "live"
 
 
 def test_made_up_numbers_are_a_flood_too(hub: HubProcess, bystander: WireAgent) -> None:
@@ -229,7 +229,7 @@ def test_made_up_numbers_are_a_flood_too(hub: HubProcess, bystander: WireAgent) 
 
 
 def test_a_message_beyond_the_limit(hub: HubProcess, bystander: WireAgent) -> None:
-    raw = joined_agent(hub, "big")
+    raw = raw_agent(hub, "big")
     with suppress(OSError, websocket.WebSocketException):
         raw.emit("wire", bytes(MAX_MESSAGE_BYTES + 1_000))
     with suppress(OSError, websocket.WebSocketException):
@@ -263,8 +263,8 @@ def test_fuzzed_packets(hub: HubProcess, bystander: WireAgent) -> None:
     before, sent, closed = hub.pss_bytes(), 0, 0
     deadline = time.monotonic() + 6
     while time.monotonic() < deadline:
-        raw = (joined_agent(hub, f"fuzz{sent}") if random.random() < 0.5 else
-               RawSocket(hub, "/agent", hub.agent_token))
+        raw = (raw_agent(hub, f"fuzz{sent}") if random.random() < 0.5 else
+               RawSocket(hub, "/agent"))
         with suppress(OSError, websocket.WebSocketException):
             for _ in range(20):
                 packet = mangle(random.choice(good))

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -19,13 +20,20 @@ import msgspec
 import socketio
 import websocket
 
-from dashboard.state import secret
+from dashboard.core.members import Wanted
+from dashboard.enrolment import create
+from dashboard.hub_key import HubKey
+from dashboard.state import State, secret
+from gpudeck.keys import Key, Token, derived_seed, fingerprint, is_signed
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
     EVENT,
     NAMESPACE,
     Ack,
+    Call,
+    Challenge,
     Echo,
+    Enrolment,
     Frame,
     FromAgent,
     FromHub,
@@ -40,6 +48,9 @@ from gpudeck.wire import (
     Welcome,
     decode_from_hub,
     encode,
+    enrolment_statement,
+    hub_statement,
+    node_statement,
     pack,
 )
 
@@ -130,9 +141,13 @@ class HubProcess:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    @property
-    def agent_token(self) -> str:
-        return (self.folder / "agent.token").read_text().strip()
+    def token(self, **wanted: Any) -> Token:
+        """A place for a node, made as `gpudeck token create agent` makes it."""
+        state = State(self.folder)
+        [(token, _)] = create(state.registry, HubKey(self.folder).fingerprint,
+                              [Wanted(**wanted)], "the tests")
+        state.close()
+        return token
 
     @property
     def api_token(self) -> str:
@@ -227,15 +242,54 @@ class RawSocket:
         self.socket.close()
 
 
+class Caller:
+    """A node as the hub's door sees it: who it is, and how it shows that."""
+
+    def __init__(self, name: str, **said: Any) -> None:
+        self.key = Key(derived_seed(b"tests", name))
+        self.node_id = fingerprint(self.key.public)
+        self.call = Call(secrets.token_bytes(32))
+        self.said = Hello((1,), self.key.public, b"", self.node_id, f"host-{name}", "boot-1",
+                          f"{name}-stream", 0, "0.1", "simulated")
+        self.said = msgspec.structs.replace(self.said, **said)
+
+    def hello(self, challenge: Challenge, token: Token | None = None) -> Hello:
+        assert is_signed(challenge.hub_key, hub_statement(self.call, challenge),
+                         challenge.signature)
+        enrolment = None if token is None else Enrolment(
+            token.id, Key(token.seed).sign(enrolment_statement(challenge, self.said)))
+        return msgspec.structs.replace(
+            self.said, signature=self.key.sign(node_statement(challenge, self.said)),
+            enrolment=enrolment)
+
+
+def greet(raw: RawSocket, who: Caller, token: Token | None = None) -> FromHub:
+    """Call, Challenge, Hello; the answer."""
+    raw.emit(EVENT, encode(who.call))
+    challenge = decode_from_hub(raw.event(EVENT))
+    assert isinstance(challenge, Challenge)
+    raw.emit(EVENT, encode(who.hello(challenge, token)))
+    return decode_from_hub(raw.event(EVENT))
+
+
+def raw_agent(hub: HubProcess, name: str = "raw") -> RawSocket:
+    """Welcome, with its door open."""
+    raw = RawSocket(hub, NAMESPACE)
+    answer = greet(raw, Caller(name), hub.token())
+    assert isinstance(answer, Welcome), answer
+    return raw
+
+
 class WireAgent:
     """An agent as the contract describes it, with the outbox in the test's hand. python-socketio's
     own client carries it, as in the real agent."""
 
-    def __init__(self, node_id: str, gpus: int = 2, seed: int | None = None) -> None:
-        self.node_id = node_id
-        self.stream = f"{node_id}-stream"
+    def __init__(self, name: str, gpus: int = 2, seed: int | None = None) -> None:
+        self.caller = Caller(name)
+        self.node_id = self.caller.node_id
+        self.stream = f"{name}-stream"
         self.random = random.Random(seed)
-        self.facts = tuple(GpuFacts(f"GPU-{node_id}-{at}", at, "NVIDIA H100 80GB HBM3",
+        self.facts = tuple(GpuFacts(f"GPU-{name}-{at}", at, "NVIDIA H100 80GB HBM3",
                                     mem_total_bytes=80e9, power_limit_w=700.0)
                            for at in range(gpus))
         self.seq = 0
@@ -249,20 +303,25 @@ class WireAgent:
         self._sockets: list[Any] = []
 
     def connect(self, hub: HubProcess) -> None:
-        self._client = client = socketio.Client(serializer="msgpack", reconnection=False)
+        self._client = client = socketio.Client(
+            serializer="msgpack", reconnection=False,
+            websocket_extra_options={"suppress_origin": True})
         client.on(EVENT, self._heard, namespace=NAMESPACE)
         hub.peers.append(self)
         before = len(self.welcomes)
-        client.connect(hub.url, namespaces=[NAMESPACE], transports=["websocket"],
-                       headers={"Authorization": f"Bearer {hub.agent_token}"})
+        client.connect(hub.url, namespaces=[NAMESPACE], transports=["websocket"])
         self._sockets.append(client.eio.ws.sock)
-        self.say(Hello((1,), self.node_id, f"host-{self.node_id}", "boot-1", self.stream, self.seq,
-                       "0.1", "simulated"))
+        self._token = hub.token()
+        self.say(self.caller.call)
         wait_for(lambda: len(self.welcomes) > before or self.refused, why="Welcome")
 
     def _heard(self, data: bytes) -> None:
         message: FromHub = decode_from_hub(data)
         match message:
+            case Challenge():
+                self.caller.said = msgspec.structs.replace(
+                    self.caller.said, last_seq=self.seq)
+                self.say(self.caller.hello(message, self._token))
             case Welcome():
                 self._forget(message.acked_seq)
                 self.say(Inventory(1, self.facts))

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,9 @@ import pytest
 
 from agent.backends import GpuReading, Reading
 from agent.journal import Journal, Outbox
+from agent.key import Identity, node_key
 from agent.node import NodeConfig, run_node
+from gpudeck.keys import Key, Token, fingerprint
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, ReaderState, Refused, unpack
 from tests.fakes.hub import FakeHub, wait_for
@@ -63,11 +66,17 @@ def a_reading(value: float) -> Reading:
 
 
 @contextmanager
-def a_node(hub: FakeHub, path: Path, token: str = "") -> Iterator[tuple[CountingSource, Outbox]]:
+def a_node(
+    hub: FakeHub, path: Path, token: Token | None = None
+) -> Iterator[tuple[CountingSource, Outbox]]:
+    """With its data in `path`; the first time it gets a token of the hub."""
+    if token is None and not (path / "agent.key").exists():
+        token = hub.token()
+    identity = Identity(node_key(path), fingerprint(hub.key.public), token)
     stop, source, journal = threading.Event(), CountingSource(), Journal(path / "journal.db")
     outbox = journal.outbox()
     config = NodeConfig(
-        hub=hub.url, token=lambda: token, host="host", backend="nvml", boot_id="0" * 36
+        hub=hub.url, tls=None, identity=identity, host="host", backend="nvml", boot_id="0" * 36
     )
     thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))
     thread.start()
@@ -183,17 +192,51 @@ def test_half_open_connection_is_given_up(
         assert_whole(hub, source, outbox)
 
 
-def test_wrong_token_is_said_and_tried_again(
+def test_a_node_that_the_hub_does_not_know_says_so_and_keeps_its_frames(
     hub: FakeHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hub.token = f"secret-{random.random()}"
-    with a_node(hub, tmp_path, token="wrong") as (_, outbox):
-        wait_for(lambda: hub.attempts >= 3)
+    token = hub.token()
+    taken = hub.tokens.pop(token.id)
+    with a_node(hub, tmp_path, token) as (source, outbox):
+        wait_for(lambda: len(hub.strangers) >= 2)
         assert hub.hellos == []
         assert outbox.pending > 0
-        hub.token = "wrong"
+        hub.tokens[token.id] = taken
         wait_for(lambda: hub.hellos)
-    assert "refuses the token (HTTP 401)" in caplog.text
+        assert_whole(hub, source, outbox)
+    assert "this hub does not know this node" in caplog.text
+
+
+def test_another_hub_at_the_same_address_is_told_nothing(
+    hub: FakeHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with a_node(hub, tmp_path) as (source, outbox):
+        wait_for(lambda: hub.hellos and len(hub.seqs(hub.stream)) > 5)
+        true_key, hub.key = hub.key, Key(secrets.token_bytes(32))
+        hub.drop_all()
+        met, attempts = len(hub.hellos), hub.attempts
+        wait_for(lambda: hub.attempts >= attempts + 3)
+        assert len(hub.hellos) == met
+        hub.key = true_key
+        assert_whole(hub, source, outbox)
+    assert "agent --forget-hub" in caplog.text
+
+
+def test_a_hub_that_shows_our_hubs_key_but_has_it_not(
+    hub: FakeHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It replays what the true hub once said."""
+    with a_node(hub, tmp_path) as (_, outbox):
+        true_key = hub.key
+        wait_for(lambda: hub.hellos)
+        hub.key = Key(secrets.token_bytes(32))
+        hub.key.public = true_key.public
+        hub.drop_all()
+        met, attempts = len(hub.hellos), hub.attempts
+        wait_for(lambda: hub.attempts >= attempts + 3)
+        assert len(hub.hellos) == met
+        assert outbox.pending > 0
+    assert "does not have it" in caplog.text
 
 
 def test_refused_with_a_wait(

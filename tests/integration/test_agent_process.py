@@ -45,7 +45,7 @@ def an_agent(
 
 @pytest.fixture
 def hub() -> Iterator[FakeHub]:
-    hub = FakeHub(token=f"t-{random.random()}")
+    hub = FakeHub()
     yield hub
     hub.close()
 
@@ -57,7 +57,8 @@ def nvml(tmp_path: Path) -> FakeNvml:
 
 def flags(hub: FakeHub, tmp_path: Path) -> list[str]:
     token = tmp_path / "token"
-    token.write_text(hub.token + "\n")
+    if not token.exists():
+        token.write_text(hub.token().text + "\n")
     return ["--hub", hub.url, "--data", str(tmp_path / "data"), "--token-file", str(token)]
 
 

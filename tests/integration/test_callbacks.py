@@ -14,11 +14,12 @@ import pytest
 from flask import Flask
 
 from dashboard.accounts import User, new_token
-from dashboard.auth import Auth, Cookies, Gate, Site, add_second_look, csrf_of, guard_callbacks
+from dashboard.auth import Auth, Cookies, Gate, add_second_look, csrf_of, guard_callbacks
 from dashboard.core import access
 from dashboard.core.access import Role, Row, Scope
 from dashboard.passwords import Passwords
 from dashboard.people import People
+from dashboard.site import Site
 from dashboard.state import State
 from tests.integration.visitors import QUICK
 
@@ -68,7 +69,7 @@ class Guarded:
         for name, role in (("root", Role.ADMIN), ("vic", Role.VIEWER)):
             self.state.accounts.add_user(User(name, role, EVERYWHERE, None, 0.0))
         people = People(self.state, Passwords(QUICK))
-        auth = Auth(people, "agent", Cookies.at(8050, False))
+        auth = Auth(people, Cookies.at(8050, False))
         self.gate = Gate(self.server.wsgi_app, auth, self.server.url_map,
                          lambda: Site.at("127.0.0.1", 8050), lambda: "")
         self.words = {name: people.enter(name, "link", "")[0] for name in ("root", "vic")}

@@ -11,14 +11,22 @@ import pytest
 from dashboard.history.headlog import HeadLog
 from gpudeck.wire import (
     Event,
-    Hello,
     Inventory,
     Refused,
     decode_from_agent,
     decode_from_hub,
     encode,
 )
-from tests.integration.hubs import HubProcess, RawSocket, WireAgent, one_task, wait_for
+from tests.integration.hubs import (
+    Caller,
+    HubProcess,
+    RawSocket,
+    WireAgent,
+    greet,
+    one_task,
+    raw_agent,
+    wait_for,
+)
 
 
 @pytest.fixture(name="hub")
@@ -122,7 +130,7 @@ def test_a_resend_is_counted_and_dropped(hub: HubProcess) -> None:
     while 2 not in applied:
         applied += [row[2] for row in tap.event("applied")["frames"]]
     assert applied == [1, 2]
-    assert hub.get("/api/v1/nodes/n1")["frames"]["duplicates"] == 3
+    assert hub.get(f"/api/v1/nodes/{Caller('n1').node_id}")["frames"]["duplicates"] == 3
     agent.close()
 
 
@@ -137,7 +145,7 @@ def test_no_ack_before_the_disk(hub: HubProcess) -> None:
         acked = agent.acked
         if acked > seen:
             seen = acked
-            assert max(seqs_on_disk(hub)["n1"]) >= acked
+            assert max(seqs_on_disk(hub)[Caller("n1").node_id]) >= acked
     assert seen > 0
     agent.close()
 
@@ -155,8 +163,8 @@ def test_last_values_come_back_stale_at_once(hub: HubProcess) -> None:
         pytest.approx(util, abs=0.001) for util in agent.util]
     assert gpus[0]["values"] == {}
     assert hub.get("/api/v1/tasks")["items"][0]["user"] == "alice"
-    assert hub.get("/api/v1/nodes/n1")["state"] == "suspect"
-    assert hub.get("/api/v1/nodes/n1")["frames"]["acked_seq"] == 1
+    assert hub.get(f"/api/v1/nodes/{Caller('n1').node_id}")["state"] == "suspect"
+    assert hub.get(f"/api/v1/nodes/{Caller('n1').node_id}")["frames"]["acked_seq"] == 1
 
 
 def test_what_a_full_disk_refuses_is_not_acked_and_comes_back(tmp_path: Path) -> None:
@@ -181,25 +189,18 @@ def test_what_a_full_disk_refuses_is_not_acked_and_comes_back(tmp_path: Path) ->
         assert hub.ask("/readyz").status == 200
         agent.close()
         hub.stop()
-        assert seqs_on_disk(hub)["n1"] == [1, 2, 3, 4, 5, 6]
+        assert seqs_on_disk(hub)[Caller("n1").node_id] == [1, 2, 3, 4, 5, 6]
 
 
 def limit_file_size(hub: HubProcess, size: int) -> None:
     resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
-def raw_agent(hub: HubProcess, node_id: str = "raw") -> RawSocket:
-    raw = RawSocket(hub, "/agent", hub.agent_token)
-    raw.emit("wire", encode(Hello((1,), node_id, "h", "b", "s", 0, "0.1", "test")))
-    assert raw.event("wire")
-    return raw
-
-
 @pytest.mark.parametrize("said", [
-    b"", b"\x00", b"not msgpack at all", encode(Inventory(1, ())),  # Hello must be first
-    encode(Event(1, 0.0, "x"))])
-def test_what_is_no_hello_is_refused_with_a_reason(shared: HubProcess, said: bytes) -> None:
-    raw = RawSocket(shared, "/agent", shared.agent_token)
+    b"", b"\x00", b"not msgpack at all", encode(Inventory(1, ())),  # Call must be first
+    encode(Caller("n1").said), encode(Event(1, 0.0, "x"))])
+def test_what_is_no_call_is_refused_with_a_reason(shared: HubProcess, said: bytes) -> None:
+    raw = RawSocket(shared, "/agent")
     raw.emit("wire", said)
     refused = decode_from_hub(raw.event("wire"))
     assert isinstance(refused, Refused)
@@ -209,9 +210,8 @@ def test_what_is_no_hello_is_refused_with_a_reason(shared: HubProcess, said: byt
 
 
 def test_an_unknown_version_is_refused(shared: HubProcess) -> None:
-    raw = RawSocket(shared, "/agent", shared.agent_token)
-    raw.emit("wire", encode(Hello((99,), "n", "h", "b", "s", 0, "0.1", "test")))
-    refused = decode_from_hub(raw.event("wire"))
+    raw = RawSocket(shared, "/agent")
+    refused = greet(raw, Caller("n", wire_versions=(99,)), shared.token())
     assert isinstance(refused, Refused)
     assert "wire version 1" in refused.reason
     assert raw.closed()[0] == 1008
@@ -222,7 +222,7 @@ def test_a_second_connection_of_a_node_takes_over(shared: HubProcess) -> None:
     second = raw_agent(shared)
     assert first.closed()[1] == "another connection of this node took over"
     second.emit("wire", encode(Inventory(1, ())))
-    assert wait_for(lambda: shared.get("/api/v1/nodes/raw")["state"] == "live")
+    assert wait_for(lambda: shared.get(f"/api/v1/nodes/{Caller('raw').node_id}")["state"] == "live")
 
 
 def test_a_hub_that_was_paused_doubts_itself_first(hub: HubProcess) -> None:
@@ -234,7 +234,7 @@ def test_a_hub_that_was_paused_doubts_itself_first(hub: HubProcess) -> None:
     time.sleep(7)  # more than the 5 s within which it would find nothing odd
     hub.signal(signal.SIGCONT)
     agent.tick()
-    assert hub.get("/api/v1/nodes/n1")["state"] == "live"
+    assert hub.get(f"/api/v1/nodes/{Caller('n1').node_id}")["state"] == "live"
     wait_for(lambda: "stood_still" in hub.log.read_text(), why="it says so")
     assert agent.is_connected
     agent.close()

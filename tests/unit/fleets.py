@@ -11,7 +11,8 @@ MONO = 500.0
 
 
 def hello(node_id: str = "n1", stream: str = "s1", boot_id: str = "boot", host: str = "") -> Hello:
-    return Hello((1,), node_id, host or f"{node_id}.example", boot_id, stream, 0, "0.1", "test")
+    return Hello((1,), bytes(32), bytes(64), node_id, host or f"{node_id}.example", boot_id, stream,
+                 0, "0.1", "test")
 
 
 def facts(node_id: str, index: int, name: str = "NVIDIA H100", mem: float | None = 80e9,

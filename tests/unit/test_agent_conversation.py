@@ -16,11 +16,14 @@ from agent.conversation import (
     Dial,
     HangUp,
     Say,
+    Stranger,
     back_off,
 )
 from gpudeck.wire import (
     Ack,
     Beat,
+    Call,
+    Challenge,
     Echo,
     Hello,
     Probe,
@@ -29,8 +32,10 @@ from gpudeck.wire import (
     decode_from_agent,
 )
 
-HELLO = Hello((1,), "node", "host", "boot", "stream", 0, "1", "nvml")
+HELLO = Hello((1,), bytes(32), bytes(64), "node", "host", "boot", "stream", 0, "1", "nvml")
 BEAT = Beat("ok", 0.5, 0, 0)
+CALL = Call(bytes(32))
+CHALLENGE = Challenge(bytes(32), "hub", bytes(32), 1, bytes(64))
 
 
 class Backlog:
@@ -52,6 +57,19 @@ class Backlog:
         return [b"inventory %d" % each for each in range(generation + 1, self.generation + 1)]
 
 
+class Credentials:
+    """Trusts one hub key."""
+
+    def call(self) -> Call:
+        return CALL
+
+    def hello(self, call: Call, challenge: Challenge) -> Hello:
+        assert call == CALL
+        if challenge.hub_key != CHALLENGE.hub_key:
+            raise Stranger("another hub")
+        return HELLO
+
+
 def longest(low: float, high: float) -> float:
     return high
 
@@ -59,13 +77,14 @@ def longest(low: float, high: float) -> float:
 def a_talk(
     backlog: Backlog, uniform: Callable[[float, float], float] = longest
 ) -> Conversation:
-    return Conversation(backlog, lambda: HELLO, uniform)
+    return Conversation(backlog, Credentials(), uniform)
 
 
 def live(backlog: Backlog, acked: int = 0, now: float = 0.0) -> Conversation:
     talk = a_talk(backlog)
     assert talk.step(now, lambda: BEAT) == [Dial()]
     talk.opened(now)
+    talk.heard(CHALLENGE, now, 0.0)
     talk.step(now, lambda: BEAT)
     talk.heard(Welcome(1, "hub", 1, 0.0, acked), now, 0.0)
     return talk
@@ -88,12 +107,15 @@ def step(talk: Conversation, now: float) -> list[object]:
     return said(talk.step(now, lambda: BEAT))
 
 
-def test_hello_comes_first_and_nothing_before_the_welcome() -> None:
+def test_call_and_hello_come_first_and_nothing_before_the_welcome() -> None:
     talk = a_talk(Backlog(last_seq=3))
     assert step(talk, 0.0) == [Dial()]
     assert step(talk, 1.0) == []
     talk.opened(1.0)
-    assert step(talk, 1.0) == [HELLO]
+    assert step(talk, 1.0) == [CALL]
+    assert step(talk, 2.0) == []
+    talk.heard(CHALLENGE, 2.0, 0.0)
+    assert step(talk, 2.0) == [HELLO]
     assert step(talk, 3.0) == []
 
 
@@ -176,6 +198,7 @@ def test_back_off_doubles_to_its_maximum_and_starts_again_after_a_steady_connect
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     step(talk, now)
     talk.opened(now)
+    talk.heard(CHALLENGE, now, 0.0)
     talk.heard(Welcome(1, "hub", 1, 0.0, 0), now, 0.0)
     talk.closed(now + STEADY_S, "gone")
     assert talk.next_step_at(now) == now + STEADY_S + 1
@@ -197,6 +220,7 @@ def test_a_refusal_is_waited_out() -> None:
     talk = a_talk(Backlog())
     step(talk, 0.0)
     talk.opened(0.0)
+    talk.heard(CHALLENGE, 0.0, 0.0)
     talk.heard(Refused("too many at once", 40.0), 0.0, 0.0)
     assert talk.trouble == "the hub refuses: too many at once"
     assert [type(act) for act in step(talk, 0.0)] == [HangUp]
@@ -205,17 +229,49 @@ def test_a_refusal_is_waited_out() -> None:
     assert step(talk, 50.0) == [Dial()]
 
 
-def test_a_refused_token_is_not_tried_fast() -> None:
+def test_who_has_not_shown_our_hubs_key_cannot_send_us_away() -> None:
+    talk = a_talk(Backlog())
+    step(talk, 0.0)
+    talk.opened(0.0)
+    talk.heard(Refused("go away", 86_400.0), 0.0, 0.0)
+    assert talk.next_step_at(0.0) <= 1.0
+
+
+def test_what_asking_again_does_not_mend_is_not_tried_fast() -> None:
     talk = a_talk(Backlog(), lambda low, high: low)
     step(talk, 0.0)
-    talk.closed(0.0, "the hub refuses the token", denied=True)
+    talk.closed(0.0, "the hub's certificate is refused", denied=True)
     assert talk.next_step_at(0.0) >= 15.0
+
+
+def test_a_strange_hub_is_told_nothing() -> None:
+    talk = a_talk(Backlog(last_seq=3), lambda low, high: low)
+    step(talk, 0.0)
+    talk.opened(0.0)
+    assert step(talk, 0.0) == [CALL]
+    talk.heard(Challenge(bytes(32), "hub", b"k" * 32, 1, bytes(64)), 0.1, 0.0)
+    assert talk.trouble == "another hub"
+    assert [type(act) for act in step(talk, 0.1)] == [HangUp]
+    assert talk.next_step_at(0.1) >= 15.0
+
+
+def test_a_welcome_without_a_challenge_is_none() -> None:
+    """Whoever skips the proof is no hub of ours."""
+    talk = a_talk(Backlog(last_seq=3))
+    step(talk, 0.0)
+    talk.opened(0.0)
+    step(talk, 0.0)
+    talk.heard(Welcome(1, "hub", 1, 0.0, 0), 0.0, 0.0)
+    talk.heard(Ack(3), 0.0, 0.0)
+    assert (talk.phase, talk.welcomes) == ("calling", 0)
+    assert step(talk, 0.0) == []
 
 
 def test_a_hub_of_another_version() -> None:
     talk = a_talk(Backlog())
     step(talk, 0.0)
     talk.opened(0.0)
+    talk.heard(CHALLENGE, 0.0, 0.0)
     talk.heard(Welcome(7, "hub", 1, 0.0, 0), 0.0, 0.0)
     assert talk.phase == "resting"
     assert "wire version 7" in talk.trouble

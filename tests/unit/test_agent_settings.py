@@ -2,34 +2,60 @@ from pathlib import Path
 
 import pytest
 
-from agent.settings import read, read_show
+from agent.settings import enrolment_tokens, read, read_show
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.keys import Token
 
 
 def test_defaults() -> None:
     settings = read([], {"XDG_STATE_HOME": "/state"})
     assert settings.hub == "http://127.0.0.1:8050"
     assert settings.data == Path("/state/gpudeck/agent")
-    assert (settings.backend, settings.token()) == ("auto", "")
+    assert (settings.backend, settings.token_file) == ("auto", None)
     assert settings.host
 
 
 def test_the_token_comes_from_a_file_or_the_environment_never_from_a_flag(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("from-file\n")
-    assert read([], {"GPUDECK_TOKEN": "from-env"}).token() == "from-env"
-    assert read([], {"GPUDECK_TOKEN_FILE": str(file)}).token() == "from-file"
-    flagged = read(["--token-file", str(file)], {"GPUDECK_TOKEN": "from-env"})
+    assert read_show("status", [], {"GPUDECK_TOKEN": "from-env"}).token() == "from-env"
+    assert read_show("status", [], {"GPUDECK_TOKEN_FILE": str(file)}).token() == "from-file"
+    flagged = read_show("status", ["--token-file", str(file)], {"GPUDECK_TOKEN": "from-env"})
     assert flagged.token() == "from-file"
     file.write_text("renewed\n")
     assert flagged.token() == "renewed"
-    with pytest.raises(SystemExit):
-        read(["--token", "x"], {})
+    for program in (lambda words: read(words, {}), lambda words: read_show("tasks", words, {})):
+        with pytest.raises(SystemExit):
+            program(["--token", "x"])
+
+
+def test_enrolment_tokens(tmp_path: Path) -> None:
+    first, second = Token.new("ab" * 16), Token.new("ab" * 16)
+    assert enrolment_tokens(None, {}) == []
+    assert enrolment_tokens(None, {"GPUDECK_TOKEN": f" {first.text}\n"}) == [first]
+    file = tmp_path / "tokens"
+    file.write_text(f"{first.text}\n{second.text}\n")
+    assert enrolment_tokens(file, {"GPUDECK_TOKEN": "x"}) == [first, second]
+
+
+def mistyped(text: str) -> list[str]:
+    return ["word", text[:-1], text + "0", text.replace("gdk1", "gdk2"), text.replace(".", "", 1),
+            text[:22] + text[23:], text.replace(".", ".!", 2), "gdk1...", text.upper()]
+
+
+def test_a_mistyped_token_is_refused_and_not_repeated() -> None:
+    text = Token.new("ab" * 16).text
+    for wrong in mistyped(text):
+        with pytest.raises(CommandError) as caught:
+            enrolment_tokens(None, {"GPUDECK_TOKEN": wrong})
+        assert caught.value.code == ExitCode.USAGE
+        assert text[22:40] not in str(caught.value)
 
 
 @pytest.mark.parametrize("arguments", [
     ["--hub", "127.0.0.1:8050"], ["--hub", "ftp://x"], ["--hub", "http://user:secret@hub"],
-    ["--backend", "cuda"], ["--host", ""], ["--token-file", "/nowhere/at/all"],
+    ["--backend", "cuda"], ["--host", ""], ["--hub", "http://hub.example:8050"],
+    ["--hub", "http://10.0.0.5:8050"], ["--hub", "http://127.0.0.1.evil.example"],
 ])
 def test_what_is_wrong_is_said(arguments: list[str]) -> None:
     with pytest.raises(CommandError) as caught:

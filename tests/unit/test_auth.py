@@ -12,22 +12,18 @@ from argon2 import PasswordHasher
 from flask import Flask
 
 from dashboard.accounts import User, new_token
-from dashboard.auth import Auth, Cookies, Gate, Site, csrf_of, policy
+from dashboard.auth import Auth, Cookies, Gate, csrf_of, policy
 from dashboard.core.access import ROUTES, Role, Scope
 from dashboard.core.proxies import NOBODY, Proxies, proxies
 from dashboard.passwords import Passwords
 from dashboard.people import People
+from dashboard.site import Site
 from dashboard.state import State
 
 HOST = "127.0.0.1:8050"
 ORIGIN = f"http://{HOST}"
 EVERYWHERE = Scope(("*",))
 QUICK = PasswordHasher(1, 8, 1)
-
-
-class Trusting:
-    def trust(self) -> None:
-        pass
 
 
 def every_route() -> Flask:
@@ -51,7 +47,7 @@ class Asked:
         self.state = State(folder)
         self.state.accounts.add_user(User("alice", Role.ADMIN, EVERYWHERE, None, 0.0))
         self.people = People(self.state, Passwords(QUICK))
-        self.auth = Auth(self.people, "agent-word", Cookies.at(8050, False), trusted, user_header)
+        self.auth = Auth(self.people, Cookies.at(8050, False), trusted, user_header)
         self.gate = Gate(self._app, self.auth, every_route().url_map,
                          lambda: Site.at("127.0.0.1", 8050), policy)
         self.word, self.session = self.people.enter("alice", "link", "127.0.0.1")
@@ -64,13 +60,16 @@ class Asked:
         start_response("200 OK", [])
         return [b"in"]
 
+    def trust(self) -> None:
+        self.is_trusted = True
+
     def __call__(self, path: str, method: str = "GET", **environ: str) -> int:
         asked: dict[str, Any] = {
             "REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_HOST": HOST,
             "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "8050", "wsgi.url_scheme": "http",
-            "REMOTE_ADDR": "127.0.0.1", "gpudeck.connection": Trusting(), **environ}
+            "REMOTE_ADDR": "127.0.0.1", "gpudeck.connection": self, **environ}
         told: list[Any] = []
-        self.actor = None
+        self.actor, self.is_trusted = None, False
         list(self.gate(asked, lambda status, headers: told.extend((status, headers))))
         self.headers = dict(told[1])
         return int(told[0].split()[0])
@@ -116,18 +115,28 @@ def test_a_page_leads_to_sign_in_and_the_api_says_no(asked: Asked) -> None:
 
 
 def test_tokens(asked: Asked) -> None:
-    program, agent = f"Bearer {asked.token}", "Bearer agent-word"
+    program = f"Bearer {asked.token}"
     assert asked("/api/v1/gpus", HTTP_AUTHORIZATION=program) == 200
     assert (asked.actor.kind, asked.actor.name, asked.actor.role) == ("program", "ci", "viewer")
-    assert asked("/api/v1/gpus", HTTP_AUTHORIZATION=agent) == 403
     assert asked("/", HTTP_AUTHORIZATION=program) == 403
     assert asked("/api/v1/users", HTTP_AUTHORIZATION=program) == 403
-    assert asked("/socket.io/", HTTP_AUTHORIZATION=agent) == 200
-    assert asked.actor.kind == "agent"
     for wrong in (program[:-1], program + "x", "Bearer", f"Basic {asked.token}", asked.token,
                   "Bearer  "):
         assert asked("/api/v1/gpus", HTTP_AUTHORIZATION=wrong) == 401
         assert asked("/socket.io/", HTTP_AUTHORIZATION=wrong) == 401
+
+
+def test_an_agents_socket_is_one_without_origin_and_cookie(asked: Asked) -> None:
+    """It gets no further than the agent edge, which asks for the proof."""
+    upgrade = {"HTTP_UPGRADE": "websocket"}
+    assert asked("/socket.io/", **upgrade) == 200
+    assert asked.actor.kind == "agent"
+    assert not asked.is_trusted
+    for path, more in (("/", {}), ("/api/v1/gpus", {}), ("/socket.io/", {"HTTP_ORIGIN": ORIGIN}),
+                       ("/socket.io/", {"HTTP_ORIGIN": ""}), ("/socket.io/", {"HTTP_COOKIE": ""}),
+                       ("/socket.io/", {"HTTP_AUTHORIZATION": "Bearer x"})):
+        assert asked(path, **upgrade, **more) in (303, 401), (path, more)
+    assert asked("/socket.io/", "POST", **upgrade) == 401
 
 
 def test_an_expired_token_opens_nothing(asked: Asked) -> None:

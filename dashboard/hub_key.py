@@ -1,0 +1,25 @@
+"""The hub's own key, by which its nodes know it. Nothing else in the hub touches it."""
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from gpudeck.keys import Key, fingerprint, kept_seed
+from gpudeck.wire import Call, Challenge, hub_statement
+
+KEY_FILE = "hub.key"
+
+
+class HubKey:
+    def __init__(self, folder: Path) -> None:
+        self._key = Key(kept_seed(folder / KEY_FILE))
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self._key.public)
+
+    def challenge(self, call: Call, hub_id: str, epoch: int) -> Challenge:
+        """Signs the caller's nonce, so that a recorded answer proves nothing to the next one."""
+        said = Challenge(secrets.token_bytes(32), hub_id, self._key.public, epoch, b"")
+        return msgspec.structs.replace(said, signature=self._key.sign(hub_statement(call, said)))

@@ -1,0 +1,321 @@
+"""Nodes at the door of a real hub: who is let in, who is thrown out, and how fast."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import websocket
+
+from gpudeck.keys import Token
+from gpudeck.wire import Beat, Call, Challenge, Refused, Welcome, decode_from_hub, encode
+from tests.integration.hubs import (
+    REPOSITORY,
+    Caller,
+    HubProcess,
+    RawSocket,
+    WireAgent,
+    greet,
+    raw_agent,
+    wait_for,
+)
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data") as hub:
+        yield hub
+        assert "Traceback" not in hub.log.read_text()
+
+
+def item(hub: HubProcess, name: str) -> Any:
+    return hub.get(f"/api/v1/nodes/{Caller(name).node_id}")
+
+
+def post(hub: HubProcess, path: str, said: Any = None, method: str = "POST") -> Any:
+    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(said or {}).encode(),
+                     Content_Type="application/json")
+    assert answer.status in (200, 201, 204), (answer.status, answer.body)
+    return answer.json if answer.body else None
+
+
+def refusal(answer: Any) -> str:
+    assert isinstance(answer, Refused), answer
+    return answer.reason
+
+
+def test_an_unknown_node_is_no_part_of_the_fleet(hub: HubProcess) -> None:
+    raw = RawSocket(hub, "/agent")
+    assert "token create agent" in refusal(greet(raw, Caller("unknown")))
+    assert raw.closed()[0] == 1008
+    assert hub.ask(f"/api/v1/nodes/{Caller('unknown').node_id}").status == 404
+
+
+def test_a_place_by_rest_and_the_node_that_takes_it(hub: HubProcess) -> None:
+    made = post(hub, "enrolments", {"host": "host-rest", "group": "lab"})
+    assert made["command"] == f"GPUDECK_TOKEN={made['token']} gpudeck agent --hub {hub.url}"
+    assert 3_590 < made["expires_at"] - time.time() <= 3_600
+    [listed] = [one for one in hub.get("/api/v1/enrolments")["items"] if one["id"] == made["id"]]
+    assert "token" not in listed
+    assert "command" not in listed
+    token = Token.read(made["token"])
+    assert "'host-rest'" in refusal(greet(RawSocket(hub, "/agent"), Caller("else"), token))
+    assert isinstance(greet(RawSocket(hub, "/agent"), Caller("rest"), token), Welcome)
+    more = Caller("more", host="host-rest")
+    assert "used already" in refusal(greet(RawSocket(hub, "/agent"), more, token))
+    shown = item(hub, "rest")
+    assert (shown["group"], shown["access"]) == ("lab", "approved")
+    assert shown["fingerprint"].replace(" ", "") == shown["id"]
+    assert post(hub, f"nodes/{shown['id']}", {"group": "other"}, "PATCH")["group"] == "other"
+    [listed] = [one for one in hub.get("/api/v1/enrolments")["items"] if one["id"] == made["id"]]
+    assert listed["used_by"] == shown["id"]
+
+
+def test_a_withdrawn_place(hub: HubProcess) -> None:
+    made = post(hub, "enrolments")
+    assert post(hub, f"enrolments/{made['id']}", method="DELETE") is None
+    token = Token.read(made["token"])
+    assert "does not know the enrolment token" in refusal(
+        greet(RawSocket(hub, "/agent"), Caller("late"), token))
+    assert hub.ask(f"/api/v1/enrolments/{made['id']}", "DELETE").status == 404
+
+
+@pytest.mark.parametrize(("path", "method", "said", "status"), [
+    ("enrolments", "POST", {"group": "*"}, 400), ("enrolments", "POST", {"host": ""}, 400),
+    ("enrolments", "POST", {"approve": 1}, 400), ("enrolments", "POST", {"x": 1}, 400),
+    ("enrolments", "POST", [], 400), ("enrolments", "POST", {"host": "a\nb"}, 400),
+    ("nodes/x", "PATCH", {"group": "lab"}, 404), ("nodes/x/approve", "POST", None, 404),
+    ("nodes/x/revoke", "POST", None, 404), ("nodes/x", "PATCH", {}, 400)])
+def test_what_is_wrong_is_said(hub: HubProcess, path: str, method: str, said: Any, status: int
+                               ) -> None:
+    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(said).encode(),
+                     Content_Type="application/json")
+    assert answer.status == status, answer.body
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_a_node_that_waits_is_seen_with_its_fingerprint_and_nothing_of_it_enters(
+    hub: HubProcess
+) -> None:
+    token = hub.token(approve=True)
+    waiting = refusal(greet(RawSocket(hub, "/agent"), Caller("wait"), token))
+    shown = item(hub, "wait")
+    assert shown["access"] == "waiting"
+    assert shown["fingerprint"] in waiting
+    assert (shown["gpus"], shown["last_heard_at"]) == (0, None)
+    before = hub.get("/api/v1/gpus?limit=1000")["items"]
+    raw = RawSocket(hub, "/agent")
+    greet(raw, Caller("wait"))
+    with suppress(OSError, websocket.WebSocketException):
+        raw.emit("wire", encode(Beat("ok", 0.0, 0, 0)))
+    assert hub.get("/api/v1/gpus?limit=1000")["items"] == before
+    assert item(hub, "wait")["last_heard_at"] is None
+    assert post(hub, f"nodes/{shown['id']}/approve")["access"] == "approved"
+    assert isinstance(greet(RawSocket(hub, "/agent"), Caller("wait")), Welcome)
+    assert item(hub, "wait")["state"] == "live"
+
+
+def test_two_agents_with_one_key(hub: HubProcess) -> None:
+    """The newer one wins by its proof, the other is told why, and the node is flagged."""
+    first = raw_agent(hub, "twin")
+    second = RawSocket(hub, "/agent")
+    assert isinstance(greet(second, Caller("twin", stream="another")), Welcome)
+    said = [decode_from_hub(packet["data"][1]) for packet in rest_of(first)]
+    [told] = [message for message in said if isinstance(message, Refused)]
+    assert "another agent has this node's key" in told.reason
+    assert first.close_reason == "another connection of this node took over"
+    takeovers = item(hub, "twin")["takeovers"]
+    assert takeovers["count"] == 1
+    assert abs(takeovers["last_at"] - time.time()) < 5
+    thief = RawSocket(hub, "/agent")
+    thief.emit("wire", encode(Caller("twin").call))
+    challenge = decode_from_hub(thief.event("wire"))
+    assert isinstance(challenge, Challenge)
+    caller = Caller("twin")
+    caller.key = Caller("thief").key  # without the key nobody wins anything
+    forged = msgspec.structs.replace(
+        caller.said, signature=caller.key.sign(encode(caller.said)), last_seq=7)
+    thief.emit("wire", encode(forged))
+    assert thief.closed() == (1008, "the signature is not that of the node's key")
+    assert item(hub, "twin")["takeovers"]["count"] == 1
+    second.emit("wire", encode(Beat("ok", 0.0, 0, 0)))
+    assert item(hub, "twin")["state"] == "live"
+
+
+def rest_of(raw: RawSocket) -> list[Any]:
+    packets = []
+    while (packet := raw.receive()) is not None:
+        packets.append(packet)
+    return packets
+
+
+def test_a_revoked_node_is_out_within_a_second_and_stays_out(hub: HubProcess) -> None:
+    agent = WireAgent("gone")
+    agent.connect(hub)
+    agent.tick()
+    wait_for(lambda: agent.acked == 1, why="ack")
+    started = time.monotonic()
+    assert post(hub, f"nodes/{agent.node_id}/revoke")["access"] == "revoked"
+    wait_for(lambda: not agent.is_connected, 1.0, "closed")
+    assert time.monotonic() - started < 1.0
+    assert "revoked" in agent.refused[-1].reason
+    assert "revoked" in refusal(greet(RawSocket(hub, "/agent"), Caller("gone"), hub.token()))
+    assert hub.ask(f"/api/v1/nodes/{agent.node_id}/approve", "POST").status == 409
+    agent.close()
+
+
+def test_revocation_under_load(hub: HubProcess) -> None:
+    """50 agents that send as fast as they may, and one of them reads nothing any more: each is out
+    within a second of its revocation, and nothing it says afterwards is taken."""
+    agents = [raw_agent(hub, f"load{at}") for at in range(50)]
+    agents[0].socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    stop, ended = threading.Event(), dict[int, float]()
+    beat = encode(Beat("ok", 0.0, 0, 0))
+
+    def shout(at: int) -> None:
+        with suppress(OSError, websocket.WebSocketException):
+            while not stop.wait(0.1):
+                agents[at].emit("wire", beat)
+        ended[at] = time.monotonic()
+
+    threads = [threading.Thread(target=shout, args=(at,)) for at in range(50)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    revoked: dict[int, tuple[float, float]] = {}
+    for at in range(50):
+        post(hub, f"nodes/{Caller(f'load{at}').node_id}/revoke")
+        revoked[at] = time.monotonic(), item(hub, f"load{at}")["last_heard_at"]
+    wait_for(lambda: len(ended) == 50, 3.0, "all out")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    late = [ended[at] - revoked[at][0] for at in range(50)]
+    assert max(late) < 1.0, max(late)
+    assert [item(hub, f"load{at}")["last_heard_at"] for at in range(50)] == [
+        heard for _, heard in revoked.values()]
+
+
+def test_before_the_proof_there_is_one_call_and_one_hello(hub: HubProcess) -> None:
+    beat = encode(Beat("ok", 0.0, 0, 0))
+    call = encode(Call(bytes(32)))
+    for said in ([beat], [call, beat], [call, call], [encode(Caller("x").said)]):
+        raw = RawSocket(hub, "/agent")
+        for body in said:
+            raw.emit("wire", body)
+        assert raw.closed()[0] == 1007
+
+
+def test_strangers_get_little(hub: HubProcess) -> None:
+    """Neither many messages, nor a large one, nor much time."""
+    raw = RawSocket(hub, "/agent")
+    with suppress(OSError, websocket.WebSocketException):
+        for _ in range(200):
+            raw.ws.ping()
+        assert raw.closed() == (1008, "more messages than allowed")
+    raw = RawSocket(hub, "/agent")
+    with suppress(OSError, websocket.WebSocketException):
+        raw.emit("wire", bytes(20_000))
+        assert raw.closed()[0] == 1009
+    started = time.monotonic()
+    raw = RawSocket(hub, "/agent")
+    raw.emit("wire", encode(Call(bytes(32))))
+    assert raw.closed(8.0)[1] == "did not say who it is"
+    assert time.monotonic() - started < 7.0
+
+
+def test_a_thousand_that_prove_nothing_shut_no_agent_out(hub: HubProcess) -> None:
+    """500 connect and say nothing, 500 get their challenge and never answer it."""
+    bystander = WireAgent("bystander")
+    bystander.connect(hub)
+    before = hub.pss_bytes()
+    with ExitStack() as stack:
+        for at in range(1_000):
+            if at % 2:
+                stack.enter_context(socket.create_connection(("127.0.0.1", hub.port)))
+            else:
+                stack.enter_context(_unproven(hub))
+        started = time.monotonic()
+        newcomer = WireAgent("newcomer")
+        newcomer.connect(hub)
+        assert time.monotonic() - started < 2.0
+        for agent in (bystander, newcomer):
+            agent.tick()
+            wait_for(lambda: agent.acked == agent.seq, 5, "acks")  # noqa: B023
+            agent.close()
+        grown = hub.pss_bytes() - before
+    print(f"\n1,000 connections that prove nothing: +{grown / 1e6:.1f} MB")
+    assert grown < 60e6
+    assert hub.get("/api/v1/nodes?limit=1000")["items"]
+
+
+def _unproven(hub: HubProcess) -> socket.socket:
+    """Written by hand: 500 clients of a library would be most of what is measured."""
+    sock = socket.create_connection(("127.0.0.1", hub.port))
+    sock.sendall(f"GET /socket.io/?EIO=4&transport=websocket HTTP/1.1\r\n"
+                 f"Host: 127.0.0.1:{hub.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                 "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+                 .encode())
+    return sock
+
+
+def test_a_browser_is_no_agent(hub: HubProcess) -> None:
+    for origin in (hub.url, "http://evil.example", "null"):
+        with pytest.raises(websocket.WebSocketBadStatusException):
+            RawSocket(hub, "/agent", origin=origin)
+
+
+@contextmanager
+def agent_process(hub: HubProcess, data: Path, *flags: str, token: str = ""
+                  ) -> "Iterator[subprocess.Popen[str]]":
+    with subprocess.Popen(
+        [sys.executable, "-m", "agent", "--hub", hub.url, "--data", str(data), "--backend",
+         "simulated", "--host", data.name, *flags], cwd=REPOSITORY, text=True,
+        env={"PATH": "/usr/bin", "GPUDECK_TOKEN": token}, stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_real_agent_enrols_once_and_comes_back_by_its_key(
+    hub: HubProcess, tmp_path: Path
+) -> None:
+    data = tmp_path / "real-agent"
+    for token in (hub.token().text, ""):
+        with agent_process(hub, data, token=token) as process:
+            wait_for(lambda: any(node["host"] == "real-agent" and node["state"] == "live"
+                                 for node in hub.get("/api/v1/nodes?limit=1000")["items"]), 15,
+                     "a live node")
+            process.terminate()
+            said = process.communicate(timeout=10)[1]
+        assert process.returncode == 0
+        assert not token or token.split(".")[2] not in said
+        wait_for(lambda: all(node["host"] != "real-agent" or node["state"] != "live"
+                             for node in hub.get("/api/v1/nodes?limit=1000")["items"]), 5, "gone")
+    [node] = [node for node in hub.get("/api/v1/nodes?limit=1000")["items"]
+              if node["host"] == "real-agent"]
+    assert f"fingerprint {node['fingerprint']}" in said or token == ""
+
+
+def test_an_agent_without_a_hub_says_what_to_do(hub: HubProcess, tmp_path: Path) -> None:
+    for flags, token, code, sentence in (
+        ((), "", 3, "gpudeck token create agent"),
+        ((), "rubbish", 2, "not an enrolment token"),
+        (("--forget-hub",), "", 0, "forgotten"),
+        (("--hub", "http://hub.example"), "", 2, "use https"),
+    ):
+        with agent_process(hub, tmp_path / "new", *flags, token=token) as process:
+            told = "".join(process.communicate(timeout=20))
+        assert (process.returncode, told.count("\n")) == (code, 1), told
+        assert sentence in told
