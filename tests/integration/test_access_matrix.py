@@ -166,11 +166,14 @@ def on_socket(crowd: Crowd, handler: str, column: str, is_program: bool) -> str:
             socket.close()
             return "in"
         return socket
-    socket.emit(event, *ARGUMENTS[event])
-    socket.emit("watch", *ARGUMENTS["watch"])
-    packet = socket.receive()
-    while packet is not None and packet["data"][0] not in ("filter", "wire"):
+    try:
+        socket.emit(event, *ARGUMENTS[event])
+        socket.emit("watch", *ARGUMENTS["watch"])
         packet = socket.receive()
+        while packet is not None and packet["data"][0] not in ("filter", "wire"):
+            packet = socket.receive()
+    except OSError:  # it was closed before all was said
+        packet = None
     socket.close()
     return "closed" if packet is None else "in"
 
