@@ -295,7 +295,7 @@ def test_a_token_opens_until_it_is_revoked(admin: Person) -> None:
     admin.confirm("Done")
     row = admin.row(HOSTILE)
     assert "in 6 d" in row.inner_text() or "in 7 d" in row.inner_text()
-    assert secret not in admin.page.content()
+    assert soon(lambda: secret not in admin.page.content(), 2)
     row.get_by_role("button", name="Revoke").click()
     admin.confirm("Revoke")
     row.wait_for(state="detached")
