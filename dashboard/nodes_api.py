@@ -14,6 +14,7 @@ from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .people_api import asker, body
 from .room import Room
 
+
 class NodesApi:
     def __init__(self, nodes: Nodes, room: Room, url: Callable[[], str]) -> None:
         self._nodes = nodes
