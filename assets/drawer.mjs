@@ -104,14 +104,18 @@ export class Drawer extends EventTarget {
   }
 
   draw(gpu) {
-    // The API names the node by its key; people know it by its host name.
-    const slot = this.picture.slotOf.get(gpu.uuid);
-    const host = slot === undefined ? gpu.node : this.picture.host(slot);
-    say(byId("drawer-title"), `${host} · GPU ${gpu.index}`);
+    say(byId("drawer-title"), `${gpu.host} · GPU ${gpu.index}`);
     say(byId("drawer-subtitle"), gpu.name);
-    this.setState(stateLine(gpu, this.book.absence), gpu.state);
+    const state = this.stateOf(gpu);
+    this.setState(stateLine(gpu, state, this.book.absence), state);
     for (const [key, cells] of this.rows) this.drawMetric(gpu, this.book.metrics.get(key), cells);
     this.drawFacts(gpu);
+  }
+
+  // That its node is silent the API says of the node; the picture says it of the Gpu.
+  stateOf(gpu) {
+    const slot = this.picture.slotOf.get(gpu.uuid);
+    return slot !== undefined && this.picture.state(slot) === "offline" ? "offline" : gpu.state;
   }
 
   setState(words, state) {
@@ -185,11 +189,11 @@ function taskFigures(task, use) {
   return [`${text} ${unit}`, sm, `pid ${task.pid}`, old, ...state].join("  ·  ");
 }
 
-function stateLine(gpu, absence) {
+function stateLine(gpu, state, absence) {
   const old = `read ${age(gpu.age_s ?? secondsSince(gpu.sampled_at))} ago`;
-  if (gpu.state === "ok") return `Live, ${old}`;
+  if (state === "ok") return `Live, ${old}`;
   const last = gpu.sampled_at === null ? "never read" : `last ${old}`;
-  return `${capital(stateWords(gpu.state))}: ${absence[gpu.state] ?? "its node is silent"}; ${last}`;
+  return `${capital(stateWords(state))}: ${absence[state] ?? "its node is silent"}; ${last}`;
 }
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -50,6 +50,7 @@ log = logging.getLogger("gpudeck.app")
 
 TICK_S = 1.0
 LAG_LIMIT_S = 2.0
+COUNTS_EVERY_S = 60.0
 VIEWER_BYTES = 4_096
 # Its own Beat is what tells that an agent lives; this is for the library at its end.
 AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
@@ -181,6 +182,8 @@ class Hub:
                 log.info("%s %s", effect.what.replace(" ", "_"), fields(effect.fields))
 
     def run_tick(self) -> None:
+        told: dict[str, int] = {}
+        told_mono = self._ticked_mono
         while True:
             gevent.sleep(TICK_S)
             mono = time.monotonic()
@@ -192,6 +195,13 @@ class Hub:
             for effect in self.room.probes(time.time(), mono):
                 self.perform(effect)
             self.socketio.engine.tick(mono)
+            if mono - told_mono >= COUNTS_EVERY_S and (counts := self.counts()) != told:
+                log.info("counts %s", fields(counts))
+                told, told_mono = counts, mono
+
+    def counts(self) -> dict[str, int]:
+        """What was refused, cut or lost so far."""
+        return self.tally.counts | self.room.counts
 
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
         self._ticked_mono = time.monotonic()

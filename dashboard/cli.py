@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.event import Event
@@ -18,11 +18,13 @@ from gevent.ssl import SSLContext
 
 from gpudeck.errors import CommandError, ExitCode
 
-from .app import Hub
 from .http_server import HttpServer
 from .settings import HubSettings, hub_settings, link_folder
 from .state import State, lock_folder, open_folder, write_private
 from .transport import check_bind, server_context, takes
+
+if TYPE_CHECKING:
+    from .app import Hub
 
 log = logging.getLogger("gpudeck.cli")
 
@@ -107,6 +109,8 @@ def listen(bind: tuple[str, int]) -> Any:
 
 
 def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext | None) -> int:
+    from .app import Hub  # Dash takes half a second: a wrong flag is answered without it
+
     port: int = listener.getsockname()[1]
     running = Hub(settings, state, port)
     server = HttpServer(listener, running.wsgi, running.tally, tls, takes(settings))
@@ -137,7 +141,7 @@ def _announce(settings: HubSettings, state: State, url: str) -> None:
     log.info("ready url=%s epoch=%s pid=%d", url, state.get("epoch"), os.getpid())
 
 
-def stop(running: Hub, server: HttpServer, greenlets: "list[gevent.Greenlet[..., Any]]") -> None:
+def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..., Any]]") -> None:
     """New ones are turned away, viewers are told, what came is on disk; within three seconds."""
     server.stop_accepting()
     running.live.end_all("the hub is shutting down")

@@ -6,7 +6,6 @@ until somebody vouches for it: the gate for people and programs, the agent edge 
 
 import contextlib
 import io
-import logging
 import socket as sockets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,8 +16,6 @@ import gevent.socket
 from gevent import pywsgi
 from gevent.pywsgi import Input, WSGIHandler, WSGIServer
 from gevent.ssl import SSLContext
-
-log = logging.getLogger("gpudeck.http")
 
 Environ = dict[str, Any]
 
@@ -125,6 +122,11 @@ class BoundedHandler(WSGIHandler):
         environ["gpudeck.connection"] = self.connection
         return environ
 
+    def _handle_client_error(self, ex: Exception) -> Any:
+        """Counted, not logged: a stranger must not fill the log."""
+        self.server.tally.add("bad_requests")
+        return super()._handle_client_error(ex)  # type: ignore[misc]
+
     def run_application(self) -> None:
         try:
             super().run_application()
@@ -146,7 +148,7 @@ class HttpServer(WSGIServer):
         """`takes`: from which addresses at all."""
         host = listener.getsockname()[0]
         super().__init__(
-            listener, application, log=None, error_log=log, environ={
+            listener, application, log=None, error_log=None, environ={
                 "SERVER_NAME": host, "wsgi.url_scheme": "http" if tls is None else "https"})
         self.tally = tally
         self.doorway: OrderedDict[Connection, None] = OrderedDict()

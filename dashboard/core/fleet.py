@@ -244,11 +244,17 @@ class Fleet:
         node.frame = frame
         self._show(node, listing)
         self._apply_numbers(node, listing, frame)
-        self.sampled_mono[listing.slots] = mono - max(age_s, 0.0)
-        self.sampled_at[listing.slots] = now - max(age_s, 0.0)
+        self._mark_sampled(listing, frame, now - max(age_s, 0.0), mono - max(age_s, 0.0))
         if frame.tasks is not None:
             self._apply_tasks(node, frame.tasks)
         return Outcome.APPLIED
+
+    def _mark_sampled(self, listing: Listing, frame: Frame, at: float, at_mono: float) -> None:
+        """A Frame that calls a Gpu stale or lost is news of its state, not a sample of it: what
+        was read last keeps its age."""
+        were_read = np.frombuffer(frame.states, np.uint8) == 0
+        for times, time in ((self.sampled_mono, at_mono), (self.sampled_at, at)):
+            times[listing.slots] = np.where(were_read, time, times[listing.slots])
 
     def age_s(self, node: Node, taken_at: float, now: float, mono: float) -> float:
         """How long ago by our clock. Before the first Probe is answered the agent's clock is

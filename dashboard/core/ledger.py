@@ -27,7 +27,9 @@ class Ledger:
             self.duplicates += 1
             return False
         self._add(seq)
-        self.settled = max(self.settled, seq) if in_order else self._contiguous()
+        if in_order:
+            self.settled = max(self.settled, seq)
+        self.settled = self._contiguous()
         return True
 
     def seen(self, seq: int) -> bool:

@@ -203,7 +203,7 @@ class RawSocket:
             header=header, cookie=cookie, origin=origin, suppress_origin=origin is None,
             host=host)
         assert self.ws.sock is not None
-        self.socket = self.ws.sock  # the library lets go of it unclosed when the hub hangs up
+        self.socket = self.ws.sock
         hub.peers.append(self)
         self.opened = json.loads(self.ws.recv()[1:])
         self.send({"type": 0, "nsp": namespace})
@@ -309,6 +309,7 @@ class WireAgent:
         self.connects = 0
         self.util = [0.0] * gpus
         self._client: socketio.Client | None = None
+        self._sockets: list[Any] = []
 
     def connect(self, hub: HubProcess) -> None:
         self._client = client = socketio.Client(
@@ -318,6 +319,7 @@ class WireAgent:
         hub.peers.append(self)
         before = len(self.welcomes)
         client.connect(hub.url, namespaces=[NAMESPACE], transports=["websocket"])
+        self._sockets.append(client.eio.ws.sock)
         self._token = hub.token()
         self.say(self.caller.call)
         wait_for(lambda: len(self.welcomes) > before or self.refused, why="Welcome")
@@ -375,9 +377,9 @@ class WireAgent:
     def close(self) -> None:
         if self._client is not None:
             self._client.disconnect()
-            if self._client.eio.ws is not None:  # the hub was faster
-                self._client.eio.ws.shutdown()
             self._client = None
+        for sock in self._sockets:
+            sock.close()  # the library lets go of it unclosed when the hub hangs up
 
 
 def one_task(task_id: str = "boot-1:100:5", user: str | None = "alice", gpu: int = 0) -> Tasks:

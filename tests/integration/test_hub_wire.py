@@ -35,6 +35,13 @@ def _hub(tmp_path: Path) -> Iterator[HubProcess]:
         yield hub
 
 
+@pytest.fixture(name="shared", scope="module")
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    """For tests that leave the hub as it is."""
+    with HubProcess(tmp_path_factory.mktemp("shared") / "data") as hub:
+        yield hub
+
+
 def seqs_on_disk(hub: HubProcess) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for entry in HeadLog(hub.folder / "headlog").read():
@@ -192,8 +199,8 @@ def limit_file_size(hub: HubProcess, size: int) -> None:
 @pytest.mark.parametrize("said", [
     b"", b"\x00", b"not msgpack at all", encode(Inventory(1, ())),  # Call must be first
     encode(Caller("n1").said), encode(Event(1, 0.0, "x"))])
-def test_what_is_no_call_is_refused_with_a_reason(hub: HubProcess, said: bytes) -> None:
-    raw = RawSocket(hub, "/agent")
+def test_what_is_no_call_is_refused_with_a_reason(shared: HubProcess, said: bytes) -> None:
+    raw = RawSocket(shared, "/agent")
     raw.emit("wire", said)
     refused = decode_from_hub(raw.event("wire"))
     assert isinstance(refused, Refused)
@@ -202,20 +209,20 @@ def test_what_is_no_call_is_refused_with_a_reason(hub: HubProcess, said: bytes) 
     assert reason
 
 
-def test_an_unknown_version_is_refused(hub: HubProcess) -> None:
-    raw = RawSocket(hub, "/agent")
-    refused = greet(raw, Caller("n", wire_versions=(99,)), hub.token())
+def test_an_unknown_version_is_refused(shared: HubProcess) -> None:
+    raw = RawSocket(shared, "/agent")
+    refused = greet(raw, Caller("n", wire_versions=(99,)), shared.token())
     assert isinstance(refused, Refused)
     assert "wire version 1" in refused.reason
     assert raw.closed()[0] == 1008
 
 
-def test_a_second_connection_of_a_node_takes_over(hub: HubProcess) -> None:
-    first = raw_agent(hub)
-    second = raw_agent(hub)
+def test_a_second_connection_of_a_node_takes_over(shared: HubProcess) -> None:
+    first = raw_agent(shared)
+    second = raw_agent(shared)
     assert first.closed()[1] == "another connection of this node took over"
     second.emit("wire", encode(Inventory(1, ())))
-    assert wait_for(lambda: hub.get(f"/api/v1/nodes/{Caller('raw').node_id}")["state"] == "live")
+    assert wait_for(lambda: shared.get(f"/api/v1/nodes/{Caller('raw').node_id}")["state"] == "live")
 
 
 def test_a_hub_that_was_paused_doubts_itself_first(hub: HubProcess) -> None:

@@ -216,3 +216,15 @@ def test_what_comes_from_disk_is_stale_at_once() -> None:
     assert fleet.last[0, UTIL] == 5.0
     assert node.state == "suspect"
     assert fleet.tick(MONO + SILENT_AFTER_S) == [("n1", "silent")]
+
+
+@pytest.mark.parametrize("state", ["stale", "lost"])
+def test_news_of_a_gpu_that_was_not_read_is_no_sample_of_it(state: str) -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet)
+    fleet.frame(node, frame([{"util_pct": 50.0}, {"util_pct": 60.0}]), NOW, MONO)
+    later = frame([{"util_pct": Absence.STALE}, {"util_pct": 61.0}], seq=2, taken_at=NOW + 9,
+                  states=[state, "ok"])
+    fleet.frame(node, later, NOW + 9, MONO + 9)
+    assert fleet.sampled_at[:2].tolist() == [NOW, NOW + 9]
+    assert fleet.sampled_mono[:2].tolist() == [MONO, MONO + 9]

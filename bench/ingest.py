@@ -1,0 +1,116 @@
+"""What one agent message costs the hub, beside a Flask-SocketIO handler that only receives it.
+
+Both servers are processes of their own; the same frames come from this one, over real sockets.
+"""
+
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import socketio
+
+from bench.figure import Figure
+from gpudeck.wire import EVENT, NAMESPACE
+from tests.integration.hubs import HubProcess, WireAgent
+
+AGENTS = 40
+GPUS = 8
+PER_AGENT_PER_S = 10.0
+SECONDS = 12.0
+
+# Flask-SocketIO as its documentation sets it up under gevent, with what live-stack measurements
+# found cheapest: no thread per event, MessagePack, the handler on the library's own server.
+RECEIVE_ONLY = """
+import sys
+from flask import Flask
+from flask_socketio import SocketIO
+app = Flask("receiver")
+io = SocketIO(app, async_mode="gevent", async_handlers=False, serializer="msgpack")
+io.server.on("wire", lambda sid, data: None, namespace="/agent")
+io.server.on("connect", lambda sid, environ: None, namespace="/agent")
+io.run(app, "127.0.0.1", int(sys.argv[1]))
+"""
+
+
+def figures() -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        hub_ms, hub_pss_mb = _hub(Path(folder))
+    floor_ms = _receive_only()
+    share = f"{AGENTS} agents x {GPUS} Gpus, {AGENTS * PER_AGENT_PER_S:.0f} messages/s"
+    yield Figure(f"hub CPU per agent message ({share})", hub_ms, "ms")
+    yield Figure("  a handler that only receives it", floor_ms, "ms")
+    yield Figure("  hub / receive-only", hub_ms / floor_ms, "x", 2.0)
+    yield Figure(f"hub PSS with {AGENTS * GPUS} Gpus", hub_pss_mb, "MB", 400.0)
+
+
+def _hub(folder: Path) -> tuple[float, float]:
+    with HubProcess(folder / "hub", 0, "--agent-messages-per-s", "100") as hub:
+        agents = [WireAgent(f"bench{at}", gpus=GPUS) for at in range(AGENTS)]
+        for agent in agents:
+            agent.connect(hub)
+        cost = _cost(hub.process.pid, [agent.tick for agent in agents])
+        acked = time.monotonic() + 10
+        while any(agent.acked < agent.seq for agent in agents):
+            assert time.monotonic() < acked, "the hub did not take all that was sent"
+            time.sleep(0.1)
+        return cost, hub.pss_bytes() / 1e6
+
+
+def _receive_only() -> float:
+    with _receiver() as (pid, port):
+        return _cost(pid, [_sender(port) for _ in range(AGENTS)])
+
+
+@contextmanager
+def _receiver() -> Iterator[tuple[int, int]]:
+    port = 18_431
+    server = subprocess.Popen([sys.executable, "-c", RECEIVE_ONLY, str(port)])
+    try:
+        time.sleep(2.0)
+        yield server.pid, port
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def _sender(port: int) -> Callable[[], object]:
+    writer = WireAgent("receive-only", gpus=GPUS)
+    client = socketio.Client(serializer="msgpack", reconnection=False)
+    client.connect(f"http://127.0.0.1:{port}", namespaces=[NAMESPACE], transports=["websocket"])
+
+    def send() -> None:
+        seq = writer.tick()
+        client.emit(EVENT, writer.outbox.pop(seq), namespace=NAMESPACE)
+
+    return send
+
+
+def _cost(pid: int, senders: list[Callable[[], object]]) -> float:
+    """CPU milliseconds of the process per message, its idle cost included."""
+    process = psutil.Process(pid)
+    before = process.cpu_times()
+    sent = [0] * len(senders)
+    threads = [threading.Thread(target=_send, args=(at, senders[at], sent))
+               for at in range(len(senders))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    time.sleep(0.5)
+    after = process.cpu_times()
+    spent_s = after.user + after.system - before.user - before.system
+    return 1_000 * spent_s / sum(sent)
+
+
+def _send(at: int, send: Callable[[], object], sent: list[int]) -> None:
+    began = time.monotonic()
+    while (passed_s := time.monotonic() - began) < SECONDS:
+        send()
+        sent[at] += 1
+        time.sleep(max(0.0, sent[at] / PER_AGENT_PER_S - passed_s))

@@ -1,0 +1,24 @@
+"""How long the demo takes to a live fleet, and what its hub weighs."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from bench.figure import Figure
+from tests.demos import Demo
+
+
+def figures() -> Iterator[Figure]:
+    for nodes, seconds, megabytes in ((1, 6.0, 220.0), (8, 6.0, 400.0), (125, 15.0, 400.0)):
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.monotonic()
+            with Demo(Path(folder), "--nodes", str(nodes), "--gpus", "8") as demo:
+                took_s = time.monotonic() - began
+                time.sleep(5.0)
+                weighs = psutil.Process(demo.told()["hub_pid"]).memory_full_info().pss / 1e6
+        gpus = nodes * 8
+        yield Figure(f"gpudeck demo, {gpus} Gpus: start to all live", took_s, "s", seconds)
+        yield Figure(f"  its hub's PSS with {gpus} Gpus", weighs, "MB", megabytes)
