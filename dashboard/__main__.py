@@ -1,18 +1,19 @@
-"""`python -m dashboard`: the hub, from a checkout."""
+"""`python -m dashboard`: the hub and the commands on its folder, from a checkout."""
 
 import sys
+from importlib import import_module
 
 from gpudeck.errors import CommandError
 
-from .access_cli import token, user
-from .cli import hub, link
-
-COMMANDS = {"hub": hub, "link": link, "user": user, "token": token}
+# Imported by name, as entry points are: only the hub itself needs Dash.
+COMMANDS = {"hub": "cli", "link": "access_cli", "user": "access_cli", "token": "access_cli"}
 
 
 def main(words: list[str]) -> int:
+    name, rest = (words[0], words[1:]) if words and words[0] in COMMANDS else ("hub", words)
+    command = getattr(import_module(f".{COMMANDS[name]}", __package__), name)
     try:
-        return COMMANDS[words[0]](words[1:]) if words and words[0] in COMMANDS else hub(words)
+        return int(command(rest))
     except CommandError as error:
         print(f"gpudeck: {error}", file=sys.stderr)
         return error.code

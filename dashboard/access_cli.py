@@ -1,4 +1,4 @@
-"""`gpudeck user` and `gpudeck token`, on the folder of a hub that runs or not.
+"""`gpudeck link`, `gpudeck user` and `gpudeck token`, on the folder of a hub that runs or not.
 
 Whoever may write there is trusted with all of it already; a running hub sees the change at once.
 """
@@ -19,19 +19,51 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import folder, read_secret
 
 from .accounts import CannotChange, Token, User, new_token
-from .cli import code_url, hub_url, open_state
 from .core.access import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw
 from .core.members import Wanted
 from .enrolment import command, create
 from .hub_key import HubKey
 from .passwords import flaw, hash_password
-from .settings import default_data
-from .state import State
+from .settings import default_data, link_folder
+from .state import State, open_folder
 
 DAY_S = 86_400.0
 
 Verb = Callable[[State, argparse.Namespace], Any]
 Item = dict[str, Any]
+
+
+def link(argv: Sequence[str]) -> int:
+    """For the first admin; whoever has users already makes a link for one of them."""
+    state = open_state(link_folder(argv, os.environ))
+    try:
+        if state.accounts.users():
+            raise CommandError("this hub has its first admin; for a link that signs one person in, "
+                               "run: gpudeck user link NAME")
+        print(code_url(state, state.accounts.add_code(None, time.time())))
+    finally:
+        state.close()
+    return ExitCode.OK
+
+
+def open_state(folder: Path) -> State:
+    """Of a hub that runs or ran in this folder."""
+    if not (folder / "state.db").exists():
+        raise CommandError(f"no hub has kept its state in {folder}; name its folder with --data",
+                           ExitCode.CANNOT_START)
+    open_folder(folder)
+    return State(folder)
+
+
+def code_url(state: State, code: str) -> str:
+    return f"{hub_url(state)}/sign-in?code={code}"
+
+
+def hub_url(state: State) -> str:
+    url = state.get("url")
+    if url is None:
+        raise CommandError("this hub was never started; run: gpudeck hub", ExitCode.CANNOT_START)
+    return url
 
 
 def user(argv: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""`gpudeck hub` and `gpudeck link`."""
+"""`gpudeck hub`."""
 
 import json
 import logging
@@ -9,7 +9,6 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -19,7 +18,7 @@ from gevent.ssl import SSLContext
 from gpudeck.errors import CommandError, ExitCode
 
 from .http_server import HttpServer
-from .settings import HubSettings, hub_settings, link_folder
+from .settings import HubSettings, hub_settings
 from .state import State, lock_folder, open_folder, write_private
 from .transport import check_bind, server_context, takes
 
@@ -49,39 +48,6 @@ def hub(argv: Sequence[str]) -> int:
         return _serve(settings, state, listener, tls)
     finally:
         lock.close()
-
-
-def link(argv: Sequence[str]) -> int:
-    """For the first admin; whoever has users already makes a link for one of them."""
-    state = open_state(link_folder(argv, os.environ))
-    try:
-        if state.accounts.users():
-            raise CommandError("this hub has its first admin; for a link that signs one person in, "
-                               "run: gpudeck user link NAME")
-        print(code_url(state, state.accounts.add_code(None, time.time())))
-    finally:
-        state.close()
-    return ExitCode.OK
-
-
-def open_state(folder: Path) -> State:
-    """Of a hub that runs or ran in this folder."""
-    if not (folder / "state.db").exists():
-        raise CommandError(f"no hub has kept its state in {folder}; name its folder with --data",
-                           ExitCode.CANNOT_START)
-    open_folder(folder)
-    return State(folder)
-
-
-def code_url(state: State, code: str) -> str:
-    return f"{hub_url(state)}/sign-in?code={code}"
-
-
-def hub_url(state: State) -> str:
-    url = state.get("url")
-    if url is None:
-        raise CommandError("this hub was never started; run: gpudeck hub", ExitCode.CANNOT_START)
-    return url
 
 
 def way_in(url: str, state: State) -> tuple[str, str]:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpudeck.metrics import COLUMN, COLUMNS, Absence
+from gpudeck.wire import Task
 
 from .fleet import UNKNOWN_OWNER, Fleet, Show
 from .lens import ALL_READ, Reads
@@ -360,13 +361,16 @@ def _by_task(scene: Scene, word: str) -> Truth:
         for use in node.uses:
             task = node.tasks.get(use.task_id)
             slot = node.listing.order[use.gpu]
-            if use.task_id.lower() == word:
+            if use.task_id.lower() == word or (task is not None and _has(scene, task, word)):
                 hit[slot] = True
-            elif (command := None if task is None else scene.reads.command(task)) is None:
+            elif task is None or task.command is None or not scene.reads.has_whole(task):
                 known[slot] = False
-            elif word in command.lower():
-                hit[slot] = True
     return Truth(hit, known & ~hit)
+
+
+def _has(scene: Scene, task: Task, word: str) -> bool:
+    """In as much of the command as the asker may read; of the rest nothing is known."""
+    return word in (scene.reads.command(task) or "").lower()
 
 
 def _by_state(scene: Scene, word: str) -> Truth:

@@ -33,8 +33,8 @@ COLUMNS = (*STRANGERS, *BAD, *KNOWN)
 
 FILLED = {
     "<path:filename>": "tokens.css", "<path:path>": "nothing/here", "<name>": "nobody-at-all",
-    "<token_id>": "t00", "<session_id>": "s00", "<path:uuid>": "GPU-n1-0",
-    "<enrolment_id>": "e00", "<node_id>": "n00",
+    "<token_id>": "t00", "<enrolment_id>": "e00", "<node_id>": "n00", "<session_id>": "s00",
+    "<path:uuid>": "GPU-n1-0",
     "<path:task_id>": "boot-1:100:5",
     "<string:package_name>/<path:fingerprinted_path>": "dash/html/dash_html_components.min.js",
 }
@@ -166,11 +166,14 @@ def on_socket(crowd: Crowd, handler: str, column: str, is_program: bool) -> str:
             socket.close()
             return "in"
         return socket
-    socket.emit(event, *ARGUMENTS[event])
-    socket.emit("watch", *ARGUMENTS["watch"])
-    packet = socket.receive()
-    while packet is not None and packet["data"][0] not in ("filter", "wire"):
+    try:
+        socket.emit(event, *ARGUMENTS[event])
+        socket.emit("watch", *ARGUMENTS["watch"])
         packet = socket.receive()
+        while packet is not None and packet["data"][0] not in ("filter", "wire"):
+            packet = socket.receive()
+    except OSError:  # it was closed before all was said
+        packet = None
     socket.close()
     return "closed" if packet is None else "in"
 

@@ -127,7 +127,8 @@ def kept(data: Path) -> int:
 
 
 def test_plain_words_to_a_tls_port_and_old_protocols(authority: Authority, tmp_path: Path) -> None:
-    with HubProcess(tmp_path / "data", 0, *authority.issue("good").flags) as hub, ExitStack() as held:
+    flags = authority.issue("good").flags
+    with HubProcess(tmp_path / "data", 0, *flags) as hub, ExitStack() as held:
         strangers = [held.enter_context(socket.create_connection(("127.0.0.1", hub.port), 8))
                      for _ in range(4)]
         for sock, said in zip(strangers, (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00",

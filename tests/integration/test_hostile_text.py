@@ -1,0 +1,123 @@
+"""T16: what a tenant calls a process, a user or a host harms nobody who looks at it."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from agent.table import as_json, gpu_table, task_table
+from gpudeck.wire import Event, GpuFacts, Inventory, Task, Tasks, Use
+from tests.hostile import strings
+from tests.integration.hubs import HubProcess, RawSocket, WireAgent, wait_for
+from tests.integration.visitors import Visitor
+
+HOSTILE = strings()
+OURS = rb'<script src="/assets/theme.js"></script>|value="[^"]*"'
+
+
+class HostileAgent(WireAgent):
+    """Each of its Gpus, users and commands is called something else."""
+
+    def __init__(self, name: str, texts: list[str]) -> None:
+        super().__init__(name, gpus=len(texts))
+        self.facts = tuple(GpuFacts(f"GPU-{name}-{at}", at, text) for at, text in enumerate(texts))
+        self.tasks = Tasks(
+            True,
+            tuple(Task(f"{name}:{at}:1", at + 1, 1, 1_000.0, text, text, "compute", text)
+                  for at, text in enumerate(texts)),
+            tuple(Use(f"{name}:{at}:1", at, 1e9, 1.0) for at in range(len(texts))))
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    assert len(HOSTILE) >= 500
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data") as hub:
+        for at in range(0, len(HOSTILE), 200):
+            agent = HostileAgent(f"n{at}", HOSTILE[at : at + 200])
+            agent.connect(hub)
+            agent.say(Inventory(1, agent.facts))
+            agent.tick(agent.tasks)
+        wait_for(lambda: len(hub.get("/api/v1/tasks?limit=1000")["items"]) == len(HOSTILE),
+                 why="every task")
+        yield hub
+
+
+def test_the_api_gives_each_back_unharmed(hub: HubProcess) -> None:
+    answer = hub.ask("/api/v1/tasks?limit=1000")
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    tasks = answer.json["items"]
+    assert {task["command"] for task in tasks} == set(HOSTILE)
+    assert {task["user"] for task in tasks} == set(HOSTILE)
+    assert {gpu["name"] for gpu in hub.get("/api/v1/gpus?limit=1000")["items"]} == set(HOSTILE)
+
+
+def test_the_live_socket_gives_each_back_unharmed(hub: HubProcess) -> None:
+    viewer = RawSocket(hub, "/live", hub.api_token)
+    viewer.emit("watch", {"metric": "util_pct", "filter": ""})
+    assert set(viewer.event("layout")["models"]) == set(HOSTILE)
+    assert set(viewer.event("owners")["names"]) == set(HOSTILE)
+    viewer.close()
+
+
+def test_as_a_filter_each_is_an_answer_or_one_sentence(hub: HubProcess) -> None:
+    for text in HOSTILE:
+        for asked in (text, f"task:'{text}'"):
+            answer = hub.ask(f"/api/v1/gpus?filter={quote(asked, errors='surrogatepass')}")
+            assert answer.status in (200, 400), asked
+            assert answer.headers["Content-Type"] in ("application/json",
+                                                      "application/problem+json")
+            if answer.status == 400:
+                assert is_plain(answer.json["detail"]), asked
+
+
+def is_plain(text: str) -> bool:
+    return not any(unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") for char in text)
+
+
+def test_in_a_path_each_is_not_there(hub: HubProcess) -> None:
+    for text in HOSTILE[::5]:
+        name = quote(text, safe="", errors="surrogatepass")
+        for kind in ("nodes", "gpus", "tasks", "users"):
+            answer = hub.ask(f"/api/v1/{kind}/{name}", "DELETE" if kind == "users" else "GET")
+            assert answer.status in (404, 405), (kind, text)
+            assert json.loads(answer.body)["status"] == answer.status
+
+
+def test_on_the_sign_in_page_each_is_text(hub: HubProcess) -> None:
+    """As a name typed and shown again, and as a code."""
+    visitor = Visitor(hub)
+    page = visitor.ask("/sign-in")
+    shown = page.body.count(b"<"), page.body.count(b'"')
+    extra = {visitor.form("/sign-in", page, name="x", password="y").body.count(b"<") - shown[0]}
+    for text in HOSTILE[::8]:
+        answers = [visitor.form("/sign-in", page, name=text, password="wrong wrong wrong"),
+                   visitor.ask(f"/sign-in?code={quote(text, errors='surrogatepass')}")]
+        for answer in answers:
+            assert answer.status in (200, 401, 410, 429)
+            # One paragraph more than the bare page, whatever the text: no tag, no attribute.
+            assert {answer.body.count(b"<") - shown[0]} == extra
+            assert b"script" not in re.sub(OURS, b"", answer.body)
+            assert "a=b" not in str(visitor.set_cookies)
+
+
+def test_no_log_line_is_made_by_a_node(hub: HubProcess) -> None:
+    for text in HOSTILE[::50]:
+        agent = WireAgent(text[:100])
+        agent.connect(hub)
+        agent.say(Event(1, 0.0, "note", None, None, text))
+        agent.close()
+    for line in hub.log.read_text(errors="strict").splitlines():
+        assert line.startswith(("at=", "gpudeck hub on ", "Become the first admin")), line
+        assert is_plain(line), line
+
+
+def test_on_a_terminal_each_is_one_line_without_escapes(hub: HubProcess) -> None:
+    tasks, gpus = (hub.get(f"/api/v1/{kind}?limit=1000")["items"] for kind in ("tasks", "gpus"))
+    for table, items in ((task_table(tasks), tasks), (gpu_table(gpus), gpus)):
+        assert len(table.split("\n")) == len(items) + 1
+        assert all(char == "\n" or char.isprintable() for char in table)
+    assert as_json(tasks).isascii()

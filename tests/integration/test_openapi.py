@@ -1,0 +1,42 @@
+"""The OpenAPI document against the hub that serves it, by schemathesis."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.hubs import HubProcess, WireAgent, one_task, wait_for
+
+TOOL = shutil.which("schemathesis", path=str(Path(sys.executable).parent)) or shutil.which(
+    "schemathesis")
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data") as hub:
+        agent = WireAgent("n1", gpus=2)
+        agent.connect(hub)
+        agent.tick(one_task())
+        wait_for(lambda: hub.get("/api/v1/tasks")["items"], why="the task")
+        yield hub
+        assert "Traceback" not in hub.log.read_text()
+
+
+@pytest.mark.skipif(TOOL is None, reason="schemathesis is not installed")
+# Apart: it revokes, sooner or later, the very token that asks.
+@pytest.mark.parametrize("which", ["--exclude-operation-id", "--include-operation-id"])
+def test_no_5xx_and_no_answer_that_is_not_documented(
+    hub: HubProcess, tmp_path: Path, which: str
+) -> None:
+    assert TOOL is not None
+    # A schema cannot say what a filter's grammar, a cursor, a good password or a moment is.
+    done = subprocess.run(
+        [TOOL, "run", f"{hub.url}/api/v1/openapi.json", "-H",
+         f"Authorization: Bearer {hub.api_token}", which, "remove_token",
+         "--exclude-checks", "positive_data_acceptance", "--max-examples", "15",
+         "--generation-database", "none", "--no-color"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout[-4_000:]

@@ -1,0 +1,92 @@
+"""T32, T33: no secret in any output of a whole run, and no debugger."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.hubs import REPOSITORY, Answer, HubProcess, WireAgent, one_task, wait_for
+from tests.integration.visitors import Visitor, add_program, link_for
+
+PASSWORD = "canary in the coal mine"
+
+
+def test_secrets_are_in_no_output(tmp_path: Path) -> None:
+    """A person's whole life on a hub, with everything wrong tried too; then everything that was
+    said, logged, kept or visible to others is searched."""
+    with HubProcess(tmp_path / "data") as hub:
+        said: list[bytes] = []
+
+        def heard(answer: Answer) -> None:
+            said.append(answer.body)
+            said.append(repr({name: value for name, value in answer.headers.items()
+                              if name != "Set-Cookie"}).encode())
+        visitor = Visitor(hub)
+        first_code = hub.sign_in_url.partition("code=")[2]
+        form = visitor.ask(hub.sign_in_url)
+        wrong = visitor.form("/sign-in/first", form, name="root", password=PASSWORD, again="no")
+        # The form that is shown again carries the code on to the next try.
+        said.append(wrong.body.replace(first_code.encode(), b"", 1))
+        assert visitor.form("/sign-in/first", form, name="root", password=PASSWORD,
+                            again=PASSWORD).status == 303
+        session = visitor.cookies[f"gpudeck_session_{hub.port}"]
+        heard(visitor.send("/api/v1/fresh", {"password": PASSWORD, "extra": PASSWORD}))
+        heard(visitor.send("/api/v1/fresh", {"password": PASSWORD}))
+        renewed = visitor.cookies[f"gpudeck_session_{hub.port}"]
+        token = add_program(hub, "admin")
+        code = link_for(hub, "root").partition("code=")[2]
+        agent = WireAgent("n1")
+        agent.connect(hub)
+        agent.tick(one_task())
+        wait_for(lambda: hub.get("/api/v1/tasks")["items"], why="the task")
+        for path in ("me", "users", "tokens", "sessions", "sign-ins", "nodes", "nothing", "gpus"):
+            heard(hub.ask(f"/api/v1/{path}", token=token))
+            heard(hub.ask(f"/api/v1/{path}?filter=({token}", token=token))
+            heard(hub.ask(f"/api/v1/{path}", token=token + "x"))
+        heard(hub.ask("/api/v1/users", "POST", token, b'{"name": "' + PASSWORD.encode(),
+                      Content_Type="application/json"))
+        heard(Visitor(hub).sign_in("root", PASSWORD + "x"))
+        heard(visitor.ask(f"/sign-in?code={code}"))
+        heard(visitor.ask(f"/sign-in?code={code}"))
+        process = Path(f"/proc/{hub.process.pid}")
+        said += [(process / "cmdline").read_bytes(), (process / "environ").read_bytes()]
+        assert hub.stop() == 0
+        kept = [path for path in hub.folder.rglob("*")
+                if path.is_file() and path.name != "api.token"]
+        assert any(path.name == "state.db" for path in kept)
+        said += [path.read_bytes() for path in kept]
+        log = hub.log.read_bytes()
+        # Printed at the start, for the one who starts it; it was used up, and dies anyhow.
+        said.append(log.replace(first_code.encode(), b"", 1))
+        for secret in (PASSWORD, session, renewed, token, code, first_code, hub.api_token):
+            for output in said:
+                assert secret.encode() not in output, (secret, output[:300])
+
+
+@pytest.mark.parametrize("value", ["1", "true"])
+def test_a_hub_with_a_debugger_does_not_start(tmp_path: Path, value: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dashboard", "hub", "--bind", "127.0.0.1:0", "--data",
+         str(tmp_path / "data")], cwd=REPOSITORY, env=os.environ | {"FLASK_DEBUG": value},
+        capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, "debugger" in done.stderr) == (2, True)
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_error_shows_nothing_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                               ) -> None:
+    monkeypatch.setenv("DASH_DEBUG", "1")
+    monkeypatch.setenv("WERKZEUG_DEBUG_PIN", "off")
+    with HubProcess(tmp_path / "data") as hub:
+        visitor = Visitor(hub)
+        visitor.form("/sign-in/first", visitor.ask(hub.sign_in_url), name="root",
+                     password=PASSWORD, again=PASSWORD)
+        for path in ("/console", "/?__debugger__=yes&cmd=resource&f=style.css",
+                     "/_dash-component-suites/dash/no-such-file.js", "/%ff", "/api/v1/nodes/%ff"):
+            answer = visitor.ask(path)
+            assert answer.status in (200, 404), path
+            for word in (b"Traceback", b"werkzeug", b"debugger", b"site-packages"):
+                assert word not in answer.body, path
+        assert "Traceback" not in hub.log.read_text()
