@@ -267,7 +267,10 @@ def _is_taken(method: str) -> bool:
     """By a view of its own."""
     adapter = current_app.create_url_adapter(request)
     assert adapter is not None, "there is a request"
-    endpoint, _ = adapter.match(method=method)
+    try:
+        endpoint, _ = adapter.match(method=method)
+    except HTTPException:  # `<path:…>` takes no line break, so that not even _nothing does
+        return False
     return bool(endpoint != _nothing.__name__)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import unicodedata
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -12,7 +13,7 @@ from agent.table import as_json, gpu_table, task_table
 from gpudeck.wire import Event, GpuFacts, Inventory, Task, Tasks, Use
 from tests.hostile import strings
 from tests.integration.hubs import HubProcess, RawSocket, WireAgent, wait_for
-from tests.integration.visitors import Visitor
+from tests.integration.visitors import Visitor, add_person
 
 HOSTILE = strings()
 OURS = rb'<script src="/assets/theme.js"></script>|value="[^"]*"'
@@ -89,6 +90,8 @@ def test_in_a_path_each_is_not_there(hub: HubProcess) -> None:
 
 def test_on_the_sign_in_page_each_is_text(hub: HubProcess) -> None:
     """As a name typed and shown again, and as a code."""
+    add_person(hub, "alice")  # while there is nobody, there is no form
+    time.sleep(0.6)
     visitor = Visitor(hub)
     page = visitor.ask("/sign-in")
     shown = page.body.count(b"<"), page.body.count(b'"')
