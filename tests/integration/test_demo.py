@@ -143,11 +143,11 @@ def test_port_in_use(tmp_path: Path) -> None:
                 str(taken.getsockname()[1]))
 
 
-def test_a_hub_that_cannot_start_is_said_in_its_own_words(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_read_is_refused_before_the_hub_starts(tmp_path: Path) -> None:
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub").chmod(0o755)
     (tmp_path / "hub" / "theirs").touch()
-    err = refused(3, "the hub does not start", "--data", str(tmp_path), "--port", "0")
+    err = refused(3, "can be read by others", "--data", str(tmp_path), "--port", "0")
     assert "chmod 700" in err
 
 
