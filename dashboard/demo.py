@@ -178,9 +178,8 @@ class _Demo:
         if live >= self._settings.nodes and self._tasks() is not None:
             self._write_if_changed()
             _greet(self._settings, self._data, self._hub.fresh(), self._hub.first_gpu())
-            if self._password is not None:
-                print(f"You are the admin {ADMIN!r}; what harms others asks for the password "
-                      f"again: {self._password}", flush=True)
+            print(f"You are the admin {ADMIN!r}; what harms others asks for the password "
+                  f"again: {self._password}", flush=True)
         return 0.1
 
     def _tasks(self) -> list[dict[str, Any]] | None:
@@ -202,7 +201,8 @@ class _Demo:
                   if part.pid is not None]
         told = {"url": hub.url, "token": self._hub.api_token, "pid": os.getpid(),
                 "agents": agents, "tasks": self._tasks() or [],
-                "sign_in_url": hub.sign_in_url, "hub_pid": hub.pid}
+                "sign_in_url": hub.sign_in_url, "hub_pid": hub.pid,
+                "user": ADMIN, "password": self._password}
         if told != self._written:
             self._written = told
             write_private(self._file, json.dumps(told, indent=1))

@@ -91,16 +91,18 @@ class HubPart:
             self._links = {pid: f"{told['url']}/sign-in?code={code}"}
         return self._links[pid]
 
-    def add_admin(self) -> str | None:
-        """Their password, if they are new here."""
+    def add_admin(self) -> str:
+        """Their password, a new one at each start: only its hash is kept in the folder."""
         assert self._admin is not None
         open_folder(self.data)
         with contextlib.closing(State(self.data)) as state:
-            if any(user.name == self._admin for user in state.accounts.users()):
-                return None
             password = secrets.token_urlsafe(12)
-            state.accounts.add_user(User(self._admin, Role.ADMIN, Scope((EVERYTHING,)),
-                                         hash_password(password), time.time()))
+            hashed = hash_password(password)
+            if any(user.name == self._admin for user in state.accounts.users()):
+                state.accounts.change_user(self._admin, password=hashed)
+            else:
+                state.accounts.add_user(User(self._admin, Role.ADMIN, Scope((EVERYTHING,)),
+                                             hashed, time.time()))
         return password
 
     def nodes(self) -> list[Item] | None:
