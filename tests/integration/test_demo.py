@@ -147,7 +147,7 @@ def test_a_hub_that_cannot_start_is_said_in_its_own_words(tmp_path: Path) -> Non
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub").chmod(0o755)
     (tmp_path / "hub" / "theirs").touch()
-    err = refused(3, "the hub does not start", "--data", str(tmp_path), "--port", "0")
+    err = refused(3, "can be read by others", "--data", str(tmp_path), "--port", "0")
     assert "chmod 700" in err
 
 
