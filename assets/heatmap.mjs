@@ -61,7 +61,7 @@ export class Heatmap extends EventTarget {
 
   draw() {
     if (this.picture.count === 0 || this.stage.clientWidth === 0 || this.place.hidden) return;
-    if (this.plan === null) this.makePlan();
+    this.planned();
     const began = performance.now();
     this.paint();
     const took = performance.now() - began;
@@ -159,9 +159,11 @@ export class Heatmap extends EventTarget {
   }
 
   spotOf(slot) {
-    const place = this.places?.get(slot);
+    if (this.picture.count === 0) return null;
+    const { rows } = this.planned();
+    const place = this.places.get(slot);
     if (place === undefined) return null;
-    const row = this.plan.rows[place.row];
+    const row = rows[place.row];
     return { x: row.x[place.at], y: row.y };
   }
 
@@ -194,7 +196,7 @@ export class Heatmap extends EventTarget {
   onKey(event) {
     if (event.altKey || event.metaKey) return;
     if (ARROWS.includes(event.key)) {
-      const next = neighbour(this.plan, this.places, this.focus, event.key);
+      const next = neighbour(this.planned(), this.places, this.focus, event.key);
       if (next !== null) this.setFocus(next, true);
       if (event.shiftKey && next !== null) this.selectRange(next);
     } else if (event.key === "Enter" && this.focus !== null) this.tell("open", { slot: this.focus });
@@ -204,7 +206,7 @@ export class Heatmap extends EventTarget {
   }
 
   onFocus() {
-    if (this.focus === null && this.plan?.rows.length > 0) this.focus = this.plan.rows[0].slots[0];
+    if (this.picture.count > 0) this.focus ??= this.planned().rows[0]?.slots[0] ?? null;
     this.markFocus();
   }
 
@@ -242,10 +244,15 @@ export class Heatmap extends EventTarget {
     this.changed();
   }
 
+  /** The plan in force; between a change and the next paint there is none yet. */
+  planned() {
+    if (this.plan === null) this.makePlan();
+    return this.plan;
+  }
+
   /** All slots, in the order in which they lie. */
   order() {
-    if (this.plan === null) this.makePlan();
-    return this.plan.rows.flatMap((row) => Array.from(row.slots));
+    return this.planned().rows.flatMap((row) => Array.from(row.slots));
   }
 
   selectRange(slot) {

@@ -22,6 +22,7 @@ export class Live extends EventTarget {
     this.heardAt = null;
     this.retryAt = null;
     this.attempt = 0;
+    this.isTrying = false;
     this.watched = null;
     this.socket = this.makeSocket();
     setInterval(() => this.checkSilence(), 1_000);
@@ -51,6 +52,8 @@ export class Live extends EventTarget {
   }
 
   onConnect() {
+    clearTimeout(this.timer);
+    this.isTrying = false;
     this.attempt = 0;
     this.retryAt = null;
     if (this.watched !== null && !document.hidden) this.socket.emit("watch", this.watched);
@@ -65,6 +68,7 @@ export class Live extends EventTarget {
   }
 
   async onLost() {
+    this.isTrying = false;
     if (this.state === "signed_out") return;
     this.enter("lost");
     if (await isSignedOut()) { this.enter("signed_out"); return; }
@@ -75,10 +79,22 @@ export class Live extends EventTarget {
     this.timer = setTimeout(() => this.connectNow(), wait);
   }
 
+  // One attempt at a time: a second connect() while the first is being answered greets the hub
+  // twice on one connection, and the hub ends it.
   connectNow() {
+    if (this.isTrying || this.socket.connected || this.state === "signed_out") return;
     clearTimeout(this.timer);
     this.retryAt = null;
-    if (!this.socket.connected && this.state !== "signed_out") this.socket.connect();
+    this.isTrying = true;
+    this.socket.connect();
+    // The library's own time-out ends with the websocket's handshake.
+    this.timer = setTimeout(() => this.giveUp(), 2 * ANSWER_MS);
+  }
+
+  giveUp() {
+    if (!this.isTrying) return;
+    this.socket.disconnect();
+    this.onLost();
   }
 
   checkSilence() {

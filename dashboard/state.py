@@ -27,7 +27,7 @@ create table nodes (node_id text primary key, checkpoint blob not null) without 
 # Step n leads from version n to n + 1. What was written once is never edited.
 STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
-OURS = ("state.db", "hub.key", "api.token", "hub.json", "headlog")
+OURS = ("lock", "state.db", "hub.key", "api.token", "hub.json", "headlog")
 
 
 def open_folder(path: Path) -> None:
@@ -51,6 +51,9 @@ def open_folder(path: Path) -> None:
 
 
 def _check_mode(entry: Path) -> None:
+    if entry.is_symlink():
+        raise CommandError(f"{entry} is a link; the hub keeps its own files there: remove it",
+                           ExitCode.CANNOT_START)
     mode = stat.S_IMODE(entry.lstat().st_mode) if entry.exists() else 0
     if mode & 0o077:
         wanted = "700" if entry.is_dir() else "600"

@@ -5,13 +5,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from gevent.ssl import (
-    Purpose,
-    SSLContext,
-    SSLError,
-    TLSVersion,
-    create_default_context,
-)
+from gevent.ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError, TLSVersion
 
 from gpudeck.errors import CommandError, ExitCode
 
@@ -49,7 +43,7 @@ def server_context(settings: HubSettings) -> SSLContext | None:
     if settings.tls_cert is None or settings.tls_key is None:
         return None
     _check_key(settings.tls_key)
-    context = create_default_context(Purpose.CLIENT_AUTH)
+    context = SSLContext(PROTOCOL_TLS_SERVER)
     context.minimum_version = TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(settings.tls_cert, settings.tls_key, password=_no_password)

@@ -6,6 +6,7 @@ import os
 import random
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import socketio
@@ -65,6 +67,13 @@ def wait_for(what: Callable[[], Any], within_s: float = 5.0, why: str = "") -> A
             return found
         time.sleep(0.02)
     raise AssertionError(f"not within {within_s} s: {why}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 @dataclass
@@ -124,7 +133,7 @@ class HubProcess:
         said = json.loads((self.folder / "hub.json").read_text())
         self.url: str = said["url"]
         self.sign_in_url: str = said["sign_in_url"]
-        self.port = int(self.url.rpartition(":")[2])
+        self.port = urlsplit(self.url).port or self.port  # a public URL may have none
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()

@@ -38,9 +38,7 @@ class Visitor:
         if method not in ("GET", "HEAD"):
             words.setdefault("Origin", self.hub.url)
             words.setdefault("X-CSRFToken", self.cookies.get("_csrf_token", ""))
-        with contextlib.closing(http.client.HTTPConnection(
-                "127.0.0.1", self.hub.port, timeout=10, source_address=(self._address, 0)
-        )) as connection:
+        with contextlib.closing(self.connection()) as connection:
             connection.request(method, path.removeprefix(self.hub.url), body, words)
             reply = connection.getresponse()
             answer = Answer(reply.status, dict(reply.getheaders()), reply.read())
@@ -50,6 +48,10 @@ class Visitor:
             name, _, value = line.partition(";")[0].partition("=")
             self.cookies[name] = value
         return answer
+
+    def connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.hub.port, timeout=10,
+                                          source_address=(self._address, 0))
 
     @property
     def cookie(self) -> str:
