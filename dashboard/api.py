@@ -238,7 +238,7 @@ def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes) -> None:
     api = Api(room, lenses, members)
     routes = Blueprint("api", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Response]], ...] = (
-        ("/nodes", api.nodes), ("/nodes/<path:node_id>", api.node),
+        ("/nodes", api.nodes), ("/nodes/<node_id>", api.node),
         ("/gpus", api.gpus), ("/gpus/<path:uuid>", api.gpu),
         ("/tasks", api.tasks), ("/tasks/<path:task_id>", api.task),
         ("/openapi.json", api.openapi),

@@ -58,6 +58,7 @@ class People:
         self._sessions: dict[bytes, Session] = {}
         self._session_of: dict[str, bytes] = {}
         self._attempts: list[SignIn] = []
+        self._on_the_way: list[SignIn] = []  # to the disk
         self._used_sessions: dict[str, float] = {}
         self._used_tokens: dict[str, float] = {}
         self._seen = state.writes_elsewhere()
@@ -90,7 +91,9 @@ class People:
                 self.look()
                 notes = self._take_notes()
                 if any(notes):
+                    self._on_the_way = notes[0]
                     gevent.get_hub().threadpool.apply(self._state.note, notes)
+                    self._on_the_way = []
             except Exception as error:
                 # A full disk must not keep a revocation from being seen once there is room again.
                 log.warning("state not read or written reason=%r", str(error))
@@ -263,7 +266,8 @@ class People:
 
     def sign_ins(self, actor: Actor) -> list[SignIn]:
         self._check(actor, "GET /api/v1/sign-ins")
-        return [*reversed(self._attempts), *self._accounts.sign_ins()][:200]
+        new = [*self._on_the_way, *self._attempts]
+        return [*reversed(new), *self._accounts.sign_ins()][:200]
 
     def _check(self, actor: Actor, verb: str, target: Target | None = None) -> None:
         """The gate asked already, without the target; and what it let in may have ended since."""

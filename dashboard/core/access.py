@@ -152,7 +152,7 @@ ROUTES = (
     Row("GET /socket.io/", ("person", "program", "agent")),
     _see("openapi.json", reach=Reach.NONE),
     _see("nodes"),
-    _see("nodes/<path:node_id>"),
+    _see("nodes/<node_id>"),
     _see("gpus"),
     _see("gpus/<path:uuid>"),
     _see("tasks"),

@@ -106,7 +106,9 @@ def _crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
 
 def request(crowd: Crowd, handler: str) -> tuple[str, str, dict[str, str], bytes | None]:
     method, _, path = handler.partition(" ")
-    for rule, value in FILLED.items() | {("<path:node_id>", crowd.agent.node_id)}:
+    if method == "GET":
+        path = path.replace("<node_id>", crowd.agent.node_id)
+    for rule, value in FILLED.items():
         path = path.replace(rule, value)
     headers = {"Content_Type": "application/json"} if method in ("POST", "PATCH", "PUT") else {}
     return method, path, headers, b"{}" if headers else None

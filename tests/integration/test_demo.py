@@ -156,6 +156,14 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def test_a_folder_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub").chmod(0o755)
+    (tmp_path / "hub" / "theirs").touch()
+    err = refused(3, "can be read by others", "--data", str(tmp_path), "--port", "0")
+    assert "chmod 700" in err
+
+
 def test_a_second_demo_in_one_folder(demo_alone: Demo) -> None:
     refused(3, "another `gpudeck demo` uses", "--data", str(demo_alone.data), "--port", "0")
 

@@ -200,8 +200,10 @@ def test_the_command_line_reaches_a_running_hub_within_a_second(hub: HubProcess)
     secret = hub.folder.parent / "password"
     secret.write_text(PASSWORD + "\n")
     assert gpudeck(hub, "user", "set", "carl", "--password-file", str(secret))["has_password"]
+    wait_for(lambda: next(user["has_password"] for user in hub.get("/api/v1/users")["items"]
+                          if user["name"] == "carl"), 1.0, "the new password")
     visitor = Visitor(hub)
-    wait_for(lambda: visitor.sign_in("carl").status == 303, 1.0, "the new password")
+    assert visitor.sign_in("carl").status == 303
     viewer = live(hub, visitor)
     closes_within_a_second(viewer, lambda: gpudeck(hub, "user", "set", "carl", "--role", "viewer"))
     visitor.sign_in("carl")
