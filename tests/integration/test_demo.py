@@ -197,7 +197,7 @@ def test_up_without_a_gpu_says_why(tmp_path: Path) -> None:
                                              headers={"Authorization": f"Bearer {token}"})
             with urllib.request.urlopen(request, timeout=5) as answer:
                 items = json.loads(answer.read())["items"]
-            return str(items[0]["reader"]["state"]) if items else "starting"
+            return str(items[0]["reader"]["state"]) if items and items[0]["reader"] else "starting"
 
         assert soon(lambda: reader() != "starting", 15.0)
         if reader() != "ok":
