@@ -198,7 +198,7 @@ def refused(code: ExitCode, *words: str) -> str:
 
 def test_bad_starts_say_one_sentence(hub: HubProcess, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
-    assert "ssh -L" in refused(ExitCode.USAGE, "hub", "--bind", "0.0.0.0:0", "--data", data)
+    assert "ssh -L" in refused(ExitCode.CANNOT_START, "hub", "--bind", "0.0.0.0:0", "--data", data)
     assert "127.0.0.1" in refused(ExitCode.USAGE, "hub", "--bind", "example.com:80", "--data", data)
     refused(ExitCode.USAGE, "hub", "--bind", "127.0.0.1:99999", "--data", data)
     taken = f"127.0.0.1:{hub.port}"
