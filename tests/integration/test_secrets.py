@@ -60,7 +60,8 @@ def test_secrets_are_in_no_output(tmp_path: Path) -> None:
         said.append(encode(answered))
         refused = greet(RawSocket(hub, "/agent"), Caller("n3"), places[0])
         said.append(encode(refused))
-        for path in ("enrolments", "me", "users", "tokens", "sessions", "sign-ins", "nodes", "nothing", "gpus"):
+        for path in ("enrolments", "me", "users", "tokens", "sessions", "sign-ins", "nodes",
+                     "nothing", "gpus"):
             heard(hub.ask(f"/api/v1/{path}", token=token))
             heard(hub.ask(f"/api/v1/{path}?filter=({token}", token=token))
             heard(hub.ask(f"/api/v1/{path}", token=token + "x"))
