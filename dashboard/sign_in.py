@@ -3,6 +3,7 @@
 import hmac
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from html import escape
 from http import HTTPStatus
 from typing import Any
@@ -35,7 +36,7 @@ type="font/woff2" crossorigin>
 FORM = """<form method="post" action="{action}">
 <input type="hidden" name="csrf" value="{csrf}">
 {fields}
-<button type="submit" class="button">{button}</button>
+<button type="submit" class="button first">{button}</button>
 </form>
 {below}"""
 FIELD = """<p><label for="{name}">{label}</label>
@@ -49,6 +50,12 @@ LINK = ("<p class=\"aside\">No password, or forgotten? An admin makes a link tha
 FIRST = ("<p class=\"aside\">This hub has nobody yet. On the machine where it runs, ask for the "
          "first link and open it: <code>gpudeck link --data DIR</code></p>")
 STRANGE = "This form was not made here, or is too old. Try again."
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    title: str
+    html: str  # with {csrf} where the form's token goes
 
 
 class SignIn:
@@ -111,7 +118,7 @@ class SignIn:
             answer.delete_cookie(name, path="/", secure=self._auth.cookies.is_secure)
         return answer  # type: ignore[return-value]
 
-    def _try(self, enter: Callable[[], Entered], form: Callable[[], str]) -> Response:
+    def _try(self, enter: Callable[[], Entered], form: Callable[[], Form]) -> Response:
         try:
             if not self._is_our_form():
                 raise NotIn(HTTPStatus.FORBIDDEN, STRANGE)
@@ -136,33 +143,37 @@ class SignIn:
         give_cookies(answer, self._auth, entered)
         return answer
 
-    def _page(self, form: str, refused: NotIn | None = None, title: str = "Sign in") -> Response:
+    def _page(self, form: Form, refused: NotIn | None = None) -> Response:
         word = cookie_word(request.environ, self._auth.cookies.form) or secrets.token_urlsafe(24)
         sentence = "" if refused is None else (
             f'<p class="problem" role="alert">{escape(refused.sentence)}</p>')
-        body = PAGE.format(title=title, sentence=sentence,
-                           form=form.replace("{csrf}", self._entry.form_token(word)))
+        body = PAGE.format(title=form.title, sentence=sentence,
+                           form=form.html.replace("{csrf}", self._entry.form_token(word)))
         answer = Response(body, 200 if refused is None else refused.status, mimetype="text/html")
+        # With no-referrer, which is the rule elsewhere, a form's own Origin would be sent as null.
+        answer.headers["Referrer-Policy"] = "same-origin"
         if refused is not None and refused.retry_s:
             answer.headers["Retry-After"] = str(int(refused.retry_s) + 1)
         _set_cookie(answer, self._auth, self._auth.cookies.form, word, 86_400)
         return answer
 
-    def _password_form(self, name: str = "") -> str:
+    def _password_form(self, name: str = "") -> Form:
         fields = [_text("name", "Name", "username", name, " autofocus"),
                   _text("password", "Password", "current-password", kind="password")]
-        return _form("/sign-in", fields, "Sign in", LINK if self._people.users else FIRST)
+        return Form("Sign in", _form("/sign-in", fields, "Sign in",
+                                     LINK if self._people.users else FIRST))
 
-    def _first_form(self, code: str, name: str = "") -> str:
-        return ("<p>Nobody is known here yet. Choose a name and a password: you become the first "
-                "admin.</p>" + _form("/sign-in/first", [
-                    _hidden(code), _text("name", "Name", "username", name, " autofocus"),
-                    *_new_password()], "Make me the admin"))
+    def _first_form(self, code: str, name: str = "") -> Form:
+        fields = [_hidden(code), _text("name", "Name", "username", name, " autofocus"),
+                  *_new_password()]
+        return Form("The first admin", "<p>Nobody is known here yet. Choose a name and a password."
+                    "</p>" + _form("/sign-in/first", fields, "Make me the admin"))
 
-    def _set_form(self, code: str, name: str) -> str:
-        who = f"<p>You are <strong>{escape(name)}</strong>. " if name else "<p>"
-        return who + "Choose a password.</p>" + _form("/sign-in/password", [
-            _hidden(code), *_new_password()], "Set the password")
+    def _set_form(self, code: str, name: str) -> Form:
+        who = f"<p>You are <strong>{escape(name)}</strong>.</p>" if name else ""
+        fields = [_hidden(code), *_new_password()]
+        return Form("A password of your own", who.replace("{", "&#123;") + _form(
+            "/sign-in/password", fields, "Set the password"))
 
 
 def add_sign_in(server: Flask, auth: Auth, people: People, entry: Entry) -> None:
