@@ -24,7 +24,8 @@ HEADERS_WITHIN_S = 5.0
 IDLE_S = 60.0
 REQUEST_WITHIN_S = 120.0
 MAX_HEADER_BYTES = 32_768
-MAX_UNTRUSTED = 512
+# As many as a fleet that comes back after a restart, all at once; each costs some 30 kB.
+MAX_UNTRUSTED = 2_048
 
 # A filter of the greatest length, percent-encoded, is longer than pywsgi's own 8,192.
 pywsgi.MAX_REQUEST_LINE = 65_536  # type: ignore[attr-defined]

@@ -87,8 +87,8 @@ class _Watch:
     def _say_reader(self) -> None:
         """Once per change; a machine with Gpus hears nothing."""
         nodes = self._hub.nodes()
-        reader = nodes[0]["reader"] if nodes else {"state": "starting", "detail": ""}
-        if reader["state"] in ("ok", "starting") or reader["state"] == self._said:
+        reader = nodes[0]["reader"] if nodes else None  # None as well before its first Beat
+        if reader is None or reader["state"] in ("ok", "starting") or reader["state"] == self._said:
             return
         self._said = reader["state"]
         print(f"gpudeck: no Gpu is shown: {reader['detail'] or reader['state']}", file=sys.stderr,

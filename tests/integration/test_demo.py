@@ -1,5 +1,6 @@
 """`gpudeck demo` as a process: what it promises in demo.json, and that it leaves nothing behind."""
 
+import fcntl
 import json
 import os
 import signal
@@ -144,6 +145,18 @@ def test_port_in_use(tmp_path: Path) -> None:
 
 
 def test_a_hub_that_cannot_start_is_said_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir(mode=0o700)
+    with open(tmp_path / "hub" / "lock", "w", opener=private) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        err = refused(3, "the hub does not start", "--data", str(tmp_path), "--port", "0")
+    assert "another hub is running" in err
+
+
+def private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def test_a_folder_that_others_can_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub").chmod(0o755)
     (tmp_path / "hub" / "theirs").touch()
@@ -184,7 +197,7 @@ def test_up_without_a_gpu_says_why(tmp_path: Path) -> None:
                                              headers={"Authorization": f"Bearer {token}"})
             with urllib.request.urlopen(request, timeout=5) as answer:
                 items = json.loads(answer.read())["items"]
-            return str(items[0]["reader"]["state"]) if items else "starting"
+            return str(items[0]["reader"]["state"]) if items and items[0]["reader"] else "starting"
 
         assert soon(lambda: reader() != "starting", 15.0)
         if reader() != "ok":

@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.hubs import REPOSITORY, Answer, HubProcess, WireAgent, one_task, wait_for
+from gpudeck.keys import Token
+from gpudeck.wire import encode
+from tests.integration.hubs import (
+    REPOSITORY,
+    Answer,
+    Caller,
+    HubProcess,
+    RawSocket,
+    WireAgent,
+    greet,
+    one_task,
+    wait_for,
+)
 from tests.integration.visitors import Visitor, add_program, link_for
 
 PASSWORD = "canary in the coal mine"
@@ -41,7 +53,15 @@ def test_secrets_are_in_no_output(tmp_path: Path) -> None:
         agent.connect(hub)
         agent.tick(one_task())
         wait_for(lambda: hub.get("/api/v1/tasks")["items"], why="the task")
-        for path in ("me", "users", "tokens", "sessions", "sign-ins", "nodes", "nothing", "gpus"):
+        made = hub.ask("/api/v1/enrolments", "POST", token, b"{}",
+                       Content_Type="application/json").json
+        places = [Token.read(made["token"]), hub.token()]
+        answered = greet(RawSocket(hub, "/agent"), Caller("n2"), places[0])
+        said.append(encode(answered))
+        refused = greet(RawSocket(hub, "/agent"), Caller("n3"), places[0])
+        said.append(encode(refused))
+        for path in ("enrolments", "me", "users", "tokens", "sessions", "sign-ins", "nodes",
+                     "nothing", "gpus"):
             heard(hub.ask(f"/api/v1/{path}", token=token))
             heard(hub.ask(f"/api/v1/{path}?filter=({token}", token=token))
             heard(hub.ask(f"/api/v1/{path}", token=token + "x"))
@@ -60,9 +80,11 @@ def test_secrets_are_in_no_output(tmp_path: Path) -> None:
         log = hub.log.read_bytes()
         # Printed at the start, for the one who starts it; it was used up, and dies anyhow.
         said.append(log.replace(first_code.encode(), b"", 1))
-        for secret in (PASSWORD, session, renewed, token, code, first_code, hub.api_token):
+        secrets = [PASSWORD, session, renewed, token, code, first_code, hub.api_token,
+                   *(place.text.split(".")[2] for place in places)]
+        for secret in (*map(str.encode, secrets), *(place.seed for place in places)):
             for output in said:
-                assert secret.encode() not in output, (secret, output[:300])
+                assert secret not in output, (secret, output[:300])
 
 
 @pytest.mark.parametrize("value", ["1", "true"])

@@ -149,7 +149,7 @@ def test_plain_words_to_a_tls_port_and_old_protocols(authority: Authority, tmp_p
 
 def test_silent_ones_at_a_tls_port_shut_nobody_out(authority: Authority, tmp_path: Path) -> None:
     with HubProcess(tmp_path / "data", 0, *authority.issue("good").flags) as hub:
-        silent = [socket.create_connection(("127.0.0.1", hub.port)) for _ in range(700)]
+        silent = [socket.create_connection(("127.0.0.1", hub.port)) for _ in range(2_200)]
         started = time.monotonic()
         assert ask(hub, authority, "/healthz").status == 200
         assert time.monotonic() - started < 2
