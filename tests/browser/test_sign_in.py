@@ -1,0 +1,72 @@
+"""Coming in through the page, in a real browser: what it sends along is not what a test would."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.integration.hubs import HubProcess
+from tests.integration.visitors import PASSWORD, add_person, link_for
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(name="hub")
+def _hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "data") as hub:
+        yield hub
+
+
+def open_page(browser: Browser, url: str, width: int = 1_200) -> Page:
+    page = browser.new_context(viewport={"width": width, "height": 760}).new_page()
+    page.goto(url)
+    return page
+
+
+def is_in(page: Page, hub: HubProcess) -> bool:
+    page.wait_for_url(f"{hub.url}/")
+    return page.request.get(f"{hub.url}/api/v1/me").status == 200
+
+
+def test_the_first_admin_on_a_phone(browser: Browser, hub: HubProcess) -> None:
+    page = open_page(browser, hub.sign_in_url, width=360)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for again in (PASSWORD + "x", PASSWORD):
+        page.get_by_label("Name").fill("alice")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_label("The same again").fill(again)
+        page.get_by_role("button").click()
+        if again != PASSWORD:
+            assert page.get_by_role("alert").inner_text() == "The two passwords are not the same."
+    assert is_in(page, hub)
+    page.context.close()
+
+
+def test_password_sign_out_and_a_link(browser: Browser, hub: HubProcess) -> None:
+    add_person(hub, "alice", "admin")
+    page = open_page(browser, hub.url)
+    for password in ("wrong wrong wrong", PASSWORD):
+        page.get_by_label("Name").fill("Alice")
+        page.get_by_label("Password").fill(password)
+        page.keyboard.press("Enter")
+        if password != PASSWORD:
+            assert "not right" in page.get_by_role("alert").inner_text()
+    assert is_in(page, hub)
+    page.locator("#sign-out").click()
+    page.wait_for_url("**/sign-in")
+    page.goto(hub.url + link_for(hub, "alice"))
+    assert is_in(page, hub)
+    page.context.close()
+
+
+def test_a_link_that_another_site_holds(browser: Browser, hub: HubProcess) -> None:
+    """A click there is a cross-site navigation, and Strict cookies do not follow its redirects."""
+    add_person(hub, "alice", "admin")
+    page = open_page(browser, "about:blank")
+    page.route("http://mail.example/", lambda route: route.fulfill(
+        content_type="text/html", body=f'<a href="{hub.url}{link_for(hub, "alice")}">in</a>'))
+    page.goto("http://mail.example/")
+    page.get_by_text("in").click()
+    assert is_in(page, hub)
+    page.context.close()
