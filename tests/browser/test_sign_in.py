@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.integration.hubs import HubProcess
+from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import PASSWORD, add_person, link_for
 
 pytestmark = pytest.mark.browser
@@ -45,6 +45,8 @@ def test_the_first_admin_on_a_phone(browser: Browser, hub: HubProcess) -> None:
 
 def test_password_sign_out_and_a_link(browser: Browser, hub: HubProcess) -> None:
     add_person(hub, "alice", "admin")
+    # Within a second a running hub notices that it has somebody now.
+    wait_for(lambda: b"current-password" in hub.ask("/sign-in").body, why="the password form")
     page = open_page(browser, hub.url)
     for password in ("wrong wrong wrong", PASSWORD):
         page.get_by_label("Name").fill("Alice")
@@ -53,6 +55,7 @@ def test_password_sign_out_and_a_link(browser: Browser, hub: HubProcess) -> None
         if password != PASSWORD:
             assert "not right" in page.get_by_role("alert").inner_text()
     assert is_in(page, hub)
+    page.locator("#account").click()
     page.locator("#sign-out").click()
     page.wait_for_url("**/sign-in")
     page.goto(hub.url + link_for(hub, "alice"))

@@ -115,7 +115,7 @@ def test_links(hub: HubProcess) -> None:
     link = link_for(hub, "lin")
     visitor = Visitor(hub)
     form = visitor.ask(link)
-    assert b"A password of your own" in form.body
+    assert b"Choose a password" in form.body
     assert visitor.form("/sign-in/password", form, password="short", again="short").status == 422
     assert visitor.form("/sign-in/password", form, password=PASSWORD, again="another").status == 422
     assert visitor.form("/sign-in/password", form, password=PASSWORD, again=PASSWORD).status == 303
