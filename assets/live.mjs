@@ -1,5 +1,6 @@
 // The live socket: the only place that speaks docs/internals/live.md.
 
+import { csrfToken } from "./api.mjs";
 import "./vendor/socket.io-client/socket.io.msgpack.min.js";
 
 const FIRST_WAIT_MS = 1_000;
@@ -38,6 +39,7 @@ export class Live extends EventTarget {
   makeSocket() {
     const socket = globalThis.io("/live", {
       transports: ["websocket"], reconnection: false, autoConnect: false, timeout: ANSWER_MS,
+      auth: (give) => give({ csrf: csrfToken() }),
     });
     socket.on("connect", () => this.onConnect());
     socket.on("connect_error", () => this.onLost());

@@ -108,7 +108,8 @@ class Hub:
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
         self.agents = AgentEdge(self.socketio.server, self.settings, self.doors, self.submit)
-        self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds)
+        self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds,
+                             self.auth.is_csrf_right)
         self.people.on_end.append(self.live.end_credential)
         self._check_table(pages)
         # Dash's answer to a script that it does not have would be a 500.

@@ -64,10 +64,12 @@ class Viewer:
 
 class LiveEdge:
     def __init__(self, server: BoundedServer, room: Room, lenses: Lenses,
-                 holds: Callable[[str], bool]) -> None:
+                 holds: Callable[[str], bool],
+                 is_csrf_right: Callable[[dict[str, Any], str], bool]) -> None:
         self._room = room
         self._lenses = lenses
         self._holds = holds
+        self._is_csrf_right = is_csrf_right
         self._viewers: dict[str, Viewer] = {}
         self._version = 0
         self._now = self._mono = 0.0
@@ -81,9 +83,13 @@ class LiveEdge:
 
     # -- what clients say
 
-    def _connect(self, sid: str, environ: dict[str, Any], _auth: Any = None) -> bool:
-        actor = environ.get("gpudeck.actor")
+    def _connect(self, sid: str, environ: dict[str, Any], auth: Any = None) -> bool:
+        actor: Actor | None = environ.get("gpudeck.actor")
         if may(actor, f"{NAMESPACE} connect") is not None or len(self._viewers) >= MAX_VIEWERS:
+            return False
+        # The cookie alone is also sent for a page of another site; what our own page reads is not.
+        if actor is not None and actor.kind == "person" and not self._is_csrf_right(
+                environ, _csrf_in(auth)):
             return False
         peer: BoundedSocket = environ["gpudeck.socket"]
         viewer = Viewer(peer, environ["gpudeck.actor"], Sight.of(environ["gpudeck.actor"]))
@@ -263,6 +269,11 @@ class LiveEdge:
     @property
     def count(self) -> int:
         return len(self._viewers)
+
+
+def _csrf_in(auth: Any) -> str:
+    given = auth.get("csrf") if isinstance(auth, dict) else None
+    return given if isinstance(given, str) else ""
 
 
 def _watched(arguments: tuple[Any, ...]) -> tuple[str, str]:

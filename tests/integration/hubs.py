@@ -190,12 +190,17 @@ class HubProcess:
         return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def _csrf_in(cookies: str) -> str:
+    """What a page reads there and says again when it connects."""
+    return dict(part.partition("=")[::2] for part in cookies.split("; ")).get("_csrf_token", "")
+
+
 class RawSocket:
     """engine.io and Socket.IO by hand over a plain websocket: says exactly what it is told."""
 
     def __init__(self, hub: HubProcess, namespace: str, token: str | None = None,
-                 origin: str | None = None, cookie: str | None = None, host: str | None = None
-                 ) -> None:
+                 origin: str | None = None, cookie: str | None = None, host: str | None = None,
+                 csrf: str | None = None) -> None:
         header = [] if token is None else [f"Authorization: Bearer {token}"]
         self.namespace = namespace
         self.ws = websocket.create_connection(
@@ -206,7 +211,8 @@ class RawSocket:
         self.socket = self.ws.sock
         hub.peers.append(self)
         self.opened = json.loads(self.ws.recv()[1:])
-        self.send({"type": 0, "nsp": namespace})
+        given = csrf if csrf is not None else _csrf_in(cookie or "")
+        self.send({"type": 0, "nsp": namespace} | ({"data": {"csrf": given}} if given else {}))
         self.joined = self.receive()
 
     def send(self, packet: Any) -> None:

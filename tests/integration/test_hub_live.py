@@ -194,3 +194,13 @@ def test_viewers_are_told_when_the_hub_stops(tmp_path: Path) -> None:
         assert time.monotonic() - started < 3
         assert viewer.event("bye")["reason"] == "the hub is shutting down"
         assert not (hub.folder / "hub.json").exists()
+
+
+def test_a_cookie_without_the_pages_own_word_opens_nothing(hub: HubProcess) -> None:
+    add_person(hub, "carol")
+    who = signed_in(hub, "carol")
+    cookie = "; ".join(part for part in who.cookie.split("; ") if not part.startswith("_csrf"))
+    assert browser(hub, who.cookie).joined["type"] == 0  # CONNECT
+    for csrf in ("", "wrong", who.cookies["_csrf_token"][:-1]):
+        refused = RawSocket(hub, "/live", origin=hub.url, cookie=cookie, csrf=csrf)
+        assert refused.joined is None or refused.joined["type"] == 4  # CONNECT_ERROR
