@@ -1,0 +1,31 @@
+"""A stranger's first command in a fresh clone: live in 3 minutes, the second time in 6 s."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.demos import ROOT, soon
+
+
+def start_to_live_s(clone: Path, data: Path, within_s: float) -> float:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    began = time.monotonic()
+    with (clone / "demo.out").open("w") as out:
+        make = subprocess.Popen(["make", "demo", f"DEMO=--port 0 --data {data}"], cwd=clone,
+                                env=clean, stdout=out, stderr=out, start_new_session=True)
+    try:
+        assert soon(lambda: (data / "demo.json").exists(), within_s), (
+            (clone / "demo.out").read_text())
+        return time.monotonic() - began
+    finally:
+        os.killpg(make.pid, signal.SIGTERM)
+        make.wait(15)
+
+
+def test_fresh_clone(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    assert start_to_live_s(clone, tmp_path / "first", 180) < 180
+    assert start_to_live_s(clone, tmp_path / "second", 30) < 6
