@@ -27,7 +27,7 @@ class Wire(Protocol):
 
     def connected(self) -> Collection[str]: ...
 
-    def tell(self, node_id: str, message: FromHub) -> None: ...
+    def tell(self, node_id: str, message: FromHub) -> bool: ...
 
 
 class Commander:
@@ -61,10 +61,10 @@ class Commander:
         if record.id not in self._commands.records:
             return self.find(record.id) or record  # it took so long that it was refused meanwhile
         if isinstance(found, Refusal):
-            self._run(self._commands.refuse(record.id, found, now))
+            self._run(self._commands.refuse(record.id, found, now), now)
         else:
             is_connected = record.node_id in self._wire.connected()
-            self._run(self._commands.signed(record.id, found, is_connected, now))
+            self._run(self._commands.signed(record.id, found, is_connected, now), now)
         return self.find(record.id) or record
 
     def hold(self, node_id: str, host: str, action: Action, asker: Asker, reason: str

@@ -46,7 +46,8 @@ class Looker:
             if not self._tell(node_id, asked.look):
                 return Refusal("offline", "this node is not connected, so nothing can be done "
                                "there; it connects again by itself")
-            return asked.answer.get(timeout=ANSWER_WITHIN_S)
+            found: Preview = asked.answer.get(timeout=ANSWER_WITHIN_S)  # type: ignore[assignment]
+            return found
         except Timeout:
             return Refusal("offline", f"the node did not answer within {ANSWER_WITHIN_S:.0f} s; "
                            "try again, and look at its reader on the Fleet page")
