@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import folder, read_secret
 
 from .accounts import CannotChange, Token, User, new_token
+from .audit import Auditor, CannotRecord
 from .core.access import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw
 from .core.members import Wanted
 from .enrolment import command, create
@@ -79,10 +80,17 @@ def _run(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: Seque
     with _state(asked.data) as state:
         try:
             told = verbs[asked.verb](state, asked)
-        except CannotChange as error:
+        except (CannotChange, CannotRecord) as error:
             raise CommandError(str(error)) from error
     print(json.dumps(told, indent=2) if asked.json else _as_text(told))
     return ExitCode.OK
+
+
+def recorded(state: State, kind: str, action: str, detail: Item) -> AbstractContextManager[None]:
+    """Around a change that is made in the folder itself; by whom, only the machine knows."""
+    known = {name: value for name, value in detail.items() if value is not None}
+    return Auditor(state.audit).change(kind, {
+        "actor": getpass.getuser(), "actor_kind": "terminal", "action": action, "detail": known})
 
 
 @contextmanager
@@ -103,7 +111,10 @@ def _add(state: State, asked: argparse.Namespace) -> Item:
         raise CommandError(f"{asked.name!r}: {wrong}", ExitCode.USAGE)
     scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
     hashed = _password(asked, asked.name)
-    state.accounts.add_user(User(asked.name, Role(asked.role), scope, hashed, time.time()))
+    granted = {"person": asked.name, "role": asked.role, "groups": [*scope.groups],
+               "unix_names": [*scope.unix_names]}
+    with recorded(state, "user", "add", granted):
+        state.accounts.add_user(User(asked.name, Role(asked.role), scope, hashed, time.time()))
     return _user_item(state, asked.name) | _link_to_set(state, asked.name, hashed)
 
 
@@ -124,21 +135,27 @@ def _set(state: State, asked: argparse.Namespace) -> Item:
     if asked.groups is not None or asked.unix_names is not None:
         scope = _scope(known.scope.groups if asked.groups is None else asked.groups,
                        known.scope.unix_names if asked.unix_names is None else asked.unix_names)
-    state.accounts.change_user(asked.name, None if asked.role is None else Role(asked.role), scope,
-                               _password(asked, asked.name))
+    role, hashed = None if asked.role is None else Role(asked.role), _password(asked, asked.name)
+    granted = {"person": asked.name, "role": asked.role, "groups": asked.groups,
+               "unix_names": asked.unix_names, "password": None if hashed is None else "new"}
+    with recorded(state, "user", "change", granted):
+        state.accounts.change_user(asked.name, role, scope, hashed)
     return _user_item(state, asked.name)
 
 
 def _remove(state: State, asked: argparse.Namespace) -> Item:
-    state.accounts.remove_user(asked.name)
+    with recorded(state, "user", "remove", {"person": asked.name}):
+        state.accounts.remove_user(asked.name)
     return {"removed": asked.name}
 
 
 def _link(state: State, asked: argparse.Namespace) -> Item:
-    if asked.reset:
-        state.accounts.change_user(asked.name, is_password_gone=True)
-    return {"name": asked.name,
-            "link": code_url(state, state.accounts.add_code(asked.name, time.time()))}
+    with recorded(state, "user", "reset_password" if asked.reset else "link",
+                  {"person": asked.name}):
+        if asked.reset:
+            state.accounts.change_user(asked.name, is_password_gone=True)
+        code = state.accounts.add_code(asked.name, time.time())
+    return {"name": asked.name, "link": code_url(state, code)}
 
 
 USER_VERBS: dict[str, Verb] = {
@@ -186,8 +203,11 @@ def _create(state: State, asked: argparse.Namespace) -> Item:
 def _create_agent(state: State, asked: argparse.Namespace) -> Item:
     """The secret is in a line to paste, and there in the environment: arguments are public."""
     url = hub_url(state)
-    [(made, place)] = create(state.registry, HubKey(asked.data).fingerprint,
-                             [Wanted(asked.host, asked.approve, asked.group)], "this folder")
+    hub = HubKey(asked.data).fingerprint
+    wanted = Wanted(asked.host, asked.approve, asked.group)
+    with recorded(state, "enrolment", "add", {"host": asked.host, "approve": asked.approve,
+                                              "group": asked.group}):
+        [(made, place)] = create(state.registry, hub, [wanted], "this folder")
     if not asked.json:
         print(f"Paste this on the node. It works once, until {_cell(place.expires_at)} UTC:",
               file=sys.stderr)
@@ -199,7 +219,10 @@ def _create_api(state: State, asked: argparse.Namespace) -> Item:
     scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
     word, made = new_token(asked.name, Role(asked.role), scope, "this folder", time.time(),
                            time.time() + asked.days * DAY_S)
-    state.accounts.add_token(made)
+    with recorded(state, "token", "add", {
+            "token": made.id, "name": asked.name, "role": asked.role, "groups": [*scope.groups],
+            "unix_names": [*scope.unix_names], "expires_at": made.expires_at}):
+        state.accounts.add_token(made)
     return _token_item(made) | {"secret": word}
 
 
@@ -208,7 +231,8 @@ def _tokens(state: State, asked: argparse.Namespace) -> Item:
 
 
 def _revoke(state: State, asked: argparse.Namespace) -> Item:
-    state.accounts.remove_token(asked.id)
+    with recorded(state, "token", "remove", {"token": asked.id[:64]}):
+        state.accounts.remove_token(asked.id)
     return {"revoked": asked.id}
 
 

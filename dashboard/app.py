@@ -14,6 +14,8 @@ from werkzeug.exceptions import NotFound
 from gpudeck.cli import GROUP
 
 from .api import add_api
+from .audit import Auditor
+from .audit_copy import AuditCopy
 from .auth import (
     Auth,
     Cookies,
@@ -70,13 +72,15 @@ class Hub:
         self.site = Site.at(settings.bind[0], port, settings.tls_cert is not None,
                             settings.public_url)
         passwords = Passwords()
-        self.people = People(state, passwords)
+        copy = None if settings.audit_copy is None else AuditCopy(settings.audit_copy, state.audit)
+        self.audit = Auditor(state.audit, copy)
+        self.people = People(state, passwords, self.audit)
         self.people.keep_file_token(token_in(settings.data / "api.token"))
         self.entry = Entry(state, self.people, passwords)
         self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)
         key = HubKey(settings.data)
-        self.nodes = Nodes(state.registry, key.fingerprint)
+        self.nodes = Nodes(state.registry, key.fingerprint, self.audit)
         for member in self.nodes.members():
             self.room.fleet.set_group(member.node_id, member.group)
         self.nodes.on_group.append(self.room.fleet.set_group)

@@ -43,6 +43,8 @@ HUB: tuple[Setting, ...] = (
     Setting("trusted_proxies", proxies, NOBODY,
             "addresses and networks of proxies, with commas between them, whose word is taken for "
             "who asks from where"),
+    Setting("audit_copy", folder, None,
+            "file to which every record of the audit is appended as well; best on another mount"),
     Setting("proxy_user_header", header, None,
             "header in which a trusted proxy names the person that it has signed in"),
 )
@@ -61,6 +63,7 @@ class HubSettings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     public_url: str | None = None
+    audit_copy: Path | None = None
 
 
 def hub_settings(argv: Sequence[str], env: Mapping[str, str]) -> HubSettings:

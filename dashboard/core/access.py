@@ -59,6 +59,7 @@ class Actor:
     scope: Scope = Scope()
     credential: str = ""
     fresh_until: float | None = None
+    address: str = ""  # from where this request came
 
 
 class Why(Enum):
