@@ -9,13 +9,19 @@ from typing import Any
 import gevent
 from dash.exceptions import DependencyException
 from flask import Flask, Response
+from msgspec import to_builtins
 from werkzeug.exceptions import NotFound
 
 from gpudeck.cli import GROUP
+from gpudeck.wire import FromHub
 
+from .addresses import Addresses
+from .anchors import Anchors
 from .api import add_api
 from .audit import Auditor
+from .audit_api import AuditApi, add_audit_api
 from .audit_copy import AuditCopy
+from .audit_verdict import Verifier
 from .auth import (
     Auth,
     Cookies,
@@ -31,9 +37,11 @@ from .core.access import unlisted
 from .core.lens import Lenses
 from .enrolment import Nodes
 from .entry import Entry
+from .holds import Holds, Place
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
 from .hub_key import HubKey
+from .keeps import Keeps
 from .live import LiveEdge
 from .nodes_api import NodesApi, add_nodes_api
 from .pages import build_pages
@@ -41,11 +49,24 @@ from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
 from .recorder import Recorder
-from .room import Applied, Close, HubEvent, Note, Record, Revoked, Room, Tell, Tick
+from .room import (
+    Applied,
+    Beaten,
+    Close,
+    HubEvent,
+    Joined,
+    Note,
+    Record,
+    Revoked,
+    Room,
+    Tell,
+    Tick,
+)
 from .settings import HubSettings
 from .sign_in import add_sign_in
 from .site import Site
 from .sockets import Allowance, BoundedSocketIO
+from .standing_api import StandingApi, add_standing_api, hold_state
 from .state import State, token_in
 
 log = logging.getLogger("gpudeck.app")
@@ -76,6 +97,11 @@ class Hub:
         self.audit = Auditor(state.audit, copy)
         self.people = People(state, passwords, self.audit)
         self.people.keep_file_token(token_in(settings.data / "api.token"))
+        self.anchors = Anchors(self.audit, self._tell_all)
+        self.holds = Holds(state.standing, self.audit, Place(
+            self.room.fleet, self.lenses, self.room.link_of.__contains__, self._tell_node))
+        self.keeps = Keeps(state.standing, self.audit, self.room.fleet, self.lenses)
+        self.addresses = Addresses(state.standing, self.audit)
         self.entry = Entry(state, self.people, passwords)
         self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)
@@ -102,7 +128,8 @@ class Hub:
     def _build(self) -> None:
         add_second_look(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
-        add_api(self.server, self.room, self.lenses, self.nodes)
+        add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
+        self._add_records()
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
                                               lambda: self.state.get("url") or ""))
@@ -113,13 +140,33 @@ class Hub:
         content_policy = policy(pages.csp_hashes())
         self.agents = AgentEdge(self.socketio.server, self.settings, self.doors, self.submit)
         self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds,
-                             self.auth.is_csrf_right)
+                             self.auth.is_csrf_right,
+                             lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
+                                                                 lens)))
         self.people.on_end.append(self.live.end_credential)
+        self.holds.on_change.append(self.live.hold_changed)
         self._check_table(pages)
         # Dash's answer to a script that it does not have would be a 500.
         self.server.register_error_handler(DependencyException, lambda _: NotFound())
         self.wsgi = Gate(self.server.wsgi_app, self.auth, self.server.url_map, lambda: self.site,
                          lambda: content_policy)
+
+    def _add_records(self) -> None:
+        """What is said of acts: the Audit, holds, keeps, addresses."""
+        verifier = Verifier(self.state.another_audit, self.settings.audit_copy)
+        fleet, lenses = self.room.fleet, self.lenses
+        add_audit_api(self.server, AuditApi(self.audit, verifier, fleet, lenses))
+        add_standing_api(self.server, StandingApi(fleet, lenses, self.holds, self.keeps,
+                                                  self.addresses))
+
+    def _tell_node(self, node_id: str, message: FromHub) -> None:
+        at = self.room.link_of.get(node_id)
+        if at is not None:
+            self.agents.tell(Tell(at, message))
+
+    def _tell_all(self, message: FromHub) -> None:
+        for at in self.room.link_of.values():
+            self.agents.tell(Tell(at, message))
 
     def _check_table(self, pages: Any) -> None:
         """Nothing can be asked of this hub that core/access.py has no row for."""
@@ -183,6 +230,12 @@ class Hub:
                 self.agents.tell(effect)
             case Close():
                 self.agents.close(effect)
+            case Joined():
+                self.anchors.joined(effect.hello)
+            case Beaten():
+                self.anchors.beaten(effect.node_id, effect.beat)
+                if effect.is_hold_new:
+                    self.holds.beaten(effect.node_id)
             case Note():
                 log.info("%s %s", effect.what.replace(" ", "_"), fields(effect.fields))
 
@@ -204,6 +257,15 @@ class Hub:
                 log.info("counts %s", fields(counts))
                 told, told_mono = counts, mono
 
+    def run_records(self) -> None:
+        """Holds come into force, heads are exchanged, the copy catches up with what `gpudeck user`
+        and its like have recorded."""
+        while True:
+            gevent.sleep(TICK_S)
+            self.holds.tick(time.monotonic())
+            self.anchors.tick(time.monotonic())
+            self.audit.copy_or_say()
+
     def counts(self) -> dict[str, int]:
         """What was refused, cut or lost so far."""
         return self.tally.counts | self.room.counts
@@ -211,7 +273,8 @@ class Hub:
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
         self._ticked_mono = time.monotonic()
         running = [gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
-                   gevent.spawn(self.recorder.run), gevent.spawn(self.people.run)]
+                   gevent.spawn(self.recorder.run), gevent.spawn(self.people.run),
+                   gevent.spawn(self.run_records)]
         # What is here now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

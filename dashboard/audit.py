@@ -34,6 +34,7 @@ class Auditor:
     def __init__(self, store: AuditStore, copy: AuditCopy | None = None) -> None:
         self.store = store
         self._copy = copy
+        self._said = ""  # of the copy's trouble
 
     def record(self, kind: str, fields: Fields) -> int:
         """On disk, in both places, when it returns: its number. Raises CannotRecord."""
@@ -55,7 +56,7 @@ class Auditor:
         except CannotChange as why:
             self.record(kind, dict(fields) | {"outcome": "refused", "sentence": str(why)})
             raise
-        self._copy_or_say()
+        self.copy_or_say()
 
     def refused(self, kind: str, fields: Fields) -> None:
         """An attempt that comes to nothing either way."""
@@ -69,13 +70,17 @@ class Auditor:
         if self._copy is not None:
             self._copy.catch_up()
 
-    def _copy_or_say(self) -> None:
+    def copy_or_say(self) -> None:
         try:
             self.copy()
         except CannotRecord as error:
-            log.warning("not copied reason=%r", str(error))
+            if str(error) != self._said:
+                log.error("audit_not_copied reason=%r", str(error))
+            self._said = str(error)
+        else:
+            self._said = ""
 
     def close(self) -> None:
-        self._copy_or_say()
+        self.copy_or_say()
         if self._copy is not None:
             self._copy.close()

@@ -112,8 +112,8 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
     server.stop_accepting()
     running.live.end_all("the hub is shutting down")
     running.recorder.stop()
-    tick, live, recorder, people = greenlets
-    gevent.killall([tick, live, people], block=False)
+    tick, live, recorder, people, records = greenlets
+    gevent.killall([tick, live, people, records], block=False)
     gevent.sleep(0.1)
     recorder.join(timeout=STOP_WITHIN_S)
     for peer in list(running.socketio.engine.sockets.values()):
@@ -121,6 +121,7 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
     server.stop(timeout=0.2)
     running.recorder.close()
     running.people.write_notes()
+    running.audit.close()
 
 
 def _raise_file_limit() -> None:

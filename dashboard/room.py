@@ -145,7 +145,23 @@ class Note:
     fields: dict[str, Any]
 
 
-Effect = Tell | Close | Record | Applied | Note
+@dataclass(slots=True, frozen=True)
+class Joined:
+    """A node is connected from now on."""
+
+    hello: Hello
+
+
+@dataclass(slots=True, frozen=True)
+class Beaten:
+    """What a node says of its holds or its Audit is new."""
+
+    node_id: str
+    beat: Beat
+    is_hold_new: bool
+
+
+Effect = Tell | Close | Record | Applied | Note | Joined | Beaten
 
 
 @dataclass(slots=True)
@@ -239,8 +255,7 @@ class Room:
             case Frame() | Event():
                 return self._sequenced(said.link, link, node, said.message, said.payload, now, mono)
             case Beat():
-                self.fleet.beat(node, said.message, mono)
-                return []
+                return self._beat(node, said.message, mono)
             case Echo():
                 return self._echo(link, node, said.message, now, mono)
             case Inventory():
@@ -252,6 +267,15 @@ class Room:
                 return []
             case Call() | Hello():
                 raise WireError("Call and Hello are said once")
+
+    def _beat(self, node: Node, beat: Beat, mono: float) -> list[Effect]:
+        before = node.beat
+        self.fleet.beat(node, beat, mono)
+        if before is not None and (before.holds, before.audit_seq, before.audit_head) == (
+                beat.holds, beat.audit_seq, beat.audit_head):
+            return []
+        is_hold_new = beat.holds != (() if before is None else before.holds)
+        return [Beaten(node.hello.node_id, beat, is_hold_new)]
 
     def _hello(self, at: str, hello: Hello, payload: bytes, now: float, mono: float
                ) -> list[Effect]:
@@ -273,7 +297,7 @@ class Room:
                           self.fleet.epoch, now, stream.settled())
         return [*effects, Tell(at, welcome), self._probe(at, link, now, mono),
                 Record(hello.node_id, hello.stream, 0, now, payload),
-                Note("agent connected", {"node": hello.node_id, "host": hello.host,
+                Joined(hello), Note("agent connected", {"node": hello.node_id, "host": hello.host,
                                          "acked": welcome.acked_seq})]
 
     def _taken_over(self, former: str, node_id: str, now: float) -> list[Effect]:

@@ -77,6 +77,11 @@ class Standing:
     def addresses(self) -> dict[str, str]:
         return dict(self._db.execute("select * from addresses order by unix_name"))
 
+    def address(self, unix_name: str) -> str | None:
+        row = self._db.execute("select address from addresses where unix_name = ?",
+                               (unix_name,)).fetchone()
+        return None if row is None else str(row[0])
+
     def put_address(self, unix_name: str, address: str) -> None:
         self._db.execute("insert or replace into addresses values (?, ?)", (unix_name, address))
 

@@ -6,7 +6,7 @@ import os
 import secrets
 import sqlite3
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -170,6 +170,12 @@ class State:
     def writes_elsewhere(self) -> int:
         """Another number once somebody else has written: `gpudeck user`, a thread of ours."""
         return int(self._db.execute("pragma data_version").fetchone()[0])
+
+    @contextlib.contextmanager
+    def another_audit(self) -> Iterator[AuditStore]:
+        """Over a connection of its own, for a native thread."""
+        with contextlib.closing(self._open()) as db:
+            yield AuditStore(db)
 
     def note(self, attempts: list[SignIn], sessions: dict[str, float], tokens: dict[str, float],
              records: Iterable[dict[str, Any]] = ()) -> None:

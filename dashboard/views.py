@@ -208,6 +208,7 @@ class NodeView(msgspec.Struct):
     gpus: int
     clock_offset_s: float | None
     frames: FramesView | None
+    holds: list[str] = msgspec.field(default_factory=list)  # who holds all acts there, and why
 
 
 class FactsView(msgspec.Struct):
@@ -243,6 +244,14 @@ class UseView(msgspec.Struct):
     sm_pct: float | None
 
 
+class KeepView(msgspec.Struct):
+    """Its owner wants the Task to be left alone until then."""
+
+    until: float
+    because: str
+    by: str
+
+
 class TaskView(msgspec.Struct):
     id: str
     node: str
@@ -258,6 +267,7 @@ class TaskView(msgspec.Struct):
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None
     manager: str | None
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
+    keep: KeepView | None = None
 
 
 class Nodes(msgspec.Struct):
@@ -287,7 +297,7 @@ def node_view(room: Room, node_id: str, member: Member | None, mono: float) -> N
         node.state, node.heard_at, _reader(node, mono), hello.backend,
         hello.driver_version, hello.agent_version, hello.boot_id,
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
-        _frames(room, node))
+        _frames(room, node), [] if node.beat is None else [*node.beat.holds])
 
 
 def member_view(member: Member) -> NodeView:
