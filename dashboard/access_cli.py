@@ -68,14 +68,15 @@ def hub_url(state: State) -> str:
 
 
 def user(argv: Sequence[str]) -> int:
-    return _run(_user_parser(), USER_VERBS, argv)
+    return run_verb(_user_parser(), USER_VERBS, argv)
 
 
 def token(argv: Sequence[str]) -> int:
-    return _run(_token_parser(), TOKEN_VERBS, argv)
+    return run_verb(_token_parser(), TOKEN_VERBS, argv)
 
 
-def _run(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: Sequence[str]) -> int:
+def run_verb(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: Sequence[str]
+             ) -> int:
     asked = parser.parse_args(list(argv))
     with _state(asked.data) as state:
         try:
@@ -250,49 +251,51 @@ def _token_item(token: Token) -> Item:
 
 
 def _user_parser() -> argparse.ArgumentParser:
-    verbs, parser = _parser("user", "Who may sign in.")
+    verbs, parser = make_parser("user", "Who may sign in.")
     for verb, text in (("add", "a new one; without a password, a link to set one"),
                        ("set", "change role, scope or password; ends their sessions")):
-        one = _verb(verbs, verb, text)
+        one = make_verb(verbs, verb, text)
         one.add_argument("name")
         one.add_argument("--role", choices=[*Role], default="viewer" if verb == "add" else None)
         _add_scope(one)
         one.add_argument("--password", action="store_true", help="ask for one here")
         one.add_argument("--password-file", metavar="FILE", help="read one from this file")
-    _verb(verbs, "list", "all of them")
-    _verb(verbs, "remove", "take one away; ends their sessions").add_argument("name")
-    link = _verb(verbs, "link", "a link that signs one in, once; or, without a password, sets one")
+    make_verb(verbs, "list", "all of them")
+    make_verb(verbs, "remove", "take one away; ends their sessions").add_argument("name")
+    link = make_verb(verbs, "link",
+                     "a link that signs one in, once; or, without a password, sets one")
     link.add_argument("name")
     link.add_argument("--reset", action="store_true", help="forget the password that there is")
     return parser
 
 
 def _token_parser() -> argparse.ArgumentParser:
-    verbs, parser = _parser("token", "What programs and nodes show to come in.")
+    verbs, parser = make_parser("token", "What programs and nodes show to come in.")
     kinds = verbs.add_parser("create", help="a new one, shown once").add_subparsers(
         dest="kind", required=True, metavar="KIND")
-    api = _verb(kinds, "api", "for a program")
+    api = make_verb(kinds, "api", "for a program")
     api.add_argument("name", help="what it is for")
     api.add_argument("--role", choices=[*Role], default="viewer")
     api.add_argument("--days", type=_days, default=90, help="until it expires; at most 366")
     _add_scope(api)
-    agent = _verb(kinds, "agent", "for one node, within an hour; prints the line to paste there")
+    agent = make_verb(kinds, "agent",
+                      "for one node, within an hour; prints the line to paste there")
     agent.add_argument("--host", metavar="NAME", help="only for the node that calls itself so")
     agent.add_argument("--approve", action="store_true",
                        help="an admin must compare its fingerprint and approve it first")
     agent.add_argument("--group", default=DEFAULT_GROUP, metavar="GROUP",
                        help="of nodes, which it joins")
-    _verb(verbs, "list", "all of them, without their secrets")
-    _verb(verbs, "revoke", "end one").add_argument("id")
+    make_verb(verbs, "list", "all of them, without their secrets")
+    make_verb(verbs, "revoke", "end one").add_argument("id")
     return parser
 
 
-def _parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
+def make_parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
     parser = argparse.ArgumentParser(prog=f"gpudeck {name}", description=text, allow_abbrev=False)
     return parser.add_subparsers(dest="verb", required=True, metavar="VERB"), parser
 
 
-def _verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
+def make_verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text,
                                                      allow_abbrev=False)
     made.add_argument("--data", type=folder, metavar="DIR",

@@ -12,6 +12,7 @@ from flask import Flask, Response
 from msgspec import to_builtins
 from werkzeug.exceptions import NotFound
 
+from gpudeck import __version__
 from gpudeck.cli import GROUP
 from gpudeck.wire import FromHub
 
@@ -272,6 +273,8 @@ class Hub:
 
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
         self._ticked_mono = time.monotonic()
+        self.audit.note("hub", {"action": "start", "outcome": "done", "detail": {
+            "epoch": self.room.fleet.epoch, "version": __version__}})
         running = [gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
                    gevent.spawn(self.recorder.run), gevent.spawn(self.people.run),
                    gevent.spawn(self.run_records)]

@@ -60,8 +60,12 @@ class Auditor:
 
     def refused(self, kind: str, fields: Fields) -> None:
         """An attempt that comes to nothing either way."""
+        self.note(kind, dict(fields) | {"outcome": "refused"})
+
+    def note(self, kind: str, fields: Fields) -> None:
+        """What has happened already, and cannot be undone for want of a record."""
         try:
-            self.record(kind, dict(fields) | {"outcome": "refused"})
+            self.record(kind, fields)
         except CannotRecord as error:
             log.warning("not recorded reason=%r", str(error))
 

@@ -6,7 +6,6 @@ lies where they cannot write: on another mount, or with `chattr +a`.
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -23,15 +22,6 @@ _decode = msgspec.json.Decoder(Link).decode
 
 def line_of(link: Link) -> bytes:
     return _encode(link) + b"\n"
-
-
-def links_in(path: Path) -> Iterator[Link]:
-    """Line by line. A line that a full disk or a crash has cut is no record."""
-    with path.open("rb") as file:
-        for line in file:
-            found = _link(line)
-            if found is not None:
-                yield found
 
 
 def _link(line: bytes) -> Link | None:

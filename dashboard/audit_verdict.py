@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from gpudeck.audit_file import links_in
 from gpudeck.chain import START, Break, verify
 
-from .audit_copy import links_in
 from .audit_store import AuditStore, Head
 from .audit_views import BreakView, NodeAudit, Verdict
 
