@@ -45,6 +45,7 @@ from .hub_key import HubKey
 from .keeps import Keeps
 from .live import LiveEdge
 from .nodes_api import NodesApi, add_nodes_api
+from .notify import Notifier, Smtp
 from .pages import build_pages
 from .passwords import Passwords
 from .people import People
@@ -103,6 +104,8 @@ class Hub:
             self.room.fleet, self.lenses, self.room.link_of.__contains__, self._tell_node))
         self.keeps = Keeps(state.standing, self.audit, self.room.fleet, self.lenses)
         self.addresses = Addresses(state.standing, self.audit)
+        self.notifier = Notifier(Smtp.of(settings), self.addresses, lambda: self.site.url,
+                                 self.audit.note)
         self.entry = Entry(state, self.people, passwords)
         self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)
@@ -277,7 +280,7 @@ class Hub:
             "epoch": self.room.fleet.epoch, "version": __version__}})
         running = [gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
                    gevent.spawn(self.recorder.run), gevent.spawn(self.people.run),
-                   gevent.spawn(self.run_records)]
+                   gevent.spawn(self.run_records), gevent.spawn(self.notifier.run)]
         # What is here now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

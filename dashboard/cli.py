@@ -112,8 +112,8 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
     server.stop_accepting()
     running.live.end_all("the hub is shutting down")
     running.recorder.stop()
-    tick, live, recorder, people, records = greenlets
-    gevent.killall([tick, live, people, records], block=False)
+    tick, live, recorder, people, *others = greenlets
+    gevent.killall([tick, live, people, *others], block=False)
     gevent.sleep(0.1)
     recorder.join(timeout=STOP_WITHIN_S)
     for peer in list(running.socketio.engine.sockets.values()):

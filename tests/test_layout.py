@@ -41,6 +41,7 @@ HOME = {
                 "dashboard/registry.py", "dashboard/audit_store.py", "dashboard/standing.py",
                 "gpudeck/audit_file.py"),
     "cryptography": ("gpudeck/keys.py",),
+    "smtplib": ("dashboard/notify.py",),
     "argon2": ("dashboard/passwords.py",),
     "anywidget": ("widget",),
 }
