@@ -44,9 +44,11 @@ class Auditor:
         return seq
 
     @contextmanager
-    def change(self, kind: str, fields: Fields, takes_away: bool = False) -> Iterator[None]:
+    def change(self, kind: str, fields: Fields, takes_away: bool = False,
+               is_strict: bool = False) -> Iterator[None]:
         """Around a change to the hub's state: it and its record, both or neither. Nothing within
-        may wait for anything. `takes_away`: a right is withdrawn, and that waits for no copy."""
+        may wait for anything. `takes_away`: a right is withdrawn, and that waits for no copy.
+        `is_strict`: something is done because of it, so it must be in the copy before."""
         if not takes_away:
             self.copy()
         try:
@@ -56,7 +58,10 @@ class Auditor:
         except CannotChange as why:
             self.record(kind, dict(fields) | {"outcome": "refused", "sentence": str(why)})
             raise
-        self.copy_or_say()
+        if is_strict:
+            self.copy()
+        else:
+            self.copy_or_say()
 
     def refused(self, kind: str, fields: Fields) -> None:
         """An attempt that comes to nothing either way."""

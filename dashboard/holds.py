@@ -2,18 +2,16 @@
 force at the node. What a node says of itself is compared with it at each Beat."""
 
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from gpudeck.acts import COMMAND_LASTS_S, HELD_BY_HUB, Asker, Command
+from gpudeck.acts import HELD_BY_HUB, Action, Asker
 from gpudeck.acts import Refusal as ActRefusal
-from gpudeck.wire import SignedCommand
 
 from .accounts import CannotChange, NoSuch
-from .audit import Auditor, by
+from .audit import Auditor, CannotRecord, by
 from .core.access import EVERYTHING, Actor, Refusal, Why, may
 from .core.fleet import Fleet
 from .core.lens import Lenses, Sight
@@ -22,17 +20,8 @@ from .standing import FLEET, Hold, Standing
 
 log = logging.getLogger("gpudeck.holds")
 
-AGAIN_S = 5.0
+AGAIN_S, AGAIN_MOST_S = 5.0, 300.0
 MAX_REASON = 200
-
-
-class Orders(Protocol):
-    """The signer, as far as a hold needs it."""
-
-    @property
-    def epoch(self) -> int: ...
-    def nonce(self) -> bytes: ...
-    def sign(self, command: Command) -> SignedCommand | ActRefusal: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +31,17 @@ class Place:
     fleet: Fleet
     lenses: Lenses
     is_connected: Callable[[str], bool]
-    tell: Callable[[str, SignedCommand], None]
+    order: Callable[[str, str, Action, Asker, str], Any]  # node, host, hold or release, who, why
 
 
 class Holds:
-    def __init__(self, standing: Standing, auditor: Auditor, place: Place,
-                 orders: Orders | None = None) -> None:
+    def __init__(self, standing: Standing, auditor: Auditor, place: Place) -> None:
         self._standing = standing
         self._auditor = auditor
         self._place = place
-        self.orders = orders
         self._held = standing.holds()
-        self._ordered_mono: dict[str, float] = {}
+        self._again: dict[str, tuple[float, float]] = {}  # when it is ordered again; the wait then
+        self._told: dict[str, tuple[str, ...]] = {}
         self._due: set[str] = set()  # nodes that are not as they should be, as far as we know
         self.version = 0
         self.on_change: list[Callable[[], None]] = []
@@ -144,7 +132,10 @@ class Holds:
     # -- in force
 
     def _settle(self, node_id: str) -> None:
-        self._due |= {node_id} if node_id else set(self._place.fleet.nodes)
+        due = {node_id} if node_id else set(self._place.fleet.nodes)
+        self._due |= due
+        for each in due:
+            self._again.pop(each, None)
         self.changed()
         self.tick(time.monotonic(), at_once=True)
 
@@ -154,9 +145,12 @@ class Holds:
             tell()
 
     def beaten(self, node_id: str) -> None:
-        """A node says anew what holds there."""
-        self._due.add(node_id)
-        self.changed()
+        """A node says what holds there; whether that is new, and as it should be."""
+        said = self.said(node_id)
+        if said != self._told.get(node_id):
+            self._told[node_id] = said
+            self._due.add(node_id)
+            self.changed()
 
     def is_in_force(self, node_id: str) -> bool:
         return any(said.startswith(HELD_BY_HUB) for said in self.said(node_id))
@@ -168,33 +162,21 @@ class Holds:
             hold = self.wanted(node_id)
             if node is None or node.beat is None or (hold is not None) == self.is_in_force(node_id):
                 self._due.discard(node_id)
+                self._again.pop(node_id, None)
                 continue
-            waited_s = mono - self._ordered_mono.get(node_id, -1e9)
-            if self._place.is_connected(node_id) and (at_once or waited_s >= AGAIN_S):
-                self._ordered_mono[node_id] = mono
-                self._order(node_id, hold)
+            due_mono, wait_s = self._again.get(node_id, (0.0, AGAIN_S))
+            if self._place.is_connected(node_id) and (at_once or mono >= due_mono):
+                # A node that does not understand is not asked for ever at the same pace.
+                self._again[node_id] = mono + wait_s, min(2 * wait_s, AGAIN_MOST_S)
+                self._order(node_id, node.hello.host, hold)
 
-    def _order(self, node_id: str, hold: Hold | None) -> None:
-        if self.orders is None:
-            return
+    def _order(self, node_id: str, host: str, hold: Hold | None) -> None:
+        action: Action = "release" if hold is None else "hold"
+        asker = Asker("person", "the hub" if hold is None else hold.by)
         try:
-            command = self._command(node_id, hold, self.orders)
-            signed = self.orders.sign(command)
-        except Exception as error:  # the signer is away; the next tick asks again
+            self._place.order(node_id, host, action, asker, "" if hold is None else hold.reason)
+        except CannotRecord as error:  # the next tick tries again; this hub orders nothing there
             log.warning("hold not ordered node=%s reason=%r", node_id, str(error))
-            return
-        if isinstance(signed, SignedCommand):
-            self._place.tell(node_id, signed)
-        else:
-            log.warning("hold not signed node=%s reason=%r", node_id, signed.sentence)
-
-    def _command(self, node_id: str, hold: Hold | None, orders: Orders) -> Command:
-        now = time.time()
-        return Command(f"hold-{secrets.token_hex(12)}", node_id, orders.epoch, now,
-                       now + COMMAND_LASTS_S, orders.nonce(),
-                       "release" if hold is None else "hold",
-                       Asker("person", "the hub" if hold is None else hold.by),
-                       "" if hold is None else hold.reason, None)
 
 
 def _line(reason: str) -> str:

@@ -2,11 +2,13 @@
 it. It ends by itself."""
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from gpudeck.wire import Task
 
 from .accounts import CannotChange, NoSuch
+from .acts_views import KeepView
 from .audit import Auditor, by
 from .core.access import Actor, Refusal, Role, Why, may
 from .core.fleet import Fleet, Node
@@ -30,6 +32,14 @@ class Keeps:
     def of(self, node_id: str, task_id: str) -> Keep | None:
         keep = self._kept.get((node_id, task_id))
         return keep if keep is not None and time.time() < keep.until else None
+
+    def of_any(self, task_ids: Iterable[str]) -> KeepView | None:
+        """Of a job whose tasks these are: that which lasts longest."""
+        now, wanted = time.time(), {*task_ids}
+        found = [keep for (_, task_id), keep in self._kept.items()
+                 if task_id in wanted and now < keep.until]
+        last = max(found, key=lambda keep: keep.until, default=None)
+        return None if last is None else KeepView(last.until, last.because, last.by)
 
     def set(self, actor: Actor, task_id: str, until: float, because: str) -> Keep:
         now = time.time()

@@ -16,7 +16,7 @@ from gevent.queue import Full, Queue
 from gpudeck.errors import CommandError, ExitCode
 
 from .addresses import Addresses
-from .core.notices import Mail, Told, mail_of, reach
+from .core.notices import Mail, Told, mail_of, unreached
 from .settings import HubSettings
 
 log = logging.getLogger("gpudeck.notify")
@@ -89,9 +89,9 @@ class Notifier:
         self._again_after_s = again_after_s
         self._waiting: Queue[tuple[Mail, Told]] = Queue(WAITING_MOST)
 
-    def reach(self, owner: str | None) -> str:
-        """For the preview: how this owner will hear of it."""
-        return reach(owner, self._smtp is not None, self._addresses.of(owner) is not None)
+    def unreached(self, owner: str | None) -> str | None:
+        """For the preview: why this owner hears of it at terminals only."""
+        return unreached(owner, self._smtp is not None, self._addresses.of(owner) is not None)
 
     def tell(self, owner: str | None, told: Told) -> bool:
         """Whether a mail is on its way. It waits for nothing."""

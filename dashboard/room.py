@@ -31,6 +31,7 @@ from gpudeck.wire import (
     decode_from_agent,
 )
 
+from .core.fence import Fence
 from .core.fleet import Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
 from .core.members import REVOKED, REVOKED_RETRY_S
@@ -146,22 +147,28 @@ class Note:
 
 
 @dataclass(slots=True, frozen=True)
-class Joined:
-    """A node is connected from now on."""
+class Heard:
+    """Of acts, and of the node itself: nothing of it is the fleet's picture."""
 
-    hello: Hello
+    node_id: str
+    message: Preview | Reply | Beat
 
 
 @dataclass(slots=True, frozen=True)
-class Beaten:
-    """What a node says of its holds or its Audit is new."""
+class Joined:
+    """Connected, and welcomed."""
 
     node_id: str
-    beat: Beat
-    is_hold_new: bool
 
 
-Effect = Tell | Close | Record | Applied | Note | Joined | Beaten
+@dataclass(slots=True, frozen=True)
+class Rose:
+    """To this epoch, and no command may carry another."""
+
+    epoch: int
+
+
+Effect = Tell | Close | Record | Applied | Note | Heard | Joined | Rose
 
 
 @dataclass(slots=True)
@@ -208,9 +215,10 @@ class Takeovers:
 
 
 class Room:
-    def __init__(self, hub_id: str, epoch: int) -> None:
+    def __init__(self, hub_id: str, epoch: int, mono: float = 0.0) -> None:
         self.hub_id = hub_id
         self.fleet = Fleet(epoch)
+        self.fence = Fence(epoch, mono)
         self.streams: dict[str, dict[str, Stream]] = {}  # node id -> stream -> what came of it
         self.links: dict[str, Link] = {}
         self.link_of: dict[str, str] = {}  # node id -> link
@@ -255,7 +263,8 @@ class Room:
             case Frame() | Event():
                 return self._sequenced(said.link, link, node, said.message, said.payload, now, mono)
             case Beat():
-                return self._beat(node, said.message, mono)
+                self.fleet.beat(node, said.message, mono)
+                return [Heard(link.node_id, said.message)]
             case Echo():
                 return self._echo(link, node, said.message, now, mono)
             case Inventory():
@@ -264,18 +273,9 @@ class Room:
             case Clock():
                 return [Tell(said.link, Time(said.message.clock_id, now))]
             case Preview() | Reply():
-                return []
+                return [Heard(link.node_id, said.message)]
             case Call() | Hello():
                 raise WireError("Call and Hello are said once")
-
-    def _beat(self, node: Node, beat: Beat, mono: float) -> list[Effect]:
-        before = node.beat
-        self.fleet.beat(node, beat, mono)
-        if before is not None and (before.holds, before.audit_seq, before.audit_head) == (
-                beat.holds, beat.audit_seq, beat.audit_head):
-            return []
-        is_hold_new = beat.holds != (() if before is None else before.holds)
-        return [Beaten(node.hello.node_id, beat, is_hold_new)]
 
     def _hello(self, at: str, hello: Hello, payload: bytes, now: float, mono: float
                ) -> list[Effect]:
@@ -288,17 +288,21 @@ class Room:
         former = self.link_of.get(hello.node_id)
         if former is not None:
             effects += self._taken_over(former, hello.node_id, now)
+        risen = self.fence.hello(hello.node_id, hello.epoch_seen, mono)
+        if risen is not None:
+            effects.append(Rose(risen))
         self.fleet.hello(hello, now, mono)
         stream = self._stream(hello.node_id, hello.stream)
         link = Link(hello.node_id, hello.stream)
         self.links[at] = link
         self.link_of[hello.node_id] = at
         welcome = Welcome(max(set(hello.wire_versions) & set(SPOKEN_VERSIONS)), self.hub_id,
-                          self.fleet.epoch, now, stream.settled())
+                          self.fence.epoch, now, stream.settled())
         return [*effects, Tell(at, welcome), self._probe(at, link, now, mono),
                 Record(hello.node_id, hello.stream, 0, now, payload),
-                Joined(hello), Note("agent connected", {"node": hello.node_id, "host": hello.host,
-                                         "acked": welcome.acked_seq})]
+                Note("agent connected", {"node": hello.node_id, "host": hello.host,
+                                         "acked": welcome.acked_seq}),
+                Joined(hello.node_id)]
 
     def _taken_over(self, former: str, node_id: str, now: float) -> list[Effect]:
         """A node that comes back before we saw it go; or two that have the same key."""

@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 from flask import Blueprint, Flask, Response, request
 
+from .acts_views import KeepView
 from .addresses import Addresses
 from .api import PREFIX, Wrong, answer
 from .core.fleet import Fleet
@@ -23,7 +24,6 @@ from .standing_views import (
     NewHold,
     NewKeep,
 )
-from .views import KeepView
 
 
 @dataclass(frozen=True, slots=True)

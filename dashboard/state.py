@@ -12,9 +12,10 @@ from typing import IO, Any
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import accounts, audit_store, registry, standing
+from . import accounts, audit_store, commands_store, registry, standing
 from .accounts import Accounts, SignIn
 from .audit_store import AuditStore
+from .commands_store import CommandsStore
 from .registry import Registry
 from .standing import Standing
 
@@ -27,9 +28,10 @@ create table codes (hash blob primary key, ends_at real not null) without rowid;
 create table nodes (node_id text primary key, checkpoint blob not null) without rowid;
 """
 # Step n leads from version n to n + 1. What was written once is never edited.
-STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, standing.SCHEMA)
+STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_store.SCHEMA,
+         standing.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
-OURS = ("lock", "state.db", "hub.key", "api.token", "hub.json", "headlog")
+OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog")
 
 
 def open_folder(path: Path) -> None:
@@ -115,6 +117,7 @@ class State:
             self.registry = Registry(self._db)
             self.audit = AuditStore(self._db)
             self.standing = Standing(self._db)
+            self.commands = CommandsStore(self._db)
         except sqlite3.Error as error:
             raise CommandError(f"cannot use {self._path}: {error}; move it away to start anew",
                                ExitCode.CANNOT_START) from error

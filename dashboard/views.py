@@ -10,6 +10,7 @@ from gpudeck.keys import spaced
 from gpudeck.metrics import COLUMN, COLUMNS, Absence, metric
 from gpudeck.wire import GpuFacts
 
+from .acts_views import KeepView
 from .core.filters import Filter, Mask
 from .core.fleet import NO_TASK, UNKNOWN_OWNER, Fleet, Node, Show
 from .core.lens import ALL_READ, Lens, Reads
@@ -244,14 +245,6 @@ class UseView(msgspec.Struct):
     sm_pct: float | None
 
 
-class KeepView(msgspec.Struct):
-    """Its owner wants the Task to be left alone until then."""
-
-    until: float
-    because: str
-    by: str
-
-
 class TaskView(msgspec.Struct):
     id: str
     node: str
@@ -267,6 +260,7 @@ class TaskView(msgspec.Struct):
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None
     manager: str | None
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
+    job_id: str | None  # tasks with the same one stand or fall together
     keep: KeepView | None = None
 
 
@@ -410,7 +404,7 @@ def _task(node: Node, task_id: str, on: list[UseView], state: Any, reads: Reads)
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
         reads.command(task), "whole" if reads.has_whole(task) else "program", on,
         _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
-        task.manager, task.kind)
+        task.manager, task.kind, task.job_id)
 
 
 def _total(parts: list[float | None]) -> float | None:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from .commands import CommandRecord
+
 MAX_LINE = 300
 SUBJECTS = {
     "notify": "About your task on {host}",
@@ -38,6 +40,16 @@ class Told:
     grace_s: float = 0.0
 
 
+ACTED = ("acting", "done", "not_effective", "unkillable")
+
+
+def is_first_of_acting(record: CommandRecord) -> bool:
+    """A node may skip steps on the way to the outcome; it is told once all the same."""
+    before = [moment.state for moment in record.history[:-1]]
+    return (record.action in SUBJECTS and record.state in ACTED
+            and not any(state in ACTED for state in before))
+
+
 def mail_of(to: str, told: Told, url: str) -> Mail:
     facts = (("task", told.task_id), ("command", told.command or "not known"),
              ("machine", told.host), ("by", told.by), ("reason", told.reason or "none was given"))
@@ -54,13 +66,13 @@ def one_line(text: str) -> str:
     return " ".join(found.split())[:MAX_LINE]
 
 
-def reach(owner: str | None, has_mail: bool, has_address: bool) -> str:
-    """How an owner hears of an act, for whoever is about to order it."""
-    only = "only the owner's terminals on the machine are reached: "
+def unreached(owner: str | None, has_mail: bool, has_address: bool) -> str | None:
+    """Why an owner will hear of an act at terminals only; None: by mail, too."""
+    only = "its owner is told at terminals on the machine only: "
     if not has_mail:
         return only + "no mail server is set up (setting smtp_host)"
     if owner is None:
         return only + "whose task this is, is not known"
     if not has_address:
         return only + f"no address of {owner} is known (`gpudeck address set {owner} …`)"
-    return f"{owner} is told by mail, and at terminals on the machine"
+    return None
