@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 from dashboard.accounts import SignIn
 from dashboard.core.filters import FilterError, parse
 from dashboard.core.members import host_flaw
-from tests.crowd import Crowd, Said, mixed
+from tests.crowd import Crowd, Said, mixed, wards
 from tests.demos import soon
 from tests.hostile import strings
 from tests.integration.hubs import HubProcess, wait_for
@@ -114,21 +114,22 @@ def _bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HubProcess
         add_person(hub, "root", role="admin")
         for group in dict.fromkeys(said.group for said in people):
             add_person(hub, f"of-{group}", groups=(group,))
-        yield hub, Crowd(hub, people)
+        crowd = Crowd(hub, people + wards(HOSTILE))
+        yield hub, crowd
+        crowd.close()
 
 
 @pytest.fixture(name="crowd", scope="module")
 def _crowd(bare: tuple[HubProcess, Crowd]) -> Crowd:
     hub, crowd = bare
     crowd.bring_gpus()
-    wait_for(lambda: len(hub.get("/api/v1/tasks?limit=1000")["items"]) == len(HOSTILE),
-             why="every task")
+    wait_for(lambda: len(hub.get("/api/v1/gpus?limit=1000&filter=state:busy")["items"])
+             == len(crowd.people), 20, "every task")
     return crowd
 
 
 @pytest.fixture(name="hub")
 def _hub(bare: tuple[HubProcess, Crowd], crowd: Crowd) -> HubProcess:
-    crowd.tick()
     return bare[0]
 
 
@@ -148,6 +149,12 @@ def _context(browser: Browser) -> Iterator[BrowserContext]:
     context.add_init_script(WATCH)
     yield context
     context.close()
+
+
+@pytest.fixture(name="people")
+def _people(crowd: Crowd) -> list[Said]:
+    """Those of whom each is called something else."""
+    return [said for said in crowd.people if said.more == ()]
 
 
 @pytest.fixture(name="any_page")
@@ -179,7 +186,7 @@ def test_a_page_without_a_gpu_names_all(bare: tuple[HubProcess, Crowd], context:
                                         any_page: Seen) -> None:
     hub, crowd = bare
     crowd.beat()
-    for group in dict.fromkeys(said.group for said in crowd.people):
+    for group in dict.fromkeys(said.group for said in crowd.people if not said.more):
         enter(context, hub, f"of-{group}")
         any_page.goto("/", "#notice li")
         shown = any_page.run("""return [...document.querySelectorAll("#notice li")].map(
@@ -202,14 +209,14 @@ def test_the_watch_sees_what_it_is_for(hub: HubProcess, admins: None, context: B
         assert what in found, (what, found)
 
 
-def test_the_map_paints_each_as_it_is(crowd: Crowd, seen: Seen) -> None:
+def test_the_map_paints_each_as_it_is(people: list[Said], seen: Seen) -> None:
     """On a sheet on which there is room for each; a name that is too long ends in an ellipsis."""
     seen.page.set_viewport_size({"width": 1600, "height": 1500})
     seen.goto("/", FLEET)
     for group, of, more in (("node", "host", ""), ("owner", "user", " · 1"),
                             ("model", "model", " · 1")):
         seen.page.locator("#group").select_option(group)
-        wanted = {getattr(said, of) + more for said in crowd.people}
+        wanted = {getattr(said, of) + more for said in people}
         assert soon(lambda wanted=wanted: not unpainted(seen, wanted), 8), (  # type: ignore[misc]
             unpainted(seen, wanted))
 
@@ -220,7 +227,7 @@ def unpainted(seen: Seen, wanted: set[str]) -> set[str]:
     return {text for text in wanted - painted if not any(map(text.startswith, cut))}
 
 
-def test_the_card_names_each(crowd: Crowd, seen: Seen) -> None:
+def test_the_card_names_each(people: list[Said], seen: Seen) -> None:
     """The pointer crosses the map along each axis to learn where cells are, then visits all."""
     shown = seen.goto("/", FLEET).run("""
         await until(() => gpudeck.stats.link === "live" && gpudeck.stats.frames > 1, "live");
@@ -250,44 +257,71 @@ def test_the_card_names_each(crowd: Crowd, seen: Seen) -> None:
         const rows = stops(at.height, y => visit(columns[0], y));
         for (const y of rows) for (const x of columns) visit(x, y);
         return [...found.values()];""")
-    assert sorted(shown) == sorted([[0, said.title], [0, said.model], [0, said.user]]
-                                   for said in crowd.people)
+    wanted = [[[0, said.title], [0, said.model], [0, said.user]] for said in people]
+    assert [card for card in wanted if card not in shown] == []
 
 
-def test_the_table_and_the_drawer_name_each(crowd: Crowd, seen: Seen) -> None:
+def test_the_table_names_each(people: list[Said], seen: Seen) -> None:
     seen.goto("/?view=table&filter=gpu:none", FLEET)
-    for group in range(0, len(crowd.people), PER_GROUP):
-        part = crowd.people[group : group + PER_GROUP]
-        begins = part[0].uuid.partition("x")[0] + "x"
-        rows = seen.run("""
-            const rows = () => [...document.querySelectorAll("#table-view tbody tr")];
-            const example = document.querySelector("[data-example]");
-            example.dataset.example = `gpu:${given.begins}`;
-            example.click();
-            await until(() => gpudeck.cell(given.last)?.matched && rows().length === given.count
-                && rows().every(row => row.children[3].textContent !== "no task"), "the rows");
-            return rows().map(row => [row.querySelectorAll("*").length,
-                ...[...row.children].slice(0, 4).map(cell => cell.textContent)]);""",
-                        {"begins": begins, "count": len(part), "last": part[-1].uuid})
+    for group in range(0, len(people), PER_GROUP):
+        part = people[group : group + PER_GROUP]
+        rows = shown_rows(seen, part)
         assert sorted(rows) == sorted([7, said.host, str(said.index), said.model, said.user]
                                       for said in part)
-        drawn = seen.run("""
-            const found = [], drawer = document.querySelector("#drawer");
-            const title = drawer.querySelector("#drawer-title");
-            const parts = ["#drawer-subtitle", ".tasks strong", ".tasks code", ".tasks .manager"];
-            for (const row of [...document.querySelectorAll("#table-view tbody tr")]) {
-                const button = row.querySelector("button");
-                const wanted = `${button.textContent} · GPU ${row.children[1].textContent}`;
-                button.click();
-                await until(() => title.textContent === wanted
-                    && drawer.querySelector(".tasks .manager")?.textContent, wanted);
-                const shown = [title, ...parts.map(part => drawer.querySelector(part))];
-                found.push([...shown.map(({children, textContent}) =>
-                    children.length === 0 ? textContent : null), shown[3].title]);
-            }
-            return found;""")
-        assert sorted(drawn) == sorted([said.title, said.model, said.user, said.command,
-                                        said.manager, said.command] for said in part)
+
+
+def shown_rows(seen: Seen, part: list[Said]) -> Any:
+    """Of the Gpus of these, whose UUIDs begin alike."""
+    return seen.run("""
+        const rows = () => [...document.querySelectorAll("#table-view tbody tr")];
+        const example = document.querySelector("[data-example]");
+        example.dataset.example = `gpu:${given.begins}`;
+        example.click();
+        await until(() => gpudeck.cell(given.last)?.matched && rows().length === given.count
+            && rows().every(row => row.children[3].textContent !== "no task"), "the rows");
+        return rows().map(row => [row.querySelectorAll("*").length,
+            ...[...row.children].slice(0, 4).map(cell => cell.textContent)]);""",
+                    {"begins": part[0].uuid.partition("x")[0] + "x", "count": len(part),
+                     "last": part[-1].uuid})
+
+
+OPEN = """
+    const drawer = document.querySelector("#drawer"), title = drawer.querySelector("#drawer-title");
+    const only = place => [place.children.length, place.textContent];
+    const found = [];
+    for (const row of [...document.querySelectorAll("#table-view tbody tr")].slice(0, given)) {
+        const button = row.querySelector("button");
+        const wanted = `${button.textContent} · GPU ${row.children[1].textContent}`;
+        button.click();
+        await until(() => title.textContent === wanted
+            && drawer.querySelector(".tasks .manager")?.textContent, wanted);
+        const tasks = [...drawer.querySelectorAll(".tasks li")].map(task =>
+            ["strong", "code", ".manager"].map(part => only(task.querySelector(part))));
+        const titles = [...drawer.querySelectorAll(".tasks code")].map(code => code.title);
+        found.push([only(title), only(drawer.querySelector("#drawer-subtitle")), tasks, titles]);
+    }
+    return found;"""
+
+
+def test_the_drawer_names_each(crowd: Crowd, people: list[Said], seen: Seen) -> None:
+    """Of nodes a lot of 40; of tasks all, fifty in a drawer."""
+    seen.goto("/?view=table&filter=gpu:none", FLEET)
+    start = random.randrange(0, len(people), PER_GROUP)
+    part = people[start : start + PER_GROUP]
+    shown_rows(seen, part)
+    known = {said.title: said for said in part}
+    for (inside, title), model, tasks, titles in seen.run(OPEN, 40):
+        said = known[title]
+        assert (inside, model, titles) == (0, [0, said.model], [said.command])
+        assert tasks == [[[0, said.user], [0, said.command], [0, said.manager]]]
+
+    seen.goto("/?view=table&filter=model:ward", FLEET)
+    some = [said for said in crowd.people if said.more]
+    assert soon(lambda: seen.page.locator("#table-view tbody tr").count() == len(some), 8)
+    drawn = [tuple(word for _, word in task) for _, _, tasks, _ in seen.run(OPEN, len(some))
+             for task in tasks]
+    assert sorted(drawn) == sorted(task for said in some for task in (
+        (said.user, said.command, said.manager), *said.more))
 
 
 def test_as_a_filter_each_is_answered_in_words(seen: Seen) -> None:
@@ -351,10 +385,10 @@ def test_a_toast_and_a_question_hold_each_as_text(seen: Seen) -> None:
         assert found == [[0, text]] * 5 + [[0, f"No: {text}."]]
 
 
-def test_the_nodes_in_settings_are_named(crowd: Crowd, seen: Seen) -> None:
+def test_the_nodes_in_settings_are_named(people: list[Said], seen: Seen) -> None:
     seen.goto("/settings#nodes", "#section-nodes tbody tr")
     shown: list[Any] = []
-    for group in dict.fromkeys(said.group for said in crowd.people):
+    for group in dict.fromkeys(said.group for said in people):
         shown += seen.run("""
             const find = document.querySelector("#section-nodes .find");
             find.value = given;
@@ -366,8 +400,8 @@ def test_the_nodes_in_settings_are_named(crowd: Crowd, seen: Seen) -> None:
                 [...row.querySelectorAll("button")].map(button => button.ariaLabel)]);""", group)
     assert sorted(shown) == sorted(
         [0, said.host, said.group, [f"Change the group of {said.host}", f"Revoke {said.host}"]]
-        for said in crowd.people)
-    for said in random.sample(crowd.people, 3):
+        for said in people)
+    for said in random.sample(people, 3):
         assert moved(seen, said) == [
             f"Group of {said.host}", f"{said.host} is in the group moved.", "Taken back."]
 

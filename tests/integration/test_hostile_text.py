@@ -127,6 +127,7 @@ def test_no_log_line_is_made_by_a_node(hub: HubProcess) -> None:
     wait_for(lambda: sum(node["reader"] is not None and node["reader"]["state"] == "failed"
                          for node in hub.get("/api/v1/nodes?limit=1000")["items"]) == len(HOSTILE),
              why="every beat")
+    crowd.close()
     for line in hub.log.read_text(errors="strict").splitlines():
         assert line.startswith(("at=", "gpudeck hub on ", "Become the first admin")), line
         assert is_plain(line), line
