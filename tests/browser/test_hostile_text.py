@@ -54,9 +54,9 @@ WATCH = """
 # Ends when `wanted()` is true, and looks often: 500 of each would else take minutes.
 UNTIL = """
     const until = async (wanted, what) => {
-        const end = performance.now() + 8000;
+        const end = performance.now() + 25000;
         while (!wanted()) {
-            if (performance.now() > end) throw new Error(`not within 8 s: ${what}`);
+            if (performance.now() > end) throw new Error(`not within 25 s: ${what}`);
             await new Promise(done => setTimeout(done, 2));
         }
     };
