@@ -38,7 +38,7 @@ HOME = {
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
     "sqlite3": ("agent/journal.py", "dashboard/state.py", "dashboard/accounts.py",
-                "dashboard/registry.py"),
+                "dashboard/registry.py", "dashboard/transaction.py"),
     "cryptography": ("gpudeck/keys.py",),
     "argon2": ("dashboard/passwords.py",),
     "anywidget": ("widget",),
