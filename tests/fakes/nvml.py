@@ -13,6 +13,7 @@
 The keys are in README.md beside this, with what else can go wrong on purpose.
 """
 
+import ctypes
 import os
 import random
 import subprocess
@@ -23,6 +24,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal, NamedTuple, Self
 from uuid import UUID
+
+import pynvml
+import pytest
 
 SOURCES = Path(__file__).with_name("libnvidia-ml")
 Value = Any  # a number or a text; None: the board has no such
@@ -154,6 +158,17 @@ class FakeNvml:
 
     def env(self) -> dict[str, str]:
         return {**os.environ, "LD_LIBRARY_PATH": str(build()), "FAKE_NVML": str(self.path)}
+
+    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """This very process's pynvml, and its children's, read the fake from now on."""
+        for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):
+            monkeypatch.setenv(name, self.env()[name])
+        monkeypatch.setattr(pynvml, "nvmlLib", self.loaded)
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+
+    @property
+    def loaded(self) -> ctypes.CDLL:
+        return ctypes.CDLL(str(self.library))
 
     def gpu(self, **values: Value) -> FakeGpu:
         """One more board, random but for what is given."""
