@@ -187,6 +187,7 @@ class FakeNvml:
             "uuid": f"MIG-{UUID(int=self.dice.getrandbits(128))}", "name": f"{gpu['name']} MIG",
             "gi": slot + 1, "ci": 0, "gi_slices": 1, "ci_slices": 1, "sms": 16,
             "mem_total": total, "mem_used": self.dice.randrange(total),
+            "bar1_total": total, "bar1_used": self.dice.randrange(total),
             "sm_active": round(self.dice.uniform(0, 100), 3),
         }
         device = FakeGpu(f"{gpu.number}:{slot}", {**said, **values})
@@ -243,6 +244,8 @@ def random_gpu(dice: random.Random, number: int) -> dict[str, Value]:
         "mem_util": dice.randint(1, 99),
         "mem_total": total,
         "mem_used": dice.randrange(2**20, total),
+        "bar1_total": 2 * total,
+        "bar1_used": dice.randrange(total),
         "temp": dice.randint(20, 90),
         "mem_temp": dice.randint(20, 95),
         "slowdown": 90,

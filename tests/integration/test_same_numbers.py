@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,7 +79,8 @@ def gpustat(nvml: FakeNvml) -> Program:
     assert said["driver_version"] == nvml.driver
     return Program(
         {gpu["index"]: gpu for gpu in said["gpus"]},
-        {(gpu["index"], each["pid"]): each for gpu in said["gpus"] for each in gpu["processes"] or ()},
+        {(gpu["index"], each["pid"]): each
+         for gpu in said["gpus"] for each in gpu["processes"] or ()},
     )
 
 
@@ -88,7 +90,7 @@ def nvitop(nvml: FakeNvml) -> Program:
     lines = text.splitlines()
     gpus: dict[int, dict[str, Any]] = {}
     processes = {}
-    for line, following in zip(lines, lines[1:], strict=False):
+    for line, following in pairwise(lines):
         if re.match(r"\| +\d+  .*\| (\S+:\S+|N/A) ", line):
             gpus.update([nvitop_gpu(line, following)])
         elif found := re.match(r"\| +(\d+) +(\d+) ([CGX]) +\S+ +(\S+) +(\S+) ", line):

@@ -305,7 +305,8 @@ def test_a_setter_that_is_ignored_and_one_that_is_denied(nvml: FakeNvml) -> None
     nvml.save()
     pynvml.nvmlDeviceSetPowerManagementLimit(handle(0), 250_000)
     assert code_of(lambda: pynvml.nvmlDeviceSetPowerManagementLimit(handle(1), 250_000)) == 4
-    assert [pynvml.nvmlDeviceGetPowerManagementLimit(handle(gpu)) for gpu in (0, 1)] == [700_000] * 2
+    for gpu in (0, 1):
+        assert pynvml.nvmlDeviceGetPowerManagementLimit(handle(gpu)) == 700_000
     assert [(call.gpu, call.code) for call in nvml.calls(SET_LIMIT)] == [("0", 0), ("1", 4)]
 
 
@@ -396,11 +397,22 @@ def test_a_function_that_is_not_there(nvml: FakeNvml) -> None:
     assert not hasattr(nvml.loaded, "nvmlDeviceGetConfComputeMemSizeInfo")
 
 
-def test_after_shutdown(nvml: FakeNvml) -> None:
-    kept = handle()
-    pynvml.nvmlShutdown()
-    assert code_of(lambda: pynvml.nvmlDeviceGetName(kept)) == pynvml.NVML_ERROR_UNINITIALIZED
-    pynvml.nvmlInit()
+def test_init_is_counted_and_after_the_last_shutdown_nothing_answers(nvml: FakeNvml) -> None:
+    code = """
+import pynvml
+pynvml.nvmlInit(); pynvml.nvmlInit(); pynvml.nvmlShutdown()
+handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+print(pynvml.nvmlDeviceGetTemperature(handle, 0))
+pynvml.nvmlShutdown()
+for call in (lambda: pynvml.nvmlDeviceGetTemperature(handle, 0), pynvml.nvmlShutdown):
+    try:
+        call()
+    except pynvml.NVMLError as error:
+        print(error.value)
+"""
+    said = subprocess.run([sys.executable, "-c", code], env=nvml.env(), capture_output=True,
+                          text=True, check=True)
+    assert said.stdout.split() == [str(nvml.gpus[0]["temp"]), "1", "1"]
 
 
 def test_saves_in_quick_succession_are_all_seen(nvml: FakeNvml) -> None:
