@@ -66,11 +66,12 @@ def nvml(tmp_path: Path) -> FakeNvml:
     return nvml
 
 
-def run(nvml: FakeNvml, *command: str) -> str:
+def run(nvml: FakeNvml, *command: str, warns: str = "") -> str:
     """Wide enough that nothing is cut, in English."""
     env = {**nvml.env(), "COLUMNS": "200", "LINES": "100", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done
+    assert done.returncode == 0, done
+    assert warns in done.stderr if warns else done.stderr == "", done
     return done.stdout
 
 
@@ -112,10 +113,12 @@ def nvitop_gpu(upper: str, lower: str) -> tuple[int, dict[str, Any]]:
     }
 
 
-def gpudeck(nvml: FakeNvml) -> Program:
+def gpudeck(nvml: FakeNvml, warns: str = "") -> Program:
     program = str(Path(sys.executable).with_name("gpudeck"))
-    gpus = json.loads(run(nvml, program, "status", "--json", "--backend", "nvml"))["items"]
-    tasks = json.loads(run(nvml, program, "tasks", "--json", "--backend", "nvml"))["items"]
+    gpus, tasks = (
+        json.loads(run(nvml, program, verb, "--json", "--backend", "nvml", warns=warns))["items"]
+        for verb in ("status", "tasks")
+    )
     index = {gpu["uuid"]: gpu["index"] for gpu in gpus}
     return Program(
         {gpu["index"]: gpu for gpu in gpus},
@@ -244,6 +247,48 @@ def test_a_process_that_exits_leaves_all_three(
         assert set(program(nvml).processes) == {(0, bystander)}, program
     assert gpudeck(nvml).gpus[0]["values"]["mem_used_bytes"] == base + MIB
     assert agrees(nvitop(nvml).gpus[0]["mem_used"], base + MIB)
+
+
+def test_a_call_that_fails_takes_one_number_from_all_three(nvml: FakeNvml) -> None:
+    whys = {0: (3, "unsupported"), 1: (4, "denied"), 3: (999, "unknown")}
+    for index, (code, _) in whys.items():
+        for call in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"):
+            nvml.gpus[index].error(call, code)
+    nvml.save()
+    theirs, table, ours = gpustat(nvml), nvitop(nvml), gpudeck(nvml)
+    for index, (_, why) in whys.items():
+        said, shown, mine = theirs.gpus[index], table.gpus[index], ours.gpus[index]
+        assert (said["temperature.gpu"], shown["temp"]) == (None, NOTHING)
+        assert mine["missing"]["temp_c"] == why
+        util = nvml.gpus[index]["util"]
+        assert said["utilization.gpu"] == util == mine["values"]["util_pct"]
+        assert agrees(shown["util"], util)
+
+
+def test_one_lost_and_one_cut_in_two(
+    nvml: FakeNvml, children: "list[subprocess.Popen[bytes]]"
+) -> None:
+    """A lost board takes no number from the others. Ours names it where the kernel's /proc does
+    (test_agent_nvml), which no fake reaches. With MIG there is no utilization; the processes of
+    its devices are the board's to all."""
+    lost, cut = nvml.gpus[0], nvml.gpus[3]
+    for device in (nvml.mig(cut), nvml.mig(cut)):
+        device.process(children[0].pid, MIB)
+    lost.lose()
+    nvml.save()
+    theirs, table, ours = gpustat(nvml), nvitop(nvml), gpudeck(nvml, warns="GPU 0 is lost")
+    assert theirs.gpus[0]["name"] == "((GPU is lost))"
+    assert table.gpus[0]["name"] == "ERROR: GPU is Lost"
+    assert set(ours.gpus) == {1, 2, 3, 4}
+    for index in (1, 2):
+        gpu = nvml.gpus[index]
+        assert theirs.gpus[index]["utilization.gpu"] == gpu["util"]
+        assert ours.gpus[index]["values"]["util_pct"] == gpu["util"]
+        nvitop_agrees(table.gpus[index], gpu)
+    assert theirs.gpus[3]["utilization.gpu"] is None
+    assert table.gpus[3]["util"] == NOTHING
+    assert ours.gpus[3]["missing"]["util_pct"] == "unsupported"
+    assert (3, children[0].pid) in theirs.processes.keys() & ours.processes.keys()
 
 
 @pytest.mark.parametrize(("printed", "true", "right"), [

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,46 @@ def test_samples_of_every_kind(nvml: FakeNvml) -> None:
     kind, samples = pynvml.nvmlDeviceGetSamples(handle(), pynvml.NVML_ENC_UTILIZATION_SAMPLES, 0)
     assert (kind, [each.sampleValue.uiVal for each in samples]) == (1, [1, 2, 3])
     assert samples[0].timeStamp < samples[2].timeStamp
+    nvml.gpus[0].lines = ["samples 0 enc 100:7 200:8 300:9"]
+    nvml.save()
+
+    def newer(since: int) -> list[int]:
+        found = pynvml.nvmlDeviceGetSamples(handle(), pynvml.NVML_ENC_UTILIZATION_SAMPLES, since)[1]
+        return [each.sampleValue.uiVal for each in found]
+
+    assert (newer(0), newer(100)) == ([7, 8, 9], [8, 9])
+    assert code_of(lambda: newer(300)) == pynvml.NVML_ERROR_NOT_FOUND
+
+
+def gpm(gpu: Any, *metrics: int) -> list[tuple[int, float]]:
+    """(code, value) of each, between two samples taken far enough apart."""
+    samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)]
+    try:
+        pynvml.nvmlGpmSampleGet(gpu, samples[0])
+        time.sleep(0.11)  # nvml.h asks for 100 ms; by the library's clock
+        pynvml.nvmlGpmSampleGet(gpu, samples[1])
+        request = pynvml.c_nvmlGpmMetricsGet_t(
+            version=1, numMetrics=len(metrics), sample1=samples[0], sample2=samples[1])
+        for at, metric in enumerate(metrics):
+            request.metrics[at].metricId = metric
+        pynvml.nvmlGpmMetricsGet(request)
+        return [(request.metrics[at].nvmlReturn, request.metrics[at].value)
+                for at in range(len(metrics))]
+    finally:
+        for sample in samples:
+            pynvml.nvmlGpmSampleFree(sample)
+
+
+def test_gpm_by_number_and_on_mig(nvml: FakeNvml) -> None:
+    dram, share = random.uniform(0, 100), random.uniform(0, 100)
+    nvml.gpus[0]["gpm_10"] = dram
+    nvml.mig(nvml.gpus[1], sm_active=share)
+    nvml.save()
+    assert gpm(handle(0), 10, 2, 60) == [
+        (0, dram), (0, nvml.gpus[0]["sm_active"]), (pynvml.NVML_ERROR_NOT_SUPPORTED, 0.0)]
+    device = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle(1), 0)
+    assert pynvml.nvmlGpmQueryDeviceSupport(device).isSupportedDevice
+    assert gpm(device, 2) == [(0, share)]
 
 
 def pids(kind: str = "Compute", gpu: int = 0) -> list[int]:
@@ -229,8 +270,10 @@ def test_an_error_after_some_calls_and_for_some(nvml: FakeNvml) -> None:
     nvml.save()
     assert ask(1) == 0
     nvml.gpus[1].error("nvmlDeviceGetTemperature", 4, times=1)
+    nvml.gpus[0].error("nvmlDeviceGetTemperature", 15, after=1)
     nvml.save()
     assert [ask(1), ask(1)] == [4, 0]
+    assert [ask(0) for _ in range(3)] == [0, 15, 15]
 
 
 def test_one_boards_call_hangs_and_the_other_board_answers(nvml: FakeNvml) -> None:

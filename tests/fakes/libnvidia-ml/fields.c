@@ -64,27 +64,28 @@ int nvmlDeviceGetFieldValues(handle board, int count, struct field *out) {
 
 struct sample { u64 at; union value value; };
 
-/* "samples 0 util 10 50 90": these, as new, to everyone who asks. */
+/* "samples 0 util 10 50 90": these, as new, to everyone who asks. With their times, "123456:10
+ * 223456:50" in microseconds, only those that are newer than asked for. */
 int nvmlDeviceGetSamples(handle board, int kind, u64 since, int *type, unsigned *count, struct sample *out) {
     static const char *const kinds[] = {
         "power", "util", "mem_util", "enc", "dec", "sm_clock", "mem_clock", "module_power", "jpg", "ofa"};
     char words[64];
     const char *rest;
     unsigned found = 0;
-    (void)since;
     ENTER(board);
     if (kind < 0 || kind > 9) return INVALID_ARGUMENT;
     snprintf(words, sizeof words, "samples %s %s", name_of(board), kinds[kind]);
     if (!(rest = find(words))) return NOT_SUPPORTED;
     *type = 1;
     for (char *end; *rest; rest = end) {
-        unsigned value = (unsigned)strtoul(rest, &end, 10);
+        struct sample one = { now_us() + found, { .ull = strtoull(rest, &end, 10) } };
         if (end == rest) break;
-        if (out && found < *count) {
-            out[found].at = now_us() + found;
-            out[found].value.ull = 0;
-            out[found].value.ui = value;
+        if (*end == ':') {
+            one.at = one.value.ull;
+            one.value.ull = strtoull(end + 1, &end, 10);
+            if (one.at <= since) continue;
         }
+        if (out && found < *count) out[found] = one;
         found++;
     }
     *count = found;
