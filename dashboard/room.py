@@ -8,11 +8,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpudeck.acts import Preview, Reply
 from gpudeck.wire import (
     SPOKEN_VERSIONS,
     Ack,
     Beat,
     Call,
+    Clock,
     Echo,
     Event,
     Frame,
@@ -23,6 +25,7 @@ from gpudeck.wire import (
     Probe,
     Refused,
     Sequenced,
+    Time,
     Welcome,
     WireError,
     decode_from_agent,
@@ -243,6 +246,10 @@ class Room:
             case Inventory():
                 self.fleet.inventory(node, said.message)
                 return [Record(link.node_id, link.stream, 0, now, said.payload)]
+            case Clock():
+                return [Tell(said.link, Time(said.message.clock_id, now))]
+            case Preview() | Reply():
+                return []
             case Call() | Hello():
                 raise WireError("Call and Hello are said once")
 

@@ -17,6 +17,18 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops what
       Beat ->                              every BEAT_EVERY_S, whatever the reader does
                              <- Probe      time sync
       Echo ->
+      Clock ->                             and the other way round: commands expire by hub time
+                             <- Time
+                             <- Look       what would this act hit?
+      Preview ->
+                             <- SignedCommand
+      Reply -> ...                         each until it is Noted
+                             <- Noted
+                             <- Inquire    what became of these? A command is never sent twice
+      Reply ->
+                             <- Anchor     the head of the hub's Audit; Beat carries the agent's
+
+Commands and their Replies are not part of a stream: a Reply must not wait behind a backlog.
 
 Decoding is strict and happens once, at the edge. A bad message raises WireError and nothing else.
 """
@@ -29,6 +41,19 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from gpudeck.acts import Command, Params, Preview, Reply, TaskAction
+from gpudeck.bounds import (
+    Amount,
+    CommandLine,
+    Nonce,
+    Number,
+    Pid,
+    PublicKey,
+    Seconds,
+    Signature,
+    Text,
+    Word,
+)
 from gpudeck.metrics import WIDTH, Absence
 
 WIRE_VERSION = 1
@@ -42,17 +67,6 @@ MAX_GPUS = 256
 MAX_TASKS = 4_096
 AUTH_WITHIN_S = 5.0
 BEAT_EVERY_S = 2.0
-
-Word = Annotated[str, Meta(min_length=1, max_length=128)]
-Text = Annotated[str, Meta(max_length=1_024)]
-CommandLine = Annotated[str, Meta(max_length=4_096)]
-Number = Annotated[int, Meta(ge=0, le=2**53)]
-# Bounds also shut out NaN and the infinities: no comparison with NaN is true.
-Seconds = Annotated[float, Meta(ge=-1e12, le=1e12)]
-Amount = Annotated[float, Meta(ge=0, le=1e18)]
-Nonce = Annotated[bytes, Meta(min_length=32, max_length=32)]  # random, used once
-PublicKey = Annotated[bytes, Meta(min_length=32, max_length=32)]  # Ed25519
-Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]
 
 GpuState = Literal["ok", "stale", "lost"]
 GPU_STATES: tuple[GpuState, ...] = ("ok", "stale", "lost")
@@ -85,13 +99,14 @@ class Task(Struct, frozen=True):
     """A process using a Gpu. `id` is (boot id, pid, start ticks): never reused."""
 
     id: Word
-    pid: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    pid: Pid
     start_ticks: Number
     started_at: Seconds | None
     user: Word | None
     command: CommandLine | None
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] = "compute"
     manager: Text | None = None  # "slurm job 12", "pod ns/name", "container 3fa…", "unit x.service"
+    job_id: Word | None = None  # Tasks with the same one stand or fall together
 
 
 class Use(Struct, frozen=True, array_like=True):
@@ -141,6 +156,8 @@ class Hello(Struct, frozen=True, tag="hello"):
     backend: Word
     platform: Text = ""
     driver_version: Text | None = None
+    epoch_seen: Number = 0  # the highest of this hub's so far; Commands of a lower one are refused
+    actions: Annotated[tuple[Word, ...], Meta(max_length=16)] = ()  # that the ceiling here allows
     enrolment: Enrolment | None = None
 
 
@@ -186,6 +203,13 @@ class Beat(Struct, frozen=True, tag="beat"):
     pending: Number  # messages not acked
     dropped: Number  # messages that outgrew the outbox, ever
     detail: Text = ""  # what is wrong and what to do, for people
+    holds: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()  # who holds all acts here, and why
+    audit_seq: Number = 0
+    audit_head: Text = ""
+
+
+class Clock(Struct, frozen=True, tag="clock"):
+    clock_id: Number
 
 
 class Echo(Struct, frozen=True, tag="echo"):
@@ -226,14 +250,48 @@ class Probe(Struct, frozen=True, tag="probe"):
     hub_at: Seconds
 
 
+class Time(Struct, frozen=True, tag="time"):
+    clock_id: Number
+    hub_at: Seconds
+
+
+class Look(Struct, frozen=True, tag="look"):
+    ask_id: Word
+    nonce: Nonce  # the signer's; it signs what was previewed with it, once
+    action: TaskAction
+    params: Params
+    task_id: Word
+
+
+class SignedCommand(Struct, frozen=True, tag="command"):
+    body: Annotated[bytes, Meta(max_length=MAX_MESSAGE_BYTES)]  # encode_command
+    signature: Signature  # of command_statement, by the key that the node has pinned
+
+
+class Inquire(Struct, frozen=True, tag="inquire"):
+    command_ids: Annotated[tuple[Word, ...], Meta(max_length=1_024)]
+
+
+class Noted(Struct, frozen=True, tag="noted"):
+    command_id: Word
+    number: Number
+
+
+class Anchor(Struct, frozen=True, tag="anchor"):
+    audit_seq: Number
+    audit_head: Text
+
+
 T = TypeVar("T")
 Sequenced = Frame | Event
-FromAgent = Call | Hello | Inventory | Frame | Event | Beat | Echo
-FromHub = Challenge | Welcome | Refused | Ack | Probe
+FromAgent = Call | Hello | Inventory | Frame | Event | Beat | Echo | Clock | Preview | Reply
+FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Inquire
+           | Noted | Anchor)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
 _from_hub: msgspec.msgpack.Decoder[FromHub] = msgspec.msgpack.Decoder(FromHub)
+_command: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 
 
 def encode(message: FromAgent | FromHub) -> bytes:
@@ -251,6 +309,15 @@ def decode_from_hub(data: bytes) -> FromHub:
     return _decode(_from_hub, data)
 
 
+def encode_command(command: Command) -> bytes:
+    return _encoder.encode(command)
+
+
+def decode_command(body: bytes) -> Command:
+    """After its signature was checked."""
+    return _decode(_command, body)
+
+
 # What is signed. Each kind begins with its own words, so that no signature serves another purpose,
 # and MessagePack gives every part its length, so that no two statements read alike.
 
@@ -266,6 +333,14 @@ def node_statement(challenge: Challenge, hello: Hello) -> bytes:
 
 def enrolment_statement(challenge: Challenge, hello: Hello) -> bytes:
     return _statement("enrolment", *_greeting(challenge, hello))
+
+
+def preview_statement(preview: Preview) -> bytes:
+    return _statement("preview", _encoder.encode(msgspec.structs.replace(preview, signature=b"")))
+
+
+def command_statement(body: bytes) -> bytes:
+    return _statement("command", body)
 
 
 def _greeting(challenge: Challenge, hello: Hello) -> tuple[bytes | str, ...]:

@@ -20,7 +20,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Pure: time, randomness and data are arguments; events in, effects out.
 PURE = (
     "agent/sampler.py", "agent/guard.py", "agent/quotas.py", "dashboard/views.py",
-    "gpudeck/wire.py", "gpudeck/metrics.py",
+    "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/acts.py", "gpudeck/bounds.py",
+    "gpudeck/chain.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((

@@ -1,11 +1,26 @@
 """One message of every kind, with every field set: what the golden files hold."""
 
+from gpudeck.acts import (
+    Asker,
+    Bystander,
+    Command,
+    Held,
+    Params,
+    Preview,
+    Process,
+    Refusal,
+    Reply,
+    Verified,
+    Victim,
+)
 from gpudeck.metrics import WIDTH, Absence
 from gpudeck.wire import (
     Ack,
+    Anchor,
     Beat,
     Call,
     Challenge,
+    Clock,
     Echo,
     Enrolment,
     Event,
@@ -14,17 +29,25 @@ from gpudeck.wire import (
     FromHub,
     GpuFacts,
     Hello,
+    Inquire,
     Inventory,
+    Look,
+    Noted,
     Probe,
     Refused,
+    SignedCommand,
     Task,
     Tasks,
+    Time,
     Use,
     Welcome,
+    command_statement,
+    encode_command,
     enrolment_statement,
     hub_statement,
     node_statement,
     pack,
+    preview_statement,
 )
 
 FACTS = (
@@ -42,7 +65,7 @@ FACTS = (
 TASK = Task(
     id="0b1c2d3e-4711-98765", pid=4711, start_ticks=98765, started_at=1763640000.25,
     user="alice", command="python train.py --épochs 3", kind="mps_client",
-    manager="slurm job 12",
+    manager="slurm job 12", job_id="0b1c2d3e-4700-98000",
 )
 USES = (
     Use(task_id=TASK.id, gpu=0, mem_used_bytes=1073741824.0, sm_pct=12.5, state="running"),
@@ -55,6 +78,34 @@ FRAME = Frame(
     tasks=Tasks(snapshot=True, began=(TASK,), uses=USES),
 )
 
+PREVIEW = Preview(
+    ask_id="ask-1", nonce=bytes(range(32)), node_id="6f" * 16, boot_id="0b1c2d3e-" + "0" * 27,
+    taken_at=1763640002.25, action="end",
+    params=Params(grace_s=45.0, checkpoint_signal="USR1", checkpoint_wait_s=120.0, text="why"),
+    task_id=TASK.id, job_id=TASK.job_id, owner="alice", age_s=86400.5, kind="compute",
+    manager="slurm job 12",
+    victims=(Victim(Process(4711, 98765, 1000, "259:1042", "/user.slice", 5413), TASK.command,
+                    "alice", TASK.id, (Held(FACTS[0].uuid, 1073741824.0),)),
+             Victim(Process(4712, 98770, 1000, None, None, None), None, None)),
+    bystanders=(Bystander(Process(5000, 90000, 1001, "259:1043", "/user.slice", None),
+                          "0b1c2d3e-5000-90000", "bob", "python serve.py",
+                          (Held(FACTS[0].uuid, None),)),),
+    refusals=(Refusal("managed", "Slurm runs it; use scancel 12"),),
+    warnings=("the optimiser's state since the last checkpoint is lost",),
+    key=bytes(range(64, 96)), signature=bytes(range(64)),
+)
+COMMAND = Command(
+    command_id="0192f0c1-2d3e-7abc-8def-0123456789ab", node_id="6f" * 16, epoch=4,
+    issued_at=1763640003.0, expires_at=1763640033.0, nonce=bytes(range(32)), action="end",
+    asker=Asker("person", "carol", "dave"), reason="idle since Monday", preview=PREVIEW,
+)
+REPLY = Reply(
+    command_id=COMMAND.command_id, number=3, state="not_effective", at=1763640064.5,
+    step="the memory did not come back",
+    verified=Verified(True, False, None, 1073741824.0, 1073741824.0, ("0b1c2d3e-5000-90000",),
+                      (4712,)),
+    audit_seq=17, audit_head="ab" * 32,
+)
 FROM_AGENT: dict[str, FromAgent] = {
     "call": Call(nonce=bytes(range(32))),
     "hello_the_first_time": Hello(
@@ -67,7 +118,8 @@ FROM_AGENT: dict[str, FromAgent] = {
         wire_versions=(1,), key=bytes(range(64, 96)), signature=bytes(range(64)),
         node_id="6f" * 16, host="node-01", boot_id="0b1c2d3e-" + "0" * 27,
         stream="a1b2c3d4e5f60718", last_seq=6, agent_version="0.1.0", backend="nvml",
-        platform="Linux-6.1-x86_64", driver_version="550.54.15",
+        platform="Linux-6.1-x86_64", driver_version="550.54.15", epoch_seen=3,
+        actions=("notify", "end"),
     ),
     "inventory": Inventory(generation=3, gpus=FACTS),
     "frame": FRAME,
@@ -79,9 +131,19 @@ FROM_AGENT: dict[str, FromAgent] = {
         seq=8, taken_at=1763640002.0, kind="gpu_lost", gpu_uuid=FACTS[0].uuid, task_id=TASK.id,
         text="Xid 79",
     ),
-    "beat": Beat(reader="hung", reading_age_s=6.25, pending=12, dropped=3, detail="see dmesg"),
+    "beat": Beat(
+        reader="hung", reading_age_s=6.25, pending=12, dropped=3, detail="see dmesg",
+        holds=("carol, here: driver update",), audit_seq=17, audit_head="ab" * 32,
+    ),
     "beat_before_any_reading": Beat(reader="starting", reading_age_s=None, pending=0, dropped=0),
     "echo": Echo(probe_id=99, agent_at=1763640003.125),
+    "clock": Clock(clock_id=12),
+    "preview": PREVIEW,
+    "reply": REPLY,
+    "reply_refused": Reply(
+        command_id=COMMAND.command_id, number=1, state="refused", at=1763640004.0,
+        refusal=Refusal("identity", "process 4711 is another one now"),
+    ),
 }
 FROM_HUB: dict[str, FromHub] = {
     "challenge": Challenge(
@@ -92,6 +154,13 @@ FROM_HUB: dict[str, FromHub] = {
     "refused": Refused(reason="too many agents at once", retry_after_s=12.5),
     "ack": Ack(seq=7),
     "probe": Probe(probe_id=99, hub_at=1763640003.0),
+    "time": Time(clock_id=12, hub_at=1763640003.5),
+    "look": Look(ask_id="ask-1", nonce=bytes(range(32)), action="end", params=PREVIEW.params,
+                 task_id=TASK.id),
+    "command": SignedCommand(body=encode_command(COMMAND), signature=bytes(range(64))),
+    "inquire": Inquire(command_ids=(COMMAND.command_id,)),
+    "noted": Noted(command_id=COMMAND.command_id, number=3),
+    "anchor": Anchor(audit_seq=99, audit_head="cd" * 32),
 }
 
 _CALL, _CHALLENGE, _HELLO = FROM_AGENT["call"], FROM_HUB["challenge"], FROM_AGENT["hello"]
@@ -103,4 +172,6 @@ STATEMENTS = {
     "statement_of_hub": hub_statement(_CALL, _CHALLENGE),
     "statement_of_node": node_statement(_CHALLENGE, _HELLO),
     "statement_of_enrolment": enrolment_statement(_CHALLENGE, _HELLO),
+    "statement_of_preview": preview_statement(PREVIEW),
+    "statement_of_command": command_statement(encode_command(COMMAND)),
 }

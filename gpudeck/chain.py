@@ -1,0 +1,71 @@
+"""The hash chain of an Audit, the same on hub and agent. Pure.
+
+A record's hash covers the record before it, so that whatever is changed, dropped, swapped or put
+in between breaks the chain at a place that can be named. A tail that is cut off does not break
+it: for that, heads are kept on the other side (an agent's by the hub, the hub's by agents).
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+START = "0" * 64
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    seq: int  # from 1, without a gap
+    body: str  # canonical JSON
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """The first place where the chain does not hold."""
+
+    seq: int
+    sentence: str
+
+
+def link(seq: int, previous: str, record: dict[str, Any]) -> Link:
+    body = _encode(record).decode()
+    return Link(seq, body, _hash(seq, previous, body))
+
+
+def _hash(seq: int, previous: str, body: str) -> str:
+    return hashlib.sha256(f"{seq}\n{previous}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def verify(
+    links: Iterable[Link], anchors: dict[int, str] | None = None, start: Link | None = None
+) -> Break | None:
+    """`anchors`: heads that somebody else kept, seq -> hash. `start`: where to go on from."""
+    seen = dict(anchors or {})
+    at, previous = (0, START) if start is None else (start.seq, start.hash)
+    for each in links:
+        if each.seq != at + 1:
+            return Break(at + 1, f"record {at + 1} is missing; record {each.seq} follows {at}")
+        if each.hash != _hash(each.seq, previous, each.body):
+            return Break(each.seq, f"record {each.seq} or its link to the one before was changed")
+        kept = seen.pop(each.seq, each.hash)
+        if kept != each.hash:
+            return Break(each.seq, f"record {each.seq} is another than the one that was vouched "
+                                   "for elsewhere; the records up to it were written anew")
+        at, previous = each.seq, each.hash
+    beyond = sorted(seq for seq in seen if seq > at)
+    if beyond:
+        return Break(at + 1, f"records {at + 1} to {beyond[-1]} were cut off; their head was "
+                             "vouched for elsewhere")
+    return None
+
+
+def chain(records: Iterable[dict[str, Any]]) -> Iterator[Link]:
+    seq, previous = 0, START
+    for record in records:
+        made = link(seq + 1, previous, record)
+        yield made
+        seq, previous = made.seq, made.hash
