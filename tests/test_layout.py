@@ -32,7 +32,7 @@ IMPURE_MODULES = frozenset((
 
 # One outside technology, one file. A folder stands for all files in it.
 HOME = {
-    "pynvml": ("agent/backends/nvml.py",),
+    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_gpm.py"),
     "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),
