@@ -12,6 +12,8 @@ from typing import Any
 
 from gpudeck.chain import START, Link, link
 
+from .transaction import together
+
 # What is looked for is read from the record itself: a column of its own could say otherwise.
 SCHEMA = """
 create table audit (
@@ -77,19 +79,22 @@ class AuditStore:
     def together(self) -> Iterator[None]:
         """All that is written within, or nothing of it."""
         try:
-            self._db.execute("begin immediate")
-            try:
+            with together(self._db):
                 yield
-            except BaseException:
-                if self._db.in_transaction:  # a full disk has rolled it back already
-                    self._db.execute("rollback")
-                raise
-            self._db.execute("commit")
         except sqlite3.OperationalError as error:
             if self._db.in_transaction:
                 self._db.execute("rollback")
             raise CannotRecord(f"the audit cannot be written ({error}), and what cannot be "
                                "recorded is not done; free space on the hub's disk") from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All that is read within is of one moment."""
+        self._db.execute("begin")
+        try:
+            yield
+        finally:
+            self._db.execute("rollback")
 
     def append(self, record: Mapping[str, Any]) -> Link:
         """Within `together`."""
@@ -130,9 +135,9 @@ class AuditStore:
         return {row[0]: Head(*row[1:]) for row in self._db.execute(
             "select node_id, seq, head, at from vouched")}
 
-    def put_vouched(self, node_id: str, head: Head) -> None:
-        self._db.execute("insert or replace into vouched values (?, ?, ?, ?)",
-                         (node_id, head.seq, head.head, head.at))
+    def put_vouched(self, heads: Mapping[str, Head]) -> None:
+        self._db.executemany("insert or replace into vouched values (?, ?, ?, ?)", [
+            (node_id, head.seq, head.head, head.at) for node_id, head in heads.items()])
 
     def node_heads(self) -> dict[str, Head]:
         """The nodes' own."""
