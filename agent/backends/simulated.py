@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import Reading, Unavailable
+from . import GpuReading, ProcessReading, Reading, Unavailable
 from .simulation.control import Control
 from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
 from .simulation.jobs import Job, jobs_at, next_change_at, node_number
@@ -105,6 +105,8 @@ class SimulatedReader:
         self._planned: tuple[Job, ...] = ()
         self._planned_from = self._planned_until = float("-inf")
         self._lives: tuple[Live, ...] = ()
+        self._listed: tuple[Live, ...] = ()
+        self._gpus: tuple[GpuReading, ...] = ()
         self._leaks: dict[str, dict[str, float]] = {}
         self._world: World | None = None
         self._read_at = self._listed_at = self._kept_at = float("-inf")
@@ -116,16 +118,26 @@ class SimulatedReader:
         self._follow_leaks(lives, control)
         self._lives = lives
         world = self._world_at(at, now)
-        gpus = world.advance(at, lives, self._leaked(), control)
+        self._gpus = gpus = world.advance(at, lives, self._leaked(), control)
         first = self._read_at == float("-inf")
         interval_s = 1.0 if first else max(1e-3, now - self._read_at)
         self._read_at = now
         self._keep_energy(world, at, now)
         processes = None
-        if now - self._listed_at >= PROCESSES_EVERY_S:
-            self._listed_at = now
-            processes = world.processes(lives, gpus)
+        # What has been done to a process shows at once.
+        if now - self._listed_at >= PROCESSES_EVERY_S or lives != self._listed:
+            self._listed_at, self._listed = now, lives
+            processes = world.processes(lives, gpus, at)
         return Reading(at, interval_s, gpus, world.facts, processes, DRIVER_VERSION)
+
+    def processes(self) -> tuple[ProcessReading, ...]:
+        """As /proc has them at this moment, for whoever is about to act: no step of the world."""
+        if self._world is None:
+            self.read()
+        assert self._world is not None
+        self._released()
+        at = time.time()
+        return self._world.processes(self._find_lives(at), self._gpus, at)
 
     def hangs(self) -> bool:
         """Whether `read` would block now."""

@@ -130,7 +130,7 @@ class World:
                  for uuid in self.uuids}
         for live in lives:
             asked = load_of(live.job, at) if live.state == RUNNING else paused(live.job, at)
-            for number, uuid in enumerate(live.job.gpus):
+            for number, uuid in enumerate(live.job.gpus, start=live.job.rank):
                 if uuid in loads:
                     loads[uuid] = (_sum(loads[uuid][0], _own(asked, live.job, number, at)), True)
         return loads
@@ -151,18 +151,18 @@ class World:
         return GpuReading(uuid, "stale" if state == "stale" else "ok", values, absent)
 
     def processes(
-        self, lives: Iterable[Live], readings: Sequence[GpuReading]
+        self, lives: Iterable[Live], readings: Sequence[GpuReading], at: float
     ) -> tuple[ProcessReading, ...]:
         """What the driver would list: nothing on a Gpu that it has lost."""
         there = {reading.uuid: reading for reading in readings if reading.state != "lost"}
-        return tuple(self._process(live, there[uuid])
+        return tuple(self._process(live, there[uuid], at)
                      for live in lives for uuid in live.job.gpus if uuid in there)
 
-    def _process(self, live: Live, reading: GpuReading) -> ProcessReading:
+    def _process(self, live: Live, reading: GpuReading, at: float) -> ProcessReading:
         job = live.job
         profile = self.setup.profile
         room = profile.mem_total_bytes - profile.mem_reserved_bytes
-        load = load_of(job, self.at)
+        load = load_of(job, at)
         return ProcessReading(
             pid=job.pid,
             gpu_uuid=reading.uuid,
@@ -173,6 +173,7 @@ class World:
             started_at=job.started_at,
             start_ticks=job.start_ticks,
             state=live.state,
+            made_up=job.is_made_up,
         )
 
 
