@@ -21,7 +21,7 @@ class GpuReading(Struct, frozen=True, array_like=True):
 class ProcessReading(Struct, frozen=True):
     """One process on one Gpu, as the driver lists it.
 
-    Those from `user` on are filled only by backends whose processes this machine's /proc does not
+    The last five are filled only by backends whose processes this machine's /proc does not
     describe (simulated owners, recorded tasks); elsewhere tasks.py asks the kernel.
     """
 
@@ -35,7 +35,6 @@ class ProcessReading(Struct, frozen=True):
     started_at: float | None = None
     start_ticks: int | None = None
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None = None
-    made_up: bool = False  # there is no such process, and its pid is one that no kernel gives out
 
 
 class Reading(Struct, frozen=True):

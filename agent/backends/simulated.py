@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import GpuReading, ProcessReading, Reading, Unavailable
+from . import Reading, Unavailable
 from .simulation.control import Control
 from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
 from .simulation.jobs import Job, jobs_at, next_change_at, node_number
@@ -106,7 +106,6 @@ class SimulatedReader:
         self._planned_from = self._planned_until = float("-inf")
         self._lives: tuple[Live, ...] = ()
         self._listed: tuple[Live, ...] = ()
-        self._gpus: tuple[GpuReading, ...] = ()
         self._leaks: dict[str, dict[str, float]] = {}
         self._world: World | None = None
         self._read_at = self._listed_at = self._kept_at = float("-inf")
@@ -118,7 +117,7 @@ class SimulatedReader:
         self._follow_leaks(lives, control)
         self._lives = lives
         world = self._world_at(at, now)
-        self._gpus = gpus = world.advance(at, lives, self._leaked(), control)
+        gpus = world.advance(at, lives, self._leaked(), control)
         first = self._read_at == float("-inf")
         interval_s = 1.0 if first else max(1e-3, now - self._read_at)
         self._read_at = now
@@ -127,17 +126,8 @@ class SimulatedReader:
         # What has been done to a process shows at once.
         if now - self._listed_at >= PROCESSES_EVERY_S or lives != self._listed:
             self._listed_at, self._listed = now, lives
-            processes = world.processes(lives, gpus, at)
+            processes = world.processes(lives, gpus)
         return Reading(at, interval_s, gpus, world.facts, processes, DRIVER_VERSION)
-
-    def processes(self) -> tuple[ProcessReading, ...]:
-        """As /proc has them at this moment, for whoever is about to act: no step of the world."""
-        if self._world is None:
-            self.read()
-        assert self._world is not None
-        self._released()
-        at = time.time()
-        return self._world.processes(self._find_lives(at), self._gpus, at)
 
     def hangs(self) -> bool:
         """Whether `read` would block now."""

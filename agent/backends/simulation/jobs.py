@@ -41,10 +41,6 @@ class Job(Struct, frozen=True):
     workers: tuple[int, ...] = ()  # pids of its children, which hold no Gpu
     ignores_sigterm: bool = False
 
-    @property
-    def is_made_up(self) -> bool:
-        return self.pid >= SYNTHETIC_PID_FROM
-
 
 @dataclass(frozen=True, slots=True)
 class Lane:

@@ -184,6 +184,8 @@ def _rank(plan: Job, number: int, pid: int) -> Job | None:
 
 
 def _forget_ended(post: Post) -> bool:
+    if post.is_running and len(post.jobs) < 2:
+        return False  # the first process tells
     left = tuple(job for job in post.jobs if state_of(job.pid, job.start_ticks) is not None)
     changed, post.jobs = left != post.jobs, left
     return changed

@@ -7,7 +7,10 @@ Never imported: copied and run by the keeper, as stand_in.py is.
 import os
 import signal
 import sys
-from types import FrameType
+
+TYPE_CHECKING = False  # without typing, whose import takes as long as all the rest
+if TYPE_CHECKING:
+    from types import FrameType
 
 CLOSES_WITHIN_S = 30  # torchrun's own patience between SIGTERM and SIGKILL
 
@@ -19,12 +22,12 @@ def tell_all(number: int) -> None:
         os.kill(pid, number)  # ours, and not waited for: no other process can have the pid
 
 
-def asked_to_end(signum: int, frame: FrameType | None) -> None:
+def asked_to_end(signum: int, frame: "FrameType | None") -> None:
     tell_all(signal.SIGTERM)
     signal.alarm(CLOSES_WITHIN_S)
 
 
-def lost_patience(signum: int, frame: FrameType | None) -> None:
+def lost_patience(signum: int, frame: "FrameType | None") -> None:
     tell_all(signal.SIGKILL)
 
 

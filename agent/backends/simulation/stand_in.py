@@ -9,8 +9,11 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
-from typing import Any
+
+TYPE_CHECKING = False  # without typing, whose import takes as long as all the rest
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
 
 WORKERS = int(os.environ.get("GPUDECK_JOB_WORKERS", "0"))
 SAVES_S = float(os.environ.get("GPUDECK_JOB_SAVES_S", "0"))
@@ -25,7 +28,7 @@ def hold() -> None:
         signal.pause()
 
 
-def told() -> dict[str, Any]:
+def told() -> "dict[str, Any]":
     import json
 
     with open("/proc/sys/kernel/random/boot_id") as file:
@@ -40,7 +43,7 @@ def told() -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
-def asked_to_end(signum: int, frame: FrameType | None) -> None:
+def asked_to_end(signum: int, frame: "FrameType | None") -> None:
     entry = told()
     if entry.get("fork_on_term") is True and os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -151,18 +151,18 @@ class World:
         return GpuReading(uuid, "stale" if state == "stale" else "ok", values, absent)
 
     def processes(
-        self, lives: Iterable[Live], readings: Sequence[GpuReading], at: float
+        self, lives: Iterable[Live], readings: Sequence[GpuReading]
     ) -> tuple[ProcessReading, ...]:
         """What the driver would list: nothing on a Gpu that it has lost."""
         there = {reading.uuid: reading for reading in readings if reading.state != "lost"}
-        return tuple(self._process(live, there[uuid], at)
+        return tuple(self._process(live, there[uuid])
                      for live in lives for uuid in live.job.gpus if uuid in there)
 
-    def _process(self, live: Live, reading: GpuReading, at: float) -> ProcessReading:
+    def _process(self, live: Live, reading: GpuReading) -> ProcessReading:
         job = live.job
         profile = self.setup.profile
         room = profile.mem_total_bytes - profile.mem_reserved_bytes
-        load = load_of(job, at)
+        load = load_of(job, self.at)
         return ProcessReading(
             pid=job.pid,
             gpu_uuid=reading.uuid,
@@ -173,7 +173,6 @@ class World:
             started_at=job.started_at,
             start_ticks=job.start_ticks,
             state=live.state,
-            made_up=job.is_made_up,
         )
 
 
