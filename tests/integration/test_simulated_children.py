@@ -220,7 +220,7 @@ def test_workers_outlive_a_killed_parent_and_not_one_that_was_asked(kept: Kept) 
 
     def followed() -> bool:
         kept.keeper.step(time.time())
-        return any(new.gpus == job.gpus for new in kept.jobs())
+        return any(new.gpus == job.gpus and task_id(new) != task_id(job) for new in kept.jobs())
 
     assert soon(followed)
     assert soon(lambda: not running(job.workers))

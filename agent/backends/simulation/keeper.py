@@ -111,6 +111,7 @@ class Keeper:
         if post.ending_since is not None and post.tree is not None:
             post.tree.cut()
         post.plan = post.ending_since = None
+        _forget_ended(post)
 
     def _end(self, post: Post, now: float) -> None:
         assert post.tree is not None
@@ -185,7 +186,7 @@ def _rank(plan: Job, number: int, pid: int) -> Job | None:
 
 def _forget_ended(post: Post) -> bool:
     if post.is_running and len(post.jobs) < 2:
-        return False  # the first process tells
+        return False  # its first process tells, and is looked at anyway
     left = tuple(job for job in post.jobs if state_of(job.pid, job.start_ticks) is not None)
     changed, post.jobs = left != post.jobs, left
     return changed
