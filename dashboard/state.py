@@ -15,6 +15,7 @@ from gpudeck.errors import CommandError, ExitCode
 from . import accounts, registry
 from .accounts import Accounts, SignIn
 from .registry import Registry
+from .transaction import together
 
 SCHEMA = """
 create table meta (key text primary key, value text not null) without rowid;
@@ -180,10 +181,5 @@ class State:
 
     def save_nodes(self, checkpoints: Iterable[tuple[str, bytes]]) -> None:
         """On a connection of its own, because it runs in a native thread."""
-        db = self._open()
-        try:
-            db.execute("begin immediate")
+        with contextlib.closing(self._open()) as db, together(db):
             db.executemany("insert or replace into nodes values (?, ?)", checkpoints)
-            db.execute("commit")
-        finally:
-            db.close()
