@@ -202,6 +202,8 @@ def test_what_was_not_seen_is_never_said_to_be_well() -> None:
     said = told("done", verified=Verified(True, None, None))
     assert said.count("could not be seen") == 2
     assert told("unknown").startswith("Unknown: ")
+    alone = told("done", verified=Verified(True, True, None), bystanders=0)
+    assert alone == "Ended: its processes are gone. Its memory came back."
 
 
 def test_the_life_in_the_docs_is_the_contract_s() -> None:
