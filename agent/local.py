@@ -29,6 +29,7 @@ from gpudeck.errors import CommandError, ExitCode
 
 from . import scene
 from .act import HELD
+from .actions import make_room
 from .acts_journal import ActsJournal, ActsStore, JournalRefuses
 from .backends import ProcessReading, resolve
 from .hand import Hand, Patience
@@ -51,7 +52,7 @@ class Local:
         self, data: Path, backend: str = "auto", simulate: str = "", ceiling: Path | None = None,
         patience: Patience | None = None,
     ) -> None:
-        self._data = data
+        make_room()
         self._files = hold_files(data)
         self._store = ActsStore(data / "acts.db")
         self._journal = ActsJournal(self._store)
