@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from gpudeck.act_words import printable
 from gpudeck.metrics import COLUMNS, Absence
 
 from .backends import Reading
@@ -89,11 +90,6 @@ def _table(columns: Sequence[Column], items: Sequence[Item], empty: str) -> str:
     )
 
 
-def printable(text: str) -> str:
-    """A task names itself: its escape sequences must not reach the terminal."""
-    return "".join(char if char.isprintable() else "�" for char in text)
-
-
 def _value(key: str, digits: int = 0, scale: float = 1.0) -> Callable[[Item], str]:
     def cell(item: Item) -> str:
         value = item.get("values", {}).get(key)
@@ -146,5 +142,6 @@ _TASK_COLUMNS: tuple[Column, ...] = (
     ("SM %", True, _sm),
     ("STATE", False, _text("state")),
     ("MANAGER", False, _text("manager")),
+    ("TASK", False, _text("id")),
     ("COMMAND", False, lambda item: _text("command")(item)[:COMMAND_WIDTH]),
 )
