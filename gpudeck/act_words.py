@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from gpudeck.act_views import BystanderView, CommandView, ItemView, PreviewView, ProcessView
 from gpudeck.acts import CommandState
@@ -74,6 +75,10 @@ def clock(at: float) -> str:
     return f"{second // _HOUR_S:02}:{second % _HOUR_S // 60:02}:{second % 60:02} UTC"
 
 
+def moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 # -- the preview
 
 
@@ -122,7 +127,7 @@ def item_lines(item: ItemView) -> list[str]:
     lines.append(_line("manager", "none" if item.manager is None else printable(item.manager)))
     lines += _beside(item.bystanders)
     if item.keep is not None:
-        lines.append(_line("KEEP", f"until {clock(item.keep.until)}: "
+        lines.append(_line("KEEP", f"until {moment(item.keep.until)}: "
                                    f"{printable(item.keep.because)} ({words(item.keep.by)})"))
     lines += [_line("note", printable(warning)) for warning in item.warnings]
     lines += [_line("REFUSED", f"{printable(refusal.sentence)} ({printable(refusal.code)})")

@@ -33,7 +33,7 @@ def test_all_that_a_person_must_know_is_shown() -> None:
                warnings=["what was not saved is lost"], manager="slurm job 42")
     text = "\n".join(preview_lines(preview(chance, items=[job])))
     wanted = ["rack-3", "alice", "python train.py", "2 h 3 min", "2.0 GiB", job["job_id"],
-              "slurm job 42", "18:00:00 UTC: paper (alice)", "what was not saved is lost",
+              "slurm job 42", "1970-01-01 18:00 UTC: paper (alice)", "what was not saved is lost",
               "SIGTERM, 30 s of grace, SIGKILL",
               *(str(process["pid"]) for process in job["processes"]),
               *(each["task_id"] for each in job["bystanders"])]
