@@ -16,7 +16,7 @@ from gpudeck import __version__
 from gpudeck.wire import SPOKEN_VERSIONS, Beat, Call, Challenge, Hello, ReaderState
 
 from . import sampler
-from .backends import Reading
+from .backends import Fresh, Reading
 from .conversation import Conversation, Dial, HangUp, Say
 from .journal import Outbox
 from .key import Identity, new_call
@@ -47,6 +47,13 @@ class Source(Protocol):
 
     def on_news(self, call: Callable[[], None]) -> None:
         """`call` (cheap, from any thread) whenever there is a Reading or `state` changed."""
+
+    def fresh(self, timeout_s: float) -> Fresh | None:
+        """A process list read after this call began; None: the driver does not answer. Blocks."""
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Of processes that read for us."""
 
     def close(self) -> None: ...
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from gpudeck.keys import Token
 from gpudeck.wire import ReaderState
 
-from .backends import Reading
+from .backends import Fresh, Reading
 from .backends.simulated import Options, SimulatedReader
 from .backends.simulation.chance import seed_of
 from .backends.simulation.folder import ControlFile
@@ -70,6 +70,13 @@ class SimulatedSource:
 
     def on_news(self, call: Callable[[], None]) -> None:
         self._on_news = call
+
+    def fresh(self, timeout_s: float) -> Fresh | None:
+        return None if self._reader.hangs() else self._reader.fresh()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset()
 
     def close(self) -> None:
         self._reader.close()

@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,34 +11,16 @@ from typing import Literal
 from gpudeck.wire import Task
 
 from .backends import ProcessReading
+from .managers import manager_of
 from .redact import redact
 from .sampler import Seen
 
 COMMAND_MAX = 1_024
-MANAGER_MAX = 256
 
 State = Literal["running", "paused", "uninterruptible", "zombie"]
 # `t`: held by a debugger. Everything that can still run counts as running, asleep or not.
 STATES: dict[str, State] = {"T": "paused", "t": "paused", "D": "uninterruptible", "Z": "zombie",
                             "X": "zombie"}
-
-# The systemd driver writes a pod's id with underscores.
-POD = "pod {}"
-
-# cgroup path -> manager, first match wins (nvml-mps.md D.5). A login's session scope is no
-# manager, and neither is the user's own systemd instance.
-MANAGERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), manager)
-    for pattern, manager in (
-        (r"slurm.*/job_(\d+)", "slurm job {}"),
-        (r"kubepods.*pod([0-9a-f]{8}[-_][0-9a-f_-]{27})", POD),
-        (r"(?:docker[-/]|libpod-|cri-containerd-|crio-|containerd[-/])([0-9a-f]{12})[0-9a-f]{52}",
-         "container {}"),
-        (r"/user@\d+\.service/", ""),
-        (r"/([^/]+\.service)(?:/|$)", "unit {}"),
-    )
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Stat:
@@ -181,11 +162,3 @@ def manager(folder: Path) -> str | None:
     except (OSError, IndexError):
         return None
     return next((found for path in paths if (found := manager_of(path))), None)
-
-
-def manager_of(cgroup: str) -> str | None:
-    for pattern, words in MANAGERS:
-        if match := pattern.search(cgroup):
-            names = [name.replace("_", "-") if words == POD else name for name in match.groups()]
-            return words.format(*names)[:MANAGER_MAX] or None
-    return None
