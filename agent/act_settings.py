@@ -40,6 +40,7 @@ class Reach:
     token: Callable[[], str]
     ca_file: Path | None
     data: Path
+    names_data: bool  # said, and not the usual folder
     backend: str
     simulate: str
     json: bool
@@ -73,7 +74,8 @@ def read_reach(program: str, table: Sequence[Setting], asked: argparse.Namespace
                env: Mapping[str, str]) -> Reach:
     given = resolve(program, table, vars(asked), env)
     return Reach(given["hub"], token_source(given["token_file"], env), given["ca_file"],
-                 given.get("data") or state_folder(env), given.get("backend", "auto"),
+                 given.get("data") or state_folder(env), given.get("data") is not None,
+                 given.get("backend", "auto"),
                  given.get("simulate", ""), given["json"])
 
 

@@ -38,7 +38,7 @@ def hold(argv: Sequence[str]) -> int:
     reach = read_reach("hold", TABLE, asked, os.environ)
     if reach.hub is None:
         _check_local(asked)
-        return _told(reach, *_hold_here(reach.data, asked.reason))
+        return _told(reach, *_hold_here(reach, asked.reason))
     client = client_of(reach, reach.hub)
     node_id = _node(client, asked)
     client.hold(node_id, asked.reason)
@@ -50,7 +50,7 @@ def release(argv: Sequence[str]) -> int:
     reach = read_reach("release", TABLE, asked, os.environ)
     if reach.hub is None:
         _check_local(asked)
-        return _told(reach, *_release_here(reach.data))
+        return _told(reach, *_release_here(reach))
     client = client_of(reach, reach.hub)
     node_id = _node(client, asked)
     client.release(node_id)
@@ -109,21 +109,16 @@ def _check_local(asked: argparse.Namespace) -> None:
         raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
 
 
-def _hold_here(data: Path, reason: str) -> tuple[str, ...]:
-    """For all of the machine if we may, else for the agent with this folder."""
+def _hold_here(reach: Reach, reason: str) -> tuple[str, ...]:
+    """For all of the machine if we may, else, or where a folder was named, for the agent there."""
     line = "".join(char if char.isprintable() else " " for char in reason)[:REASON_MAX]
-    everywhere = MACHINE_FILES[0]
-    try:
-        _write(everywhere, line)
-    except OSError:
-        _check_agent(data)
-        try:
-            _write(hold_files(data)[-1], line)
-        except OSError as error:
-            raise CommandError(
-                f"cannot write {everywhere} nor {hold_files(data)[-1]} ({error.strerror}); run it "
-                "as root, or as the agent's user with its --data", ExitCode.CANNOT_START) from error
-    return holds(hold_files(data))
+    own = hold_files(reach.data)[-1]
+    if reach.names_data or not _written(MACHINE_FILES[0], line):
+        _check_agent(reach.data)
+        if not _written(own, line):
+            raise CommandError(f"cannot write {own}; run it as root, or as the agent's user",
+                               ExitCode.CANNOT_START)
+    return holds(hold_files(reach.data))
 
 
 def _check_agent(data: Path) -> None:
@@ -140,22 +135,28 @@ def _check_agent(data: Path) -> None:
                        ExitCode.CANNOT_START)
 
 
-def _write(path: Path, line: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+def _written(path: Path, line: str) -> bool:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    return True
 
 
-def _release_here(data: Path) -> tuple[str, ...]:
-    for path in hold_files(data):
+def _release_here(reach: Reach) -> tuple[str, ...]:
+    """Where a folder was named, the machine's own files stay."""
+    files = hold_files(reach.data)
+    for path in files[-1:] if reach.names_data else files:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise CommandError(f"cannot remove {path}: {error.strerror}; run it as root",
                                ExitCode.CANNOT_START) from error
-    return holds(hold_files(data))
+    return holds(files)
 
 
 def _told(reach: Reach, *held: str) -> int:
@@ -197,7 +198,7 @@ def _confirmed(reach: Reach, client: Client, node_id: str | None, is_held: bool)
 
 
 def _line(node: HeldNode, is_held: bool) -> str:
-    host = printable(node.host)
+    host = printable(node.host or node.node)
     if node.holds:
         why = "; ".join(map(printable, node.holds))
         return f"{host}  held: {why}" if is_held else f"{host}  STILL held: {why}"

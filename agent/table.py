@@ -58,8 +58,14 @@ def task_items(seen: Sequence[Seen], node: str) -> list[Item]:
     return list(items.values())
 
 
-def as_json(items: Sequence[Item]) -> str:
-    return json.dumps({"items": list(items), "next": None}, indent=2)
+def as_json(items: Sequence[Item], **more: Any) -> str:
+    return json.dumps({"items": list(items), "next": None, **more}, indent=2)
+
+
+def held_lines(held: Mapping[str, Sequence[str]]) -> list[str]:
+    """Nobody shall wonder why nothing acts."""
+    return [f"HELD, nothing acts on {printable(host)}: {'; '.join(map(printable, why))}"
+            for host, why in held.items()]
 
 
 def gpu_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -131,7 +131,7 @@ class Ordered(Struct, frozen=True):
 
 class HeldNode(Struct, frozen=True):
     node: str
-    host: str
+    host: str | None
     holds: tuple[str, ...] = ()
     wanted: bool = False
     by: str | None = None

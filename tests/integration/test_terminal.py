@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import locked
+from agent.hold import holds
 from gpudeck.act_words import EXIT_OF, short
 from gpudeck.acts import FINAL
 from gpudeck.errors import ExitCode
@@ -257,3 +259,35 @@ def test_keep(hub: ActsHub, at: list[str]) -> None:
     for wrong in (["--until", "soon", "--because", "x"], ["--until", "18:00"], [],
                   ["--remove", "--because", "x"]):
         assert run("keep", first(hub), *wrong, *at).code == ExitCode.USAGE
+
+
+@pytest.fixture
+def agents_lock(tmp_path: Path) -> Iterator[Path]:
+    """A folder that an agent has, as far as its lock says."""
+    data = tmp_path / "agent"
+    with locked(data):
+        yield data
+
+
+def test_a_hold_of_this_machines_agent(agents_lock: Path) -> None:
+    held = run("hold", "--data", str(agents_lock), "--reason", "flaky\ncooling", "--json")
+    assert held.code == ExitCode.OK, held
+    assert f"the file {agents_lock / 'hold'} says: flaky cooling" in json.loads(held.out)["holds"]
+    assert holds((agents_lock / "hold",)) != ()
+    released = run("release", "--data", str(agents_lock))
+    assert released.code == ExitCode.OK, released
+    assert not (agents_lock / "hold").exists()
+
+
+def test_a_hold_that_no_agent_reads_is_refused(tmp_path: Path) -> None:
+    for data in (tmp_path, tmp_path / "nothing"):
+        said = run("hold", "--data", str(data))
+        assert said.code == ExitCode.CANNOT_START, said
+        assert "would hold nothing" in said.err
+        assert not (data / "hold").exists()
+
+
+def test_nodes_of_a_fleet_are_named_through_a_hub(agents_lock: Path) -> None:
+    for words in (["--fleet"], ["--node", "rack-3"]):
+        said = run("hold", "--data", str(agents_lock), *words)
+        assert (said.code, "go with --hub" in said.err) == (ExitCode.USAGE, True), said
