@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -201,14 +201,15 @@ def _followed(teller: Teller, desk: Desk, ordered: Ordered) -> int:
 
 def _follow(teller: Teller, desk: Desk, commands: Sequence[CommandView]) -> int:
     now = {command.id: command for command in commands}
+    for command in commands:
+        teller.command(command)
     try:
-        for command in commands:
-            teller.command(command)
-        for command in desk.follow(commands):
-            now[command.id] = command
-            teller.command(command)
+        _watch(teller, desk, now)
     except KeyboardInterrupt:
-        _leave(teller, desk, [each for each in now.values() if each.state not in FINAL])
+        teller.say("", desk.left(_running(now)))
+        if desk.goes_on_alone:
+            raise
+        _watch(teller, desk, now)
     teller.say("", *(end_line(command) for command in now.values()))
     code = exit_code(command.state for command in now.values())
     teller.tell("end", exit_code=int(code),
@@ -216,6 +217,11 @@ def _follow(teller: Teller, desk: Desk, commands: Sequence[CommandView]) -> int:
     return code
 
 
-def _leave(teller: Teller, desk: Desk, running: Sequence[CommandView]) -> NoReturn:
-    teller.say("", desk.left(running))
-    raise KeyboardInterrupt
+def _watch(teller: Teller, desk: Desk, now: dict[str, CommandView]) -> None:
+    for command in desk.follow(_running(now)):
+        now[command.id] = command
+        teller.command(command)
+
+
+def _running(now: dict[str, CommandView]) -> list[CommandView]:
+    return [command for command in now.values() if command.state not in FINAL]

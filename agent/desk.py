@@ -18,6 +18,10 @@ Item = dict[str, Any]
 
 
 class Desk(Protocol):
+    @property
+    def goes_on_alone(self) -> bool:
+        """What was ordered is done, whether or not this terminal follows."""
+
     def choose(self, targets: Sequence[str], filter: str | None, user: str | None) -> list[str]:
         """Exact task ids, or a sentence why not."""
 
@@ -34,6 +38,8 @@ class Desk(Protocol):
 
 
 class HubDesk:
+    goes_on_alone = True
+
     def __init__(self, client: Client, url: str) -> None:
         self._client = client
         self._url = url
