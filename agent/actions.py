@@ -51,7 +51,7 @@ class Grip:
 
     def may_signal(self) -> bool:
         try:
-            signal.pidfd_send_signal(self._pidfd, 0)  # type: ignore[arg-type]  # only asks
+            signal.pidfd_send_signal(self._pidfd, 0)  # only asks
         except PermissionError:
             return False
         except ProcessLookupError:

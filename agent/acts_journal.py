@@ -34,7 +34,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS command (
     node TEXT NOT NULL, id TEXT NOT NULL, digest TEXT NOT NULL, nonce TEXT NOT NULL,
     action TEXT NOT NULL, at REAL NOT NULL, worker TEXT NOT NULL, asked_here INTEGER NOT NULL,
-    intent_at REAL,
+    intent_at REAL, is_spent INTEGER NOT NULL DEFAULT 0,
     reply BLOB NOT NULL, noted INTEGER NOT NULL DEFAULT 0, final INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (node, id)
 ) WITHOUT ROWID;
@@ -63,16 +63,78 @@ class Known:
     reply: Reply
 
 
-class ActsJournal:
-    """One node's view of `acts.db`. Any thread."""
+class ActsStore:
+    """The file `acts.db`; opened when it is first needed."""
 
-    def __init__(self, path: Path, node: str = "", clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, durable: bool = True) -> None:
+        """`durable` False: for a simulator, whose nodes have no process that could be hit."""
         self._path = path
-        self._node = node
-        self._clock = clock
+        self._durable = durable
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        try:
+            with self._lock:
+                return self._open().execute(sql, values).fetchall()
+        except (OSError, sqlite3.Error) as error:
+            raise self._refuses(error) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                db = self._open()
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield db
+                    db.execute("COMMIT")
+                except BaseException:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    raise
+            except (OSError, sqlite3.Error) as error:
+                raise self._refuses(error) from error
+
+    def close(self) -> None:
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+            db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None,
+                                 timeout=BUSY_S)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
+            db.executescript(_SCHEMA)
+            self._db = db
+        return self._db
+
+    def _refuses(self, error: Exception) -> JournalRefuses:
+        return JournalRefuses(f"the journal of acts {self._path.name} cannot be used ({error}); "
+                              "free space on its disk. What cannot be recorded is not done.")
+
+
+class ActsJournal:
+    """One node's view of the store. Any thread."""
+
+    def __init__(
+        self, store: ActsStore, node: str = "", clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._clock = clock
         self._worker = worker_name()
+        self.head: tuple[int, str] = (0, START)  # of the Audit, as of our last look
+
+    def open(self) -> None:
+        """Raises JournalRefuses."""
+        rows = self._rows("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1")
+        self.head = (rows[0][0], rows[0][1]) if rows else (0, START)
 
     # commands
 
@@ -89,7 +151,7 @@ class ActsJournal:
     def seen(self, command: Command, digest: str, reply: Reply) -> Reply:
         """The first word on a command: accepted, or why not. Raises JournalRefuses, also where
         another process was faster."""
-        with self._transaction() as db:
+        with self._store.transaction() as db:
             self._forget_old(db)
             reply = self._record(db, reply, about(command))
             try:
@@ -114,6 +176,17 @@ class ActsJournal:
     def result(self, reply: Reply, record: dict[str, Any]) -> Reply:
         return self._said(reply, record)
 
+    def bury(self, reply: Reply) -> Reply:
+        """For a command that never came: if it still comes, it finds this answer."""
+        with self._store.transaction() as db:
+            reply = self._record(db, reply, {"inquired": True})
+            db.execute(
+                "INSERT OR IGNORE INTO command (node, id, digest, nonce, action, at, worker,"
+                " asked_here, reply, final) VALUES (?, ?, '', ?, '', ?, ?, 0, ?, 1)",
+                (self._node, reply.command_id, reply.command_id, self._clock(), self._worker,
+                 msgspec.msgpack.encode(reply)))
+        return reply
+
     def unsettled(self) -> list[Reply]:
         """Newest Reply to each of the hub's commands that it has not noted, oldest first."""
         rows = self._rows("SELECT reply FROM command WHERE node = ? AND noted = 0"
@@ -122,7 +195,7 @@ class ActsJournal:
 
     def note(self, command_id: str, number: int) -> None:
         """The hub has this Reply; it stays noted until there is a newer one."""
-        with self._transaction() as db:
+        with self._store.transaction() as db:
             rows = db.execute("SELECT reply FROM command WHERE node = ? AND id = ?",
                               (self._node, command_id)).fetchall()
             if rows and _replies.decode(rows[0][0]).number <= number:
@@ -132,7 +205,7 @@ class ActsJournal:
     def kills_since(self, at: float) -> int:
         """Ends begun since. One from the future counts too: the clock was set back."""
         return int(self._rows("SELECT count(*) FROM command WHERE node = ? AND action = 'end'"
-                              " AND intent_at > ?", at)[0][0])
+                              " AND is_spent AND intent_at > ?", at)[0][0])
 
     def recover(self) -> list[Reply]:
         """At start: what a process left open that has ended. INTENT and no RESULT is UNKNOWN;
@@ -157,7 +230,7 @@ class ActsJournal:
         return rows[0][0] if rows else None
 
     def keep(self, name: str, value: str | None, record: dict[str, Any] | None = None) -> None:
-        with self._transaction() as db:
+        with self._store.transaction() as db:
             if value is None:
                 db.execute("DELETE FROM fact WHERE node = ? AND name = ?", (self._node, name))
             else:
@@ -168,12 +241,8 @@ class ActsJournal:
 
     # the Audit
 
-    def head(self) -> tuple[int, str]:
-        rows = self._rows("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1")
-        return (rows[0][0], rows[0][1]) if rows else (0, START)
-
     def record(self, record: dict[str, Any]) -> None:
-        with self._transaction() as db:
+        with self._store.transaction() as db:
             self._append(db, record)
 
     def links(self, after_seq: int = 0, step: int = 1_000) -> Iterator[Link]:
@@ -183,24 +252,20 @@ class ActsJournal:
                 yield Link(seq, body, digest)
                 after_seq = seq
 
-    def close(self) -> None:
-        with self._lock:
-            if self._db is not None:
-                self._db.close()
-                self._db = None
-
     # inside
 
     def _said(self, reply: Reply, record: dict[str, Any] | None, intent: bool = False) -> Reply:
-        with self._transaction() as db:
+        with self._store.transaction() as db:
             if record is not None:
                 reply = self._record(db, reply, record)
+            # What was refused after its INTENT was not done, and costs no budget.
             changed = db.execute(
                 "UPDATE command SET reply = ?, noted = 0, final = ?,"
-                " intent_at = CASE WHEN ? THEN ? ELSE intent_at END"
+                " intent_at = CASE WHEN ? THEN ? ELSE intent_at END,"
+                " is_spent = (is_spent OR ?) AND ?"
                 " WHERE node = ? AND id = ? AND final = 0 AND (NOT ? OR intent_at IS NULL)",
                 (msgspec.msgpack.encode(reply), is_final(reply), intent, self._clock(),
-                 self._node, reply.command_id, intent)).rowcount
+                 intent, reply.state != "refused", self._node, reply.command_id, intent)).rowcount
             if changed != 1:
                 raise JournalRefuses("this command was begun or settled already")
         return reply
@@ -216,6 +281,7 @@ class ActsJournal:
         made = link(seq + 1, previous, {"at": self._clock(), **record})
         db.execute("INSERT INTO audit VALUES (?, ?, ?, ?)",
                    (self._node, made.seq, made.body, made.hash))
+        self.head = (made.seq, made.hash)
         return made
 
     def _forget_old(self, db: sqlite3.Connection) -> None:
@@ -225,43 +291,7 @@ class ActsJournal:
             (self._node, self._clock() - KEPT_S, self._node, KEPT_COMMANDS))
 
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        try:
-            with self._lock:
-                return self._open().execute(sql, (self._node, *values)).fetchall()
-        except (OSError, sqlite3.Error) as error:
-            raise self._refuses(error) from error
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            try:
-                db = self._open()
-                db.execute("BEGIN IMMEDIATE")
-                try:
-                    yield db
-                    db.execute("COMMIT")
-                except BaseException:
-                    if db.in_transaction:
-                        db.execute("ROLLBACK")
-                    raise
-            except (OSError, sqlite3.Error) as error:
-                raise self._refuses(error) from error
-
-    def _open(self) -> sqlite3.Connection:
-        if self._db is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
-            db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None,
-                                 timeout=BUSY_S)
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = FULL")
-            db.executescript(_SCHEMA)
-            self._db = db
-        return self._db
-
-    def _refuses(self, error: Exception) -> JournalRefuses:
-        return JournalRefuses(f"the journal of acts {self._path.name} cannot be used ({error}); "
-                              "free space on its disk. What cannot be recorded is not done.")
+        return self._store.rows(sql, self._node, *values)
 
 
 def about(command: Command) -> dict[str, Any]:

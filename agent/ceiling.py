@@ -100,7 +100,7 @@ def _parsed(path: Path, given: Mapping[str, Any]) -> Ceiling:
     return Ceiling(**values)
 
 
-def _fits(name: str, value: Any, wanted: type) -> bool:
+def _fits(name: str, value: Any, wanted: Any) -> bool:
     if type(value) is not wanted:
         return False
     if wanted is tuple and not all(isinstance(each, str) and each for each in value):

@@ -19,6 +19,7 @@ from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
 
+from .acts_journal import ActsStore
 from .backends import ProcessReading, Reading, resolve
 from .hold import hold_files, holds
 from .journal import Journal
@@ -84,12 +85,14 @@ def _run(
     source = ReaderProcess(backend, settings.simulate, phase_of(identity.node_id))
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
-        backend=backend, boot_id=boot_id(), platform=platform.platform(),
+        backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
+        acts=ActsStore(settings.data / "acts.db"), ceiling=settings.ceiling,
     )
     try:
         run_node(config, source, journal.outbox(), stop)
     finally:
         source.close()
+        config.acts.close()
 
 
 def stop_on_signals(stop: threading.Event) -> None:

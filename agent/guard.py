@@ -185,8 +185,8 @@ def _unit(cgroup: str, units: Iterable[str]) -> str:
 
 def _by_kind(case: Case) -> Iterator[Refusal]:
     if case.manager is not None and case.ceiling.managed != "allow":
-        yield Refusal("managed", f"it belongs to {case.manager}, which would start it again or lose "
-                                 f"count of it; {_owners_verb(case.manager)}")
+        yield Refusal("managed", f"it belongs to {case.manager}, which would start it again or "
+                                 f"lose count of it; {_owners_verb(case.manager)}")
     clients = [subject for subject in case.subjects if subject.kind == "mps_client"]
     if clients and case.action in ("pause", "resume"):
         yield Refusal("mps", "it is a client of MPS: stopping it would stall every other client of "

@@ -26,7 +26,7 @@ SEATS = frozenset((
     "s6-supervise", "s6-svscan", "dumb-init", "tini", "docker-init", "catatonit", "conmon",
     "containerd-shim", "containerd-shim-runc-v2", "slurmstepd", "slurmd", "slurmstepd:", "code",
     "code-server", "node", "pycharm", "rstudio-server", "rserver", "rsession", "emacs", "vim",
-    "nvim", "raylet", "gcs_server", "dask", "dask-worker", "celery", "airflow", "prefect", "gunicorn:",
+    "nvim", "raylet", "gcs_server", "dask", "dask-worker", "celery", "airflow", "prefect",
     "parallel", "xargs", "make", "task-spooler", "tsp", "pueued",
 ))
 # As the beginning of a name, also of a script or module that an interpreter runs.

@@ -3,6 +3,8 @@
 import re
 
 MANAGER_MAX = 256
+# Of these, all processes stand or fall together.
+WHOLE_JOBS = ("slurm job", "pod", "container")
 
 # The systemd driver writes a pod's id with underscores.
 POD = "pod {}"

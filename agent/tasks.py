@@ -1,4 +1,5 @@
-"""From a pid to a Task: who it is, whose it is, since when. The only reader of /proc."""
+"""From a pid to a Task: who it is, whose it is, since when; with processes.py the only reader of
+/proc."""
 
 import os
 import pwd
@@ -11,7 +12,9 @@ from typing import Literal
 from gpudeck.wire import Task
 
 from .backends import ProcessReading
-from .managers import manager_of
+from .jobs import root_of
+from .managers import WHOLE_JOBS, manager_of
+from .processes import about, ourselves, own_manager, row_of
 from .redact import redact
 from .sampler import Seen
 
@@ -90,10 +93,26 @@ class TaskTable:
         if command is not None and "nvidia-cuda-mps-server" in command.split(" ", 1)[0]:
             kind = "mps_server"
         return Task(
-            id=f"{self._boot_id[:8]}-{process.pid}-{start_ticks}", pid=process.pid,
+            id=self._id(process.pid, start_ticks), pid=process.pid,
             start_ticks=start_ticks, started_at=began, user=(user or None) and user[:128],
             command=command and redact(command)[:COMMAND_MAX], kind=kind, manager=managed_by,
+            job_id=self._job_id(process.pid, start_ticks, managed_by),
         )
+
+    def _id(self, pid: int, start_ticks: int) -> str:
+        return f"{self._boot_id[:8]}-{pid}-{start_ticks}"
+
+    def _job_id(self, pid: int, start_ticks: int, managed_by: str | None) -> str:
+        """As it was when the Task was first seen; an act looks again."""
+        if managed_by is not None and managed_by.startswith(WHOLE_JOBS) and (
+                managed_by != own_manager()):
+            return managed_by[:128]
+        row = row_of(pid, self._proc)
+        if row is None or row.start_ticks != start_ticks:
+            return self._id(pid, start_ticks)
+        root = root_of(pid, lambda each: row_of(each, self._proc),
+                       lambda each: about(each, self._proc), ourselves()) or row
+        return self._id(root.pid, root.start_ticks)
 
 
 def boot_id() -> str:

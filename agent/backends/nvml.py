@@ -89,14 +89,8 @@ class NvmlReader:
         )
 
     def fresh(self) -> Fresh:
-        found: list[ProcessReading] = []
-        for board in self._boards:
-            listed = board.list_now()
-            if listed is None:
-                raise Unavailable("failed", f"Gpu {board.facts.index} does not list its processes")
-            found += listed
-        return Fresh(tuple(found), {board.facts.uuid: board.mem_used_now()
-                                    for board in self._boards})
+        return Fresh(tuple(each for board in self._boards for each in board.list_now()),
+                     {board.facts.uuid: board.mem_used_now() for board in self._boards})
 
     def _give_up_if_blind(self, gpus: tuple[GpuReading, ...]) -> None:
         """A container that lost access to its devices gets Unknown Error for everything (A.6):
@@ -359,14 +353,16 @@ class Board:
             self._listed = ()
         return self._listed
 
-    def list_now(self) -> tuple[ProcessReading, ...] | None:
+    def list_now(self) -> tuple[ProcessReading, ...]:
         """Without shares of time, which are differences. A lost Gpu holds nobody's memory."""
         try:
             held = self._held()
         except _Lost:
             return ()
-        return held and tuple(ProcessReading(pid, self.facts.uuid, memory, None, kind)
-                              for pid, (memory, kind) in held.items())
+        if held is None:
+            raise Unavailable("failed", f"Gpu {self.facts.index} does not list its processes")
+        return tuple(ProcessReading(pid, self.facts.uuid, memory, None, kind)
+                     for pid, (memory, kind) in held.items())
 
     def _list(self) -> tuple[ProcessReading, ...] | None:
         held = self._held()
