@@ -53,7 +53,7 @@ def question() -> Question:
             raise _bad(f"there is no parameter {name[:40]!r}; there are {', '.join(KNOWN)}")
         if len(args.getlist(name)) > 1:
             raise _bad(f"{name} is given more than once")
-    return Question(_limit(args.get("limit")), _cursor(args.get("cursor")),
+    return Question(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
                     _filter(args.get("filter", "")))
 
 
@@ -61,7 +61,7 @@ def _bad(detail: str) -> Wrong:
     return Wrong(HTTPStatus.BAD_REQUEST, detail)
 
 
-def _limit(raw: str | None) -> int:
+def read_limit(raw: str | None) -> int:
     if raw is None:
         return DEFAULT_LIMIT
     if not raw.isascii() or not raw.isdigit() or len(raw) > 6 or not 1 <= int(raw) <= MAX_LIMIT:
@@ -69,7 +69,7 @@ def _limit(raw: str | None) -> int:
     return int(raw)
 
 
-def _cursor(raw: str | None) -> tuple[str, ...] | None:
+def read_cursor(raw: str | None) -> tuple[str, ...] | None:
     if raw is None:
         return None
     try:
@@ -81,7 +81,7 @@ def _cursor(raw: str | None) -> tuple[str, ...] | None:
         raise _bad("this cursor was not given out by this hub; start again without it") from error
 
 
-def _give_cursor(key: tuple[str, ...]) -> str:
+def give_cursor(key: tuple[str, ...]) -> str:
     return base64.urlsafe_b64encode(_encode(key)).decode()
 
 
@@ -99,7 +99,7 @@ def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[l
         if asked.cursor is not None and key <= asked.cursor:
             continue
         if len(kept) == asked.limit:
-            return [item for _, item in kept], _give_cursor(kept[-1][0])
+            return [item for _, item in kept], give_cursor(kept[-1][0])
         kept.append((key, item))
     return [item for _, item in kept], None
 

@@ -3,6 +3,7 @@
 import gc
 import logging
 import time
+from collections.abc import Collection
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -11,9 +12,15 @@ from dash.exceptions import DependencyException
 from flask import Flask, Response
 from werkzeug.exceptions import NotFound
 
+from gpudeck.acts import Preview, Reply
 from gpudeck.cli import GROUP
+from gpudeck.wire import FromHub
 
+from .acts import Acts
+from .acts_api import ActsApi, add_acts_api
+from .acts_views import command_view
 from .api import add_api
+from .audit import Auditor
 from .auth import (
     Auth,
     Cookies,
@@ -24,24 +31,41 @@ from .auth import (
     verbs_in,
 )
 from .checkpoint import restore
+from .commander import Commander
 from .compress import add_compression
 from .core.access import unlisted
+from .core.commands import CommandRecord
 from .core.lens import Lenses
+from .core.signing import Budget
 from .enrolment import Nodes
 from .entry import Entry
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
-from .hub_key import HubKey
 from .live import LiveEdge
+from .looks import Looker
 from .nodes_api import NodesApi, add_nodes_api
 from .pages import build_pages
 from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
 from .recorder import Recorder
-from .room import Applied, Close, HubEvent, Note, Record, Revoked, Room, Tell, Tick
+from .room import (
+    Applied,
+    Close,
+    Heard,
+    HubEvent,
+    Joined,
+    Note,
+    Record,
+    Revoked,
+    Room,
+    Rose,
+    Tell,
+    Tick,
+)
 from .settings import HubSettings
 from .sign_in import add_sign_in
+from .signing import Signer
 from .site import Site
 from .sockets import Allowance, BoundedSocketIO
 from .state import State, token_in
@@ -59,11 +83,14 @@ AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 class Hub:
     """All parts of one running hub."""
 
-    def __init__(self, settings: HubSettings, state: State, port: int) -> None:
+    def __init__(self, settings: HubSettings, state: State, port: int,
+                 signer: Signer | None = None) -> None:
         self.settings = settings
         self.state = state
         self.tally = Tally()
-        self.room = Room(state.hub_id(), state.next_epoch())
+        self.signer = signer or start_signer(settings)
+        self.signer.wait()
+        self.room = Room(state.hub_id(), self._epoch(), time.monotonic())
         self.lenses = Lenses(self.room.fleet)
         self.recorder = Recorder(settings.data, state, self.room, self.submit)
         self._recover()
@@ -75,19 +102,31 @@ class Hub:
         self.entry = Entry(state, self.people, passwords)
         self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)
-        key = HubKey(settings.data)
-        self.nodes = Nodes(state.registry, key.fingerprint)
+        self.nodes = Nodes(state.registry, self.signer.fingerprint)
         for member in self.nodes.members():
             self.room.fleet.set_group(member.node_id, member.group)
         self.nodes.on_group.append(self.room.fleet.set_group)
         self.nodes.on_revoke.append(lambda node_id: self.submit(Revoked(node_id)))
-        self.doors = Doors(self.nodes, key, self.room.hub_id, self.room.fleet.epoch)
+        self.doors = Doors(self.nodes, self.signer, self.room.hub_id)
+        self.auditor = Auditor(state.audit)
+        self.commander = Commander(state.commands, self.auditor, self.signer, self.room.fence, self)
+        self.looker = Looker(self.signer, self.tell)
+        self.acts = Acts(self.room, self.lenses, self.people, self.looker, self.commander,
+                         self.auditor, settings.second_person == "on")
+        self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
         self.server.debug = self.server.testing = False
         self.socketio = BoundedSocketIO()
         self._ticked_mono = time.monotonic()
+        self._is_superseded = False
         self._build()
+
+    def _epoch(self) -> int:
+        """One more than ever before: a restored state.db does not know of all of them."""
+        epoch = max(self.state.next_epoch(), self.signer.epoch + 1)
+        self.state.put("epoch", str(epoch))
+        return self.signer.rise(epoch)
 
     def _recover(self) -> None:
         for checkpoint in self.state.nodes():
@@ -101,7 +140,9 @@ class Hub:
         add_api(self.server, self.room, self.lenses, self.nodes)
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
-                                              lambda: self.state.get("url") or ""))
+                                              lambda: self.state.get("url") or "",
+                                              self.acts.second_person))
+        add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
         self._add_health()
         add_compression(self.server)
         pages = build_pages(self.server)
@@ -111,6 +152,7 @@ class Hub:
         self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds,
                              self.auth.is_csrf_right)
         self.people.on_end.append(self.live.end_credential)
+        self.commander.on_change.append(self._announce)
         self._check_table(pages)
         # Dash's answer to a script that it does not have would be a 500.
         self.server.register_error_handler(DependencyException, lambda _: NotFound())
@@ -179,8 +221,34 @@ class Hub:
                 self.agents.tell(effect)
             case Close():
                 self.agents.close(effect)
+            case Heard():
+                self._heard(effect)
+            case Joined():
+                self.commander.joined(effect.node_id)
+            case Rose():
+                self.state.put("epoch", str(effect.epoch))
             case Note():
                 log.info("%s %s", effect.what.replace(" ", "_"), fields(effect.fields))
+
+    def _heard(self, effect: Heard) -> None:
+        match effect.message:
+            case Preview():
+                self.looker.heard(effect.node_id, effect.message)
+            case Reply():
+                self.commander.replied(effect.node_id, effect.message)
+
+    def connected(self) -> Collection[str]:
+        return self.room.link_of
+
+    def tell(self, node_id: str, message: FromHub) -> bool:
+        link = self.room.link_of.get(node_id)
+        if link is not None:
+            self.agents.tell(Tell(link, message))
+        return link is not None
+
+    def _announce(self, record: CommandRecord) -> None:
+        self.live.announce("command", record.node_id, record.id,
+                           lambda reads: command_view(record, reads))
 
     def run_tick(self) -> None:
         told: dict[str, int] = {}
@@ -193,12 +261,25 @@ class Hub:
             if gap_s > 5 * TICK_S:
                 self.socketio.engine.forgive(gap_s)
             self.submit(Tick())
+            self.commander.tick()
+            self._look_for_another_hub()
             for effect in self.room.probes(time.time(), mono):
                 self.perform(effect)
             self.socketio.engine.tick(mono)
             if mono - told_mono >= COUNTS_EVERY_S and (counts := self.counts()) != told:
                 log.info("counts %s", fields(counts))
                 told, told_mono = counts, mono
+
+    def _look_for_another_hub(self) -> None:
+        """The next start must be above what was seen; and people must hear of it."""
+        fence, count = self.room.fence, len(self.room.link_of)
+        if fence.seen > int(self.state.get("epoch") or 0):
+            self.state.put("epoch", str(fence.seen))
+        if fence.is_superseded(count) != self._is_superseded:
+            self._is_superseded = not self._is_superseded
+            log.warning("superseded=%s another hub with this key %s", self._is_superseded,
+                        "has taken over; restart this one to take over again"
+                        if self._is_superseded else "is not seen by most nodes any more")
 
     def counts(self) -> dict[str, int]:
         """What was refused, cut or lost so far."""
@@ -207,12 +288,18 @@ class Hub:
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
         self._ticked_mono = time.monotonic()
         running = [gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
-                   gevent.spawn(self.recorder.run), gevent.spawn(self.people.run)]
+                   gevent.spawn(self.recorder.run), gevent.spawn(self.people.run),
+                   gevent.spawn(self.signer.run)]
         # What is here now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         return running
+
+
+def start_signer(settings: HubSettings) -> Signer:
+    return Signer(settings.data, Budget(settings.signer_ends_per_hour,
+                                        settings.signer_ends_per_node_hour))
 
 
 def fields(values: dict[str, Any]) -> str:

@@ -8,6 +8,15 @@ import msgspec
 from gpudeck import __version__
 from gpudeck.metrics import COLUMNS
 
+from .acts_views import (
+    CommandList,
+    CommandView,
+    NewCommands,
+    NewPreview,
+    Ordered,
+    Plans,
+    PreviewView,
+)
 from .core.filters import MAX_LENGTH
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .people_views import (
@@ -49,6 +58,7 @@ ITEMS = (
     ("nodes/{id}", NodeView, "One Node."),
     ("gpus/{uuid}", GpuView, "One Gpu, by its UUID."),
     ("tasks/{id}", TaskView, "One Task."),
+    ("commands/{id}", CommandView, "One Command: how far it is, and what came of it."),
 )
 
 
@@ -67,6 +77,18 @@ class Operation:
 
 
 OPERATIONS = (
+    Operation("post", "previews", "preview", "What an act would hit, as the nodes see it now: for "
+              "60 seconds, for one order, for whoever asked.", PreviewView, NewPreview, 201,
+              (400, 404, 409, 415, 503)),
+    Operation("post", "commands", "order", "Does what was previewed. More than 3 jobs wait for a "
+              "second person: `plan`.", Ordered, NewCommands, 202, (400, 404, 409, 415, 503)),
+    Operation("get", "plans", "list_plans", "What waits for a second person, and what became of "
+              "it.", Plans),
+    Operation("post", "plans/{plan_id}/approve", "approve_plan", "By another person than the one "
+              "who asked; all is looked at anew, and what has changed is refused.", Ordered, None,
+              202, (404, 409, 503)),
+    Operation("delete", "plans/{plan_id}", "withdraw_plan", "Nothing of it is done.", None, None,
+              204, (404, 409, 503)),
     Operation("patch", "nodes/{id}", "change_node", "Puts a Node into another group.", NodeView,
               NodeChange, 200, (400, 404, 409, 415)),
     Operation("post", "nodes/{id}/approve", "approve_node", "Lets a Node in that waits for it.",
@@ -112,11 +134,15 @@ OPERATIONS = (
 def document() -> dict[str, Any]:
     structs: list[type] = [struct for _, struct, _ in (*LISTS, *ITEMS)] + [Problem]
     structs += [struct for one in OPERATIONS for struct in (one.answer, one.body)
-                if struct is not None]
+                if struct is not None] + [CommandList]
     _, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}")
     paths = {f"/api/v1/{path}": {"get": _list(path, struct, text)} for path, struct, text in LISTS}
     paths |= {f"/api/v1/{path}": {"get": _item(path, struct, text)} for path, struct, text in ITEMS}
+    paths.setdefault("/api/v1/commands", {})["get"] = _list(
+        "commands", CommandList, "Commands, newest first; `state` open: those without an outcome.",
+        [_query("state", {"enum": ["open", "all"], "default": "all"}),
+         _query("task", {"type": "string"}), _query("node", {"type": "string"})])
     paths["/api/v1/openapi.json"] = {
         "get": _operation("openapi", "This document.", {"type": "object"}, [], {})}
     for one in OPERATIONS:
@@ -138,12 +164,14 @@ def _metrics_text() -> str:
     return "\n".join(["Keys of `values`, `missing` and `last_values`:", "", *rows])
 
 
-def _list(path: str, struct: type, text: str) -> dict[str, Any]:
+def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None = None
+          ) -> dict[str, Any]:
     parameters = [
         _query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
         _query("cursor", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$",
                           "maxLength": MAX_CURSOR}),
-        _query("filter", {"type": "string", "maxLength": MAX_LENGTH}),
+        *([_query("filter", {"type": "string", "maxLength": MAX_LENGTH})] if more is None
+          else more),
         _if_none_match(),
     ]
     return _operation(f"list_{path}", text, _ref(struct), parameters,

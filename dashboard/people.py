@@ -147,6 +147,14 @@ class People:
             token = self._tokens[token.hash] = replace(token, used_at=now)
         return Actor("program", token.name, token.role, token.scope, token.id)
 
+    def behind(self, actor: Actor) -> str:
+        """The person: of a program, the one who made its token."""
+        if actor.kind != "program":
+            return actor.name
+        made_by = (token.created_by for token in self._tokens.values()
+                   if token.id == actor.credential)
+        return next(made_by, actor.name)
+
     def holds(self, credential: str) -> bool:
         now = time.time()
         key = self._session_of.get(credential)

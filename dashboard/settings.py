@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudeck.settings import Setting, address, count, folder, load
+from gpudeck.settings import Setting, address, count, folder, load, text
 
 from .core.proxies import NOBODY, Proxies, proxies
 from .site import public_url
@@ -40,6 +40,13 @@ HUB: tuple[Setting, ...] = (
             "bytes one agent may send per second; ten times as many at once"),
     Setting("viewer_stall_s", count, 30,
             "seconds after which a viewer that does not read is disconnected"),
+    Setting("signer_ends_per_hour", count, 60,
+            "ends and pauses that the hub's signer signs within an hour"),
+    Setting("signer_ends_per_node_hour", count, 6,
+            "of these, for one node; the node's own ceiling counts as well"),
+    Setting("second_person", text, "on",
+            "on: an act on more than 3 jobs waits until another person approves it; off: a site "
+            "with one admin", choices=("on", "off")),
     Setting("trusted_proxies", proxies, NOBODY,
             "addresses and networks of proxies, with commas between them, whose word is taken for "
             "who asks from where"),
@@ -56,6 +63,9 @@ class HubSettings:
     agent_messages_per_s: int = 20
     agent_bytes_per_s: int = 2_000_000
     viewer_stall_s: int = 30
+    signer_ends_per_hour: int = 60
+    signer_ends_per_node_hour: int = 6
+    second_person: str = "on"
     trusted_proxies: Proxies = NOBODY
     proxy_user_header: str | None = None
     tls_cert: Path | None = None

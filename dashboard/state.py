@@ -12,8 +12,10 @@ from typing import IO
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import accounts, registry
+from . import accounts, audit_store, commands_store, registry
 from .accounts import Accounts, SignIn
+from .audit_store import AuditStore
+from .commands_store import CommandsStore
 from .registry import Registry
 
 SCHEMA = """
@@ -25,9 +27,9 @@ create table codes (hash blob primary key, ends_at real not null) without rowid;
 create table nodes (node_id text primary key, checkpoint blob not null) without rowid;
 """
 # Step n leads from version n to n + 1. What was written once is never edited.
-STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA)
+STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_store.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
-OURS = ("lock", "state.db", "hub.key", "api.token", "hub.json", "headlog")
+OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog")
 
 
 def open_folder(path: Path) -> None:
@@ -111,6 +113,8 @@ class State:
             self._migrate()
             self.accounts = Accounts(self._db)
             self.registry = Registry(self._db)
+            self.audit = AuditStore(self._db)
+            self.commands = CommandsStore(self._db)
         except sqlite3.Error as error:
             raise CommandError(f"cannot use {self._path}: {error}; move it away to start anew",
                                ExitCode.CANNOT_START) from error

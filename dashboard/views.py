@@ -258,6 +258,7 @@ class TaskView(msgspec.Struct):
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None
     manager: str | None
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
+    job_id: str | None  # tasks with the same one stand or fall together
 
 
 class Nodes(msgspec.Struct):
@@ -400,7 +401,7 @@ def _task(node: Node, task_id: str, on: list[UseView], state: Any, reads: Reads)
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
         reads.command(task), "whole" if reads.has_whole(task) else "program", on,
         _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
-        task.manager, task.kind)
+        task.manager, task.kind, task.job_id)
 
 
 def _total(parts: list[float | None]) -> float | None:
