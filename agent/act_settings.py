@@ -15,13 +15,22 @@ from gpudeck.acts import GRACE_S, TaskAction
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import Setting, flag, folder, parser, resolve
 
-from .settings import BACKEND, CA_FILE, SIMULATE, TOKEN_FILE, hub_url, state_folder, token_source
+from .settings import (
+    BACKEND,
+    CA_FILE,
+    CEILING,
+    SIMULATE,
+    TOKEN_FILE,
+    hub_url,
+    state_folder,
+    token_source,
+)
 
 HUB = Setting("hub", hub_url, None, "act through this hub; without it, on this machine")
 DATA = Setting("data", folder, None, "without --hub: the folder of this machine's agent",
                default_words="$XDG_STATE_HOME/gpudeck/agent")
 JSON = Setting("json", flag, False, "one JSON document per line, at each state")
-TABLE: tuple[Setting, ...] = (HUB, TOKEN_FILE, CA_FILE, DATA, BACKEND, SIMULATE, JSON)
+TABLE: tuple[Setting, ...] = (HUB, TOKEN_FILE, CA_FILE, DATA, BACKEND, SIMULATE, CEILING, JSON)
 
 SIGNALS = ("USR1", "USR2", "INT", "HUP")
 DOES: dict[TaskAction, str] = {
@@ -43,6 +52,7 @@ class Reach:
     names_data: bool  # said, and not the usual folder
     backend: str
     simulate: str
+    ceiling: Path | None
     json: bool
 
 
@@ -76,7 +86,7 @@ def read_reach(program: str, table: Sequence[Setting], asked: argparse.Namespace
     return Reach(given["hub"], token_source(given["token_file"], env), given["ca_file"],
                  given.get("data") or state_folder(env), given.get("data") is not None,
                  given.get("backend", "auto"),
-                 given.get("simulate", ""), given["json"])
+                 given.get("simulate", ""), given.get("ceiling"), given["json"])
 
 
 def _parser(action: TaskAction) -> argparse.ArgumentParser:

@@ -4,7 +4,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ from gpudeck.settings import parser
 from .act_settings import TABLE, ActSettings, Reach, read_act, read_reach
 from .desk import Desk, HubDesk
 from .link import tls_context
+from .local import Local
+from .node_desk import NodeDesk
+from .settings import this_host
+from .terminals import who_is_here
 
 
 def notify(argv: Sequence[str]) -> int:
@@ -92,8 +97,13 @@ def _act(action: TaskAction, argv: Sequence[str]) -> int:
     asked = read_act(action, argv)
     if asked.plan_out is None:
         _check_somebody_answers(asked)
-    teller, desk = Teller(asked.reach.json), _desk(asked.reach, asked.filter)
     plan = None if asked.plan is None else _read_plan(asked.plan, action)
+    with _desk(asked.reach) as desk:
+        return _at(desk, asked, plan)
+
+
+def _at(desk: Desk, asked: ActSettings, plan: Plan | None) -> int:
+    teller = Teller(asked.reach.json)
     view = _look(asked, desk, plan)
     teller.tell("preview", preview=view)
     teller.say(*preview_lines(view))
@@ -120,10 +130,13 @@ def _check_somebody_answers(asked: ActSettings) -> None:
         raise CommandError("say why with --reason", ExitCode.USAGE)
 
 
-def _desk(reach: Reach, filter: str | None) -> Desk:
+@contextmanager
+def _desk(reach: Reach) -> Iterator[Desk]:
     if reach.hub is not None:
-        return HubDesk(client_of(reach, reach.hub), reach.hub)
-    raise CommandError("name the hub with --hub", ExitCode.USAGE)
+        yield HubDesk(client_of(reach, reach.hub), reach.hub)
+        return
+    with Local(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
+        yield NodeDesk(local, this_host(), who_is_here())
 
 
 def _look(asked: ActSettings, desk: Desk, plan: Plan | None) -> PreviewView:

@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -30,27 +30,20 @@ from gpudeck.acts import (
 )
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.sentences import sentence
-from gpudeck.wire import Task
 
 from .desk import no_such_task
+from .local import Local
 
 MOST_JOBS = 3
-
-
-class Local(Protocol):
-    """agent/local.py, as far as a terminal uses it."""
-
-    def tasks(self) -> list[Task]: ...
-    def preview(self, action: TaskAction, task_id: str, params: Params) -> Preview: ...
-    def act(self, preview: Preview, reason: str, says: Any = None) -> Reply: ...
 
 
 class NodeDesk:
     goes_on_alone = False
 
-    def __init__(self, local: Local, host: str) -> None:
+    def __init__(self, local: Local, host: str, who: str) -> None:
         self._local = local
         self._host = host
+        self._who = who
         self._shown: list[Preview] = []
         self._news: queue.Queue[CommandView] = queue.Queue()
         self._is_left = threading.Event()
@@ -94,7 +87,7 @@ class NodeDesk:
             def says(reply: Reply, command: CommandView = command) -> None:
                 self._news.put(_told(command, reply))
             try:
-                says(self._local.act(look, reason, says))
+                says(self._local.act(look, reason, self._who, says))
             except Exception as error:  # whoever waits for it must hear of it
                 self._news.put(_failed(command, error))
 
