@@ -422,6 +422,8 @@ class Desk:
             log.error("replies_not_read why=%r", str(why))
 
     def _reply(self, reply: Reply) -> None:
+        if not self._not_noted:
+            self._resend_at = time.monotonic() + RESEND_EVERY_S
         self._not_noted[reply.command_id] = reply.number
         self._send(reply)
 
