@@ -130,7 +130,8 @@ class Plan:
 
 
 class Acts:
-    """`keep_of`: what the owner asked for, to be shown. `held`: why nothing may be done there."""
+    """`keep_of`: what the owner asked for, to be shown. `held`: why nothing may be done there.
+    `unreached`: why an owner will hear of it at terminals only."""
 
     def __init__(self, room: Room, lenses: Lenses, people: People, looker: Looker,
                  commander: Commander, auditor: Auditor, second_person: bool = True) -> None:
@@ -142,6 +143,7 @@ class Acts:
         self._auditor = auditor
         self.second_person = second_person
         self.keep_of: Callable[[Iterable[str]], KeepView | None] = lambda task_ids: None
+        self.unreached: Callable[[str | None], str | None] = lambda owner: None
         self.held: Callable[[str], Refusal | None] = lambda node_id: None
         self._shown: dict[str, Shown] = {}
         self._plans: dict[str, Plan] = {}
@@ -231,6 +233,8 @@ class Acts:
         else:
             made = item(one.preview, wanted.host, reads, self._indexes(wanted.node_id),
                         () if refusal is None else (refusal,))
+            unreached = self.unreached(made.owner) if one.preview.action != "resume" else None
+            made.warnings += [] if unreached is None else [unreached]
         made.keep = self.keep_of(made.task_ids)
         return made
 

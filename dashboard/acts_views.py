@@ -16,6 +16,8 @@ MAX_TARGETS = 512
 
 
 class KeepView(msgspec.Struct):
+    """Its owner wants the Task to be left alone until then."""
+
     until: float
     because: str
     by: str

@@ -13,11 +13,13 @@ from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from . import views
+from .acts_views import KeepView
 from .core.access import Actor, may
 from .core.filters import Filter, FilterError, Mask, parse
-from .core.fleet import Show
+from .core.fleet import Node, Show
 from .core.lens import Lens, Lenses, Sight
 from .enrolment import Nodes
+from .keeps import Keeps
 from .openapi import MAX_CURSOR, MAX_LIMIT, Problem, document
 from .room import Room
 
@@ -105,7 +107,8 @@ def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[l
 
 
 class Api:
-    def __init__(self, room: Room, lenses: Lenses, members: Nodes) -> None:
+    def __init__(self, room: Room, lenses: Lenses, members: Nodes, keeps: Keeps) -> None:
+        self._keeps = keeps
         self._room = room
         self._members = members
         self._lenses = lenses
@@ -188,17 +191,25 @@ class Api:
         uuids = None if matches is None else {
             (int(fleet.node_at[slot]), fleet.uuids[slot]) for slot in matches.nonzero()[0].tolist()}
         keys = (((node_id, task.id), task) for node_id in sorted(lens.node_ids)
-                for task in views.task_views(fleet, fleet.nodes[node_id], lens.reads)
+                for task in self._tasks_of(fleet.nodes[node_id], lens)
                 if uuids is None or any((fleet.nodes[node_id].at, use.uuid) in uuids
                                         for use in task.gpus))
         found, more = page(keys, asked)
         return answer(views.TaskList(found, more))
 
+    def _tasks_of(self, node: Node, lens: Lens) -> list[views.TaskView]:
+        found = views.task_views(self._room.fleet, node, lens.reads)
+        for task in found:
+            keep = self._keeps.of(task.node, task.id)
+            if keep is not None:
+                task.keep = KeepView(keep.until, keep.because, keep.by)
+        return found
+
     def task(self, task_id: str) -> Response:
         fleet, lens = self._room.fleet, self._lens()
         for node in lens.nodes(fleet):
             if task_id in node.tasks:
-                for task in views.task_views(fleet, node, lens.reads):
+                for task in self._tasks_of(node, lens):
                     if task.id == task_id:
                         return answer(task)
         raise _none("task", task_id)
@@ -234,8 +245,8 @@ def problem(status: int, detail: str, type: str = "about:blank") -> Response:
                     mimetype="application/problem+json")
 
 
-def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes) -> None:
-    api = Api(room, lenses, members)
+def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes, keeps: Keeps) -> None:
+    api = Api(room, lenses, members, keeps)
     routes = Blueprint("api", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Response]], ...] = (
         ("/nodes", api.nodes), ("/nodes/<node_id>", api.node),

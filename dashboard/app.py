@@ -10,17 +10,24 @@ from typing import Any
 import gevent
 from dash.exceptions import DependencyException
 from flask import Flask, Response
+from msgspec import to_builtins
 from werkzeug.exceptions import NotFound
 
+from gpudeck import __version__
 from gpudeck.acts import Preview, Reply
 from gpudeck.cli import GROUP
-from gpudeck.wire import FromHub
+from gpudeck.wire import Beat, FromHub
 
 from .acts import Acts
 from .acts_api import ActsApi, add_acts_api
 from .acts_views import command_view
+from .addresses import Addresses
+from .anchors import Anchors
 from .api import add_api
 from .audit import Auditor
+from .audit_api import AuditApi, add_audit_api
+from .audit_copy import AuditCopy
+from .audit_verdict import Verifier
 from .auth import (
     Auth,
     Cookies,
@@ -36,14 +43,18 @@ from .compress import add_compression
 from .core.access import unlisted
 from .core.commands import CommandRecord
 from .core.lens import Lenses
+from .core.notices import Told, is_first_of_acting
 from .core.signing import Budget
 from .enrolment import Nodes
 from .entry import Entry
+from .holds import Holds, Place
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
+from .keeps import Keeps
 from .live import LiveEdge
 from .looks import Looker
 from .nodes_api import NodesApi, add_nodes_api
+from .notify import Notifier, Smtp
 from .pages import build_pages
 from .passwords import Passwords
 from .people import People
@@ -68,6 +79,7 @@ from .sign_in import add_sign_in
 from .signing import Signer
 from .site import Site
 from .sockets import Allowance, BoundedSocketIO
+from .standing_api import StandingApi, add_standing_api, hold_state
 from .state import State, token_in
 
 log = logging.getLogger("gpudeck.app")
@@ -97,22 +109,32 @@ class Hub:
         self.site = Site.at(settings.bind[0], port, settings.tls_cert is not None,
                             settings.public_url)
         passwords = Passwords()
-        self.people = People(state, passwords)
+        copy = None if settings.audit_copy is None else AuditCopy(settings.audit_copy, state.audit)
+        self.audit = Auditor(state.audit, copy)
+        self.people = People(state, passwords, self.audit)
         self.people.keep_file_token(token_in(settings.data / "api.token"))
+        self.anchors = Anchors(self.audit, self._tell_all)
+        self.keeps = Keeps(state.standing, self.audit, self.room.fleet, self.lenses)
+        self.addresses = Addresses(state.standing, self.audit)
+        self.notifier = Notifier(Smtp.of(settings), self.addresses, lambda: self.site.url,
+                                 self.audit.note)
         self.entry = Entry(state, self.people, passwords)
         self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)
-        self.nodes = Nodes(state.registry, self.signer.fingerprint)
+        self.nodes = Nodes(state.registry, self.signer.fingerprint, self.audit)
         for member in self.nodes.members():
             self.room.fleet.set_group(member.node_id, member.group)
         self.nodes.on_group.append(self.room.fleet.set_group)
         self.nodes.on_revoke.append(lambda node_id: self.submit(Revoked(node_id)))
         self.doors = Doors(self.nodes, self.signer, self.room.hub_id)
-        self.auditor = Auditor(state.audit)
-        self.commander = Commander(state.commands, self.auditor, self.signer, self.room.fence, self)
+        self.commander = Commander(state.commands, self.audit, self.signer, self.room.fence, self)
+        self.holds = Holds(state.standing, self.audit, Place(
+            self.room.fleet, self.lenses, self.room.link_of.__contains__, self.commander.hold))
         self.looker = Looker(self.signer, self.tell)
         self.acts = Acts(self.room, self.lenses, self.people, self.looker, self.commander,
-                         self.auditor, settings.second_person == "on")
+                         self.audit, settings.second_person == "on")
+        self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
+        self.acts.unreached = self.notifier.unreached
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
@@ -137,7 +159,8 @@ class Hub:
     def _build(self) -> None:
         add_second_look(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
-        add_api(self.server, self.room, self.lenses, self.nodes)
+        add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
+        self._add_records()
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
                                               lambda: self.state.get("url") or "",
@@ -150,14 +173,30 @@ class Hub:
         content_policy = policy(pages.csp_hashes())
         self.agents = AgentEdge(self.socketio.server, self.settings, self.doors, self.submit)
         self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds,
-                             self.auth.is_csrf_right)
+                             self.auth.is_csrf_right,
+                             lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
+                                                                 lens)))
         self.people.on_end.append(self.live.end_credential)
+        self.holds.on_change.append(self.live.hold_changed)
         self.commander.on_change.append(self._announce)
+        self.commander.on_change.append(self._tell_owner)
         self._check_table(pages)
         # Dash's answer to a script that it does not have would be a 500.
         self.server.register_error_handler(DependencyException, lambda _: NotFound())
         self.wsgi = Gate(self.server.wsgi_app, self.auth, self.server.url_map, lambda: self.site,
                          lambda: content_policy)
+
+    def _add_records(self) -> None:
+        """What is said of acts: the Audit, holds, keeps, addresses."""
+        verifier = Verifier(self.state.another_audit, self.settings.audit_copy)
+        fleet, lenses = self.room.fleet, self.lenses
+        add_audit_api(self.server, AuditApi(self.audit, verifier, fleet, lenses))
+        add_standing_api(self.server, StandingApi(fleet, lenses, self.holds, self.keeps,
+                                                  self.addresses))
+
+    def _tell_all(self, message: FromHub) -> None:
+        for at in self.room.link_of.values():
+            self.agents.tell(Tell(at, message))
 
     def _check_table(self, pages: Any) -> None:
         """Nothing can be asked of this hub that core/access.py has no row for."""
@@ -224,6 +263,7 @@ class Hub:
             case Heard():
                 self._heard(effect)
             case Joined():
+                self.anchors.joined(self.room.fleet.nodes[effect.node_id].hello)
                 self.commander.joined(effect.node_id)
             case Rose():
                 self.state.put("epoch", str(effect.epoch))
@@ -236,6 +276,9 @@ class Hub:
                 self.looker.heard(effect.node_id, effect.message)
             case Reply():
                 self.commander.replied(effect.node_id, effect.message)
+            case Beat():
+                self.anchors.beaten(effect.node_id, effect.message)
+                self.holds.beaten(effect.node_id)
 
     def connected(self) -> Collection[str]:
         return self.room.link_of
@@ -245,6 +288,13 @@ class Hub:
         if link is not None:
             self.agents.tell(Tell(link, message))
         return link is not None
+
+    def _tell_owner(self, record: CommandRecord) -> None:
+        """Once the node has taken it, and not of what came to nothing."""
+        if is_first_of_acting(record):
+            self.notifier.tell(record.owner, Told(
+                record.action, record.host, record.task_id or "", record.command,
+                record.asker.name, record.reason, record.params.text, record.params.grace_s))
 
     def _announce(self, record: CommandRecord) -> None:
         self.live.announce("command", record.node_id, record.id,
@@ -280,6 +330,14 @@ class Hub:
             log.warning("superseded=%s another hub with this key %s", self._is_superseded,
                         "has taken over; restart this one to take over again"
                         if self._is_superseded else "is not seen by most nodes any more")
+    def run_records(self) -> None:
+        """Holds come into force, heads are exchanged, the copy catches up with what `gpudeck user`
+        and its like have recorded."""
+        while True:
+            gevent.sleep(TICK_S)
+            self.holds.tick(time.monotonic())
+            self.anchors.tick(time.monotonic())
+            self.audit.copy_or_say()
 
     def counts(self) -> dict[str, int]:
         """What was refused, cut or lost so far."""
@@ -287,9 +345,12 @@ class Hub:
 
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
         self._ticked_mono = time.monotonic()
+        self.audit.note("hub", {"action": "start", "outcome": "done", "detail": {
+            "epoch": self.room.fleet.epoch, "version": __version__}})
         running = [gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
                    gevent.spawn(self.recorder.run), gevent.spawn(self.people.run),
-                   gevent.spawn(self.signer.run)]
+                   gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
+                   gevent.spawn(self.notifier.run)]
         # What is here now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

@@ -91,6 +91,15 @@ class AuditStore:
             raise CannotRecord(f"the audit cannot be written ({error}), and what cannot be "
                                "recorded is not done; free space on the hub's disk") from error
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All that is read within is of one moment."""
+        self._db.execute("begin")
+        try:
+            yield
+        finally:
+            self._db.execute("rollback")
+
     def append(self, record: Mapping[str, Any]) -> Link:
         """Within `together`."""
         seq, head = self.head()
@@ -130,9 +139,9 @@ class AuditStore:
         return {row[0]: Head(*row[1:]) for row in self._db.execute(
             "select node_id, seq, head, at from vouched")}
 
-    def put_vouched(self, node_id: str, head: Head) -> None:
-        self._db.execute("insert or replace into vouched values (?, ?, ?, ?)",
-                         (node_id, head.seq, head.head, head.at))
+    def put_vouched(self, heads: Mapping[str, Head]) -> None:
+        self._db.executemany("insert or replace into vouched values (?, ?, ?, ?)", [
+            (node_id, head.seq, head.head, head.at) for node_id, head in heads.items()])
 
     def node_heads(self) -> dict[str, Head]:
         """The nodes' own."""

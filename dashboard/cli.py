@@ -117,8 +117,8 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
     server.stop_accepting()
     running.live.end_all("the hub is shutting down")
     running.recorder.stop()
-    tick, live, recorder, people, signer = greenlets
-    gevent.killall([tick, live, people, signer], block=False)
+    tick, live, recorder, people, *others = greenlets
+    gevent.killall([tick, live, people, *others], block=False)
     gevent.sleep(0.1)
     recorder.join(timeout=STOP_WITHIN_S)
     for peer in list(running.socketio.engine.sockets.values()):
@@ -127,6 +127,7 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
     running.recorder.close()
     running.signer.close()
     running.people.write_notes()
+    running.audit.close()
 
 
 def _raise_file_limit() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gpudeck.acts import COMMAND_LASTS_S, Action, Asker, Command, Preview, Refusal, Reply
+from gpudeck.sentences import sentence
 from gpudeck.wire import FromHub, SignedCommand
 
 from .audit import Auditor, CannotRecord
@@ -20,6 +21,8 @@ from .core.fence import Fence
 from .signing import GONE, Signer, SignerGone
 
 log = logging.getLogger("gpudeck.commander")
+
+BEFORE_IT_ACTS = ("requested", "queued", "sent")
 
 
 class Wire(Protocol):
@@ -130,7 +133,9 @@ class Commander:
     def _keep(self, effect: Keep, now: float, fields: dict[str, Any]) -> None:
         record = effect.record
         if effect.is_news:
-            with self._auditor.change("command", _recorded(record) | fields):
+            is_ahead = record.state in BEFORE_IT_ACTS
+            with self._auditor.change("command", _recorded(record) | fields,
+                                      takes_away=not is_ahead, is_strict=is_ahead):
                 self._store.put(record)
         else:
             self._store.put(record)
@@ -153,7 +158,13 @@ def _recorded(record: CommandRecord) -> dict[str, Any]:
             "job_id": record.job_id, "owner": record.owner, "command_id": record.id,
             "reason": record.reason, "outcome": record.state, "step": record.step or None,
             "refusal": None if found is None else found.code,
-            "sentence": None if found is None else found.sentence, "verified": verified}
+            "sentence": f"{record.asker.name} wants {_what(record)}: {sentence(record)}",
+            "verified": verified}
+
+
+def _what(record: CommandRecord) -> str:
+    whom = "" if record.task_id is None else f" of task {record.task_id}"
+    return f"{record.action}{whom} on {record.host}"
 
 
 def new_id(now: float) -> str:

@@ -56,6 +56,7 @@ class Viewer:
     owners: int = -1
     totals: int = -1
     cells: int = -1
+    is_hold_due: bool = False
     tapped: deque[Applied] = field(default_factory=deque)
     is_tap_due: bool = False
 
@@ -68,7 +69,9 @@ class Viewer:
 class LiveEdge:
     def __init__(self, server: BoundedServer, room: Room, lenses: Lenses,
                  holds: Callable[[str], bool],
-                 is_csrf_right: Callable[[dict[str, Any], str], bool]) -> None:
+                 is_csrf_right: Callable[[dict[str, Any], str], bool],
+                 hold_shown: Callable[[Lens], Any]) -> None:
+        self._hold_shown = hold_shown
         self._room = room
         self._lenses = lenses
         self._holds = holds
@@ -152,6 +155,12 @@ class LiveEdge:
 
     # -- what they are sent
 
+    def hold_changed(self) -> None:
+        """To everyone at once, however they watch; what is sent is the state, so none is missed."""
+        for viewer in self._viewers.values():
+            viewer.is_hold_due = True
+            viewer.peer.wake()
+
     def applied(self, effect: Applied) -> None:
         if not self._fresh.is_set():
             self._fresh_mono = time.monotonic()
@@ -219,6 +228,9 @@ class LiveEdge:
             return viewer.news.pop(next(iter(viewer.news)))
         if viewer.is_tap_due and viewer.tapped:
             return self._taps(viewer)
+        if viewer.is_hold_due:
+            viewer.is_hold_due = False
+            return event_frame("hold", self._hold_shown(self._lenses.of(viewer.sight)), NAMESPACE)
         if viewer.metric is None:
             return None
         fleet, lens = self._room.fleet, self._lenses.of(viewer.sight)

@@ -27,6 +27,8 @@ SUMMARY = {
     "hold": "stop every act on this machine, a node or the fleet",
     "release": "let acts happen again",
     "keep": "ask that your task be kept until a time",
+    "audit": "the record of every act and attempt: tail, verify, export",
+    "address": "where the owners of tasks read their mail: list, set, remove",
     "link": "print the link for the first admin of a hub on this machine",
     "user": "who may sign in: add, list, set, remove, link",
     "token": "what programs and nodes show to come in: create, list, revoke",

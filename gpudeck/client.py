@@ -6,6 +6,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from gpudeck.act_views import CommandView, Holds, Ordered, PreviewView, WaitingP
 from gpudeck.errors import CommandError, ExitCode
 
 TIMEOUT_S = 10.0
+LONG_S = 120.0
 PAGE = 1_000  # the hub's largest `limit`
 
 LOOK_TIMEOUT_S = 30.0  # nodes look anew before the hub answers
@@ -48,7 +50,10 @@ class Client:
 
     def task(self, task_id: str) -> Item | None:
         """None: there is none that we may see."""
-        return self._ask("GET", f"tasks/{_quoted(task_id)}", missing_ok=True)
+        try:
+            return self._told("GET", f"tasks/{_quoted(task_id)}")
+        except NotThere:
+            return None
 
     def me(self) -> Item:
         return self._told("GET", "me")
@@ -103,6 +108,24 @@ class Client:
     def release(self, node_id: str | None) -> None:
         self._ask("DELETE", "hold" if node_id is None else f"hold?node={_quoted(node_id)}")
 
+    # -- the Audit
+
+    def audit(self, **query: str) -> Item:
+        """One page, newest first."""
+        return self._get(f"audit?{urllib.parse.urlencode(query)}")
+
+    def audit_verdict(self) -> Item:
+        """It walks all records: that takes a while where there are millions."""
+        verdict = self._told("GET", "audit/verify", timeout_s=LONG_S)
+        if "broken" not in verdict:
+            raise self._no_hub()
+        return verdict
+
+    def audit_lines(self) -> Iterator[bytes]:
+        """All records, oldest first, each with its line end."""
+        with self._opened("GET", "audit/export", timeout_s=LONG_S, accept="*/*") as answer:
+            yield from answer
+
     def _all(self, kind: str, filter: str = "") -> Iterator[Item]:
         cursor: str | None = None
         while True:
@@ -125,27 +148,31 @@ class Client:
 
     def _told(self, method: str, path: str, body: Any = None, timeout_s: float | None = None
               ) -> Item:
-        told = self._ask(method, path, body, timeout_s=timeout_s)
+        told = self._ask(method, path, body, timeout_s)
         if told is None:
             raise self._no_hub()
         return told
 
-    def _ask(self, method: str, path: str, body: Any = None, missing_ok: bool = False,
-             timeout_s: float | None = None) -> Item | None:
-        """None: an empty answer, or with `missing_ok` that there is no such thing."""
-        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+    def _ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None
+             ) -> Item | None:
+        """None: an empty answer."""
+        with self._opened(method, path, body, timeout_s) as answer:
+            return self._item(answer.read())
+
+    @contextmanager
+    def _opened(self, method: str, path: str, body: Any = None, timeout_s: float | None = None,
+                accept: str = "application/json") -> Iterator[Any]:
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": accept}
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
         request = urllib.request.Request(
             f"{self._url}/api/v1/{path}", data, headers, method=method)
         try:
-            with self._opener.open(request, timeout=timeout_s or self._timeout_s) as response:
-                return self._item(response.read())
+            with self._opener.open(request, timeout=timeout_s or self._timeout_s) as answer:
+                yield answer
         except urllib.error.HTTPError as error:
             with error:
-                if missing_ok and error.code == HTTPStatus.NOT_FOUND:
-                    return None
                 raise _refused(self._url, error.code, error.read(65_536)) from error
         except (urllib.error.URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
@@ -182,6 +209,10 @@ def _as(kind: type[T], told: Any, code: ExitCode = ExitCode.FAILED) -> T:
                            "update gpudeck here or there", code) from error
 
 
+class NotThere(CommandError):
+    """The hub knows no such thing, or none that we may see."""
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -194,6 +225,8 @@ def _refused(url: str, status: int, body: bytes) -> CommandError:
             f"the hub at {url} refuses ({detail or status}); give a valid token by --token-file",
             ExitCode.DENIED,
         )
+    if status == HTTPStatus.NOT_FOUND:
+        return NotThere(f"the hub at {url} answers 404" + (f": {detail}" if detail else ""))
     # Said by a proxy: of what the hub behind it has done, it knows nothing.
     code = ExitCode.UNREACHABLE if status in (502, 504) else ExitCode.FAILED
     return CommandError(

@@ -59,6 +59,7 @@ class Actor:
     scope: Scope = Scope()
     credential: str = ""
     fresh_until: float | None = None
+    address: str = ""  # from where this request came
 
 
 class Why(Enum):
@@ -160,6 +161,17 @@ ROUTES = (
     _see("gpus/<path:uuid>"),
     _see("tasks"),
     _see("tasks/<path:task_id>"),
+    # Stopping must be quick; letting go needs the password.
+    _see("hold"),
+    _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("DELETE hold", Role.OPERATOR, Reach.LENS),
+    _change("PUT tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
+    _change("DELETE tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
+    _see("addresses", Role.ADMIN, Reach.NONE),
+    _change("PUT addresses", Role.ADMIN, is_fresh=False),
+    _see("audit", Role.OPERATOR),
+    _see("audit/verify", Role.ADMIN, Reach.NONE),
+    _see("audit/export", Role.ADMIN, Reach.NONE),
     # With the victims in hand, the service asks for more: dashboard/acts.py.
     _change("POST previews", Role.USER, Reach.TASKS, is_fresh=False),
     _see("commands"),
@@ -224,6 +236,8 @@ VERBS = (
     _local("link"),
     _local("user"), _local("user add"), _local("user list"), _local("user set"),
     _local("user remove"), _local("user link"),
+    _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
+    _local("address"), _local("address list"), _local("address set"), _local("address remove"),
     _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
 )
 
