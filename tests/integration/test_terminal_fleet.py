@@ -45,7 +45,7 @@ def at(hub: HubProcess) -> list[str]:
 @pytest.fixture
 def node(hub: HubProcess, boards: Boards, tmp_path: Path) -> Iterator[Path]:
     """The folder of an agent that reports to the hub."""
-    (tmp_path / "enrol").write_text(hub.token().text())
+    (tmp_path / "enrol").write_text(hub.token().text)
     (tmp_path / "enrol").chmod(0o600)
     data = tmp_path / "agent"
     with open(tmp_path / "agent.log", "w") as log:
