@@ -34,14 +34,15 @@ IMPURE_MODULES = frozenset((
 
 # One outside technology, one file. A folder stands for all files in it.
 HOME = {
-    "pynvml": ("agent/backends/nvml.py",),
+    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_gpm.py"),
     "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
     "sqlite3": ("agent/journal.py", "agent/acts_journal.py", "dashboard/state.py",
-                "dashboard/accounts.py", "dashboard/registry.py", "dashboard/audit_store.py",
-                "dashboard/commands_store.py", "dashboard/standing.py", "gpudeck/audit_file.py"),
+                "dashboard/accounts.py", "dashboard/registry.py", "dashboard/transaction.py",
+                "dashboard/audit_store.py", "dashboard/commands_store.py", "dashboard/standing.py",
+                "gpudeck/audit_file.py"),
     "cryptography": ("gpudeck/keys.py",),
     "smtplib": ("dashboard/notify.py",),
     "argon2": ("dashboard/passwords.py",),

@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from email import message_from_string
 from email.message import Message
 from pathlib import Path
@@ -62,9 +63,8 @@ def soon(what: Callable[[], Any], within_s: float = 10.0) -> None:
 
 
 def told(**given: Any) -> Told:
-    return Told(**{"action": "end", "host": "n1", "task_id": "boot-1:1:1",
-                   "command": "python train.py", "by": "carol", "reason": "idle", "grace_s": 30.0}
-                | given)
+    usual = Told("end", "n1", "boot-1:1:1", "python train.py", "carol", "idle", grace_s=30.0)
+    return replace(usual, **given)
 
 
 def parsed(mail: tuple[str, str, str]) -> Message:
