@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from gpudeck.acts import (
+    HELD_BY_HUB,
     COMMAND_LASTS_S,
     PREVIEW_LASTS_S,
     Command,
@@ -352,7 +353,7 @@ class Desk:
             self._refuse(command, digest, refusal)
             return
         by = command.asker
-        hold = f"the hub, by {by.name}: {command.reason}"[:1_024]
+        hold = f"{HELD_BY_HUB}{command.reason} (by {by.name})"[:1_024]
         if command.action == "hold":
             self._hub_hold = hold  # before the disk is asked
         try:

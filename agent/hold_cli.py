@@ -192,7 +192,7 @@ def _confirmed(reach: Reach, client: Client, node_id: str | None, is_held: bool)
         time.sleep(LOOK_EVERY_S)
     shown = [_line(node, is_held) for node in nodes]
     _say(reach, {"nodes": nodes}, *(shown or ["there is no node that you may see"]))
-    return ExitCode.UNKNOWN if is_held and (late or not nodes) else ExitCode.OK
+    return ExitCode.UNKNOWN if late or not nodes else ExitCode.OK
 
 
 def _said(node: Item) -> Item:
