@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from gpudeck.acts import (
-    HELD_BY_HUB,
     COMMAND_LASTS_S,
+    HELD_BY_HUB,
     PREVIEW_LASTS_S,
     Command,
     Preview,

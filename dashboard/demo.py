@@ -139,7 +139,15 @@ class _Demo:
         return Part(f"agent of {name}", "agent", [
             *self._towards_hub(name), "--host", name, "--backend", "simulated",
             "--simulate", self._simulate(name), "--data", str(self._data / "agents" / name),
+            "--ceiling", str(self._ceiling()),
         ], self._log(name))
+
+    def _ceiling(self) -> Path:
+        """Here nobody's training is at stake, and its stand-ins are of whoever runs the demo."""
+        file = self._data / "ceiling.toml"
+        file.write_text("kills_per_hour = 1000\nroot_tasks = true\n")
+        file.chmod(0o600)
+        return file
 
     def _children(self) -> list[Part]:
         """The process that holds the tasks: not an agent, so that no agent's end is theirs."""
