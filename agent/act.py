@@ -38,10 +38,12 @@ from gpudeck.wire import (
     WireError,
     command_statement,
     decode_command,
+    decode_from_agent,
+    encode,
     preview_statement,
 )
 
-from . import scene
+from . import guard, scene
 from .acts_journal import ActsJournal, JournalRefuses, about
 from .ceiling import read_ceiling
 from .hand import Hand, Patience
@@ -83,6 +85,7 @@ class Desk:
         self._clock = HubClock()
         self._looks = Worker("looks", LOOKS_MAX)
         self._judge = Worker("judge")
+        self._clerk = Worker("clerk")  # whose disk nobody who holds or commands waits for
         self._acts = Worker("hand", WAITING_MAX)
         self._out: deque[FromAgent] = deque(maxlen=4_096)
         self._not_noted: dict[str, int] = {}
@@ -133,13 +136,13 @@ class Desk:
             case SignedCommand():
                 self._judge.put(lambda: self._command(message))
             case Inquire():
-                self._judge.put(lambda: self._inquired(message.command_ids))
+                self._clerk.put(lambda: self._inquired(message.command_ids))
             case Noted():
                 if self._not_noted.get(message.command_id, 0) <= message.number:
                     self._not_noted.pop(message.command_id, None)
-                self._judge.put(lambda: self._journal_note(message))
+                self._clerk.put(lambda: self._journal_note(message))
             case Anchor() if self._config.keeps_anchors:
-                self._judge.put(lambda: self._anchored(message))
+                self._clerk.put(lambda: self._anchored(message))
             case _:
                 pass
 
@@ -149,7 +152,7 @@ class Desk:
             self._out.append(Clock(clock_id))
         if self._not_noted and now >= self._resend_at:
             self._resend_at = now + RESEND_EVERY_S
-            self._judge.put(self._resend)
+            self._clerk.put(self._resend)
         said = []
         while self._out:
             said.append(self._out.popleft())
@@ -171,13 +174,18 @@ class Desk:
 
     def close(self) -> None:
         """An act in flight is not waited for long: its INTENT is on disk."""
-        for worker in (self._looks, self._judge, self._acts):
+        for worker in (self._looks, self._judge, self._clerk, self._acts):
             worker.close()
 
     # looking
 
     def _look(self, ask: Ask) -> None:
-        shown = scene.preview(self._place, ask)
+        try:
+            shown = scene.preview(self._place, ask)
+            decode_from_agent(encode(shown))  # what the hub would refuse must not break the line
+        except (OSError, UnicodeError, WireError) as error:
+            log.warning("look_failed task=%s why=%r", ask.task_id, str(error))
+            shown = scene.nothing(self._place, ask, guard.unreadable(str(error)[:200]))
         shown = msgspec.structs.replace(shown, key=self._config.key.public)
         signature = self._config.key.sign(preview_statement(shown))
         self._send(msgspec.structs.replace(shown, signature=signature))

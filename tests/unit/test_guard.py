@@ -17,8 +17,8 @@ def a_subject(**changed: Any) -> Subject:
         "pid": 500, "uid": 1_000, "executable": "8:1", "path": "/usr/bin/python3.11", "oom": 0,
         "kernel": False, "cgroup": "0::/user.slice/session-1.scope"} | changed
     row = Row(given["pid"], given.get("parent", 400), 400, 7, "S", given["kernel"])
-    identity = Process(given["pid"], 7, given["uid"], given["executable"], given["cgroup"], None)
-    facts = Facts(row, identity, ("python",), given["path"], given["oom"], 0, None)
+    identity = Process(given["pid"], 7, given["uid"], given["executable"], None, None)
+    facts = Facts(row, identity, given["cgroup"], ("python",), given["path"], given["oom"], 0, None)
     return Subject(facts, given.get("user", "alice"), given.get("kind"),
                    given.get("may_signal", True), given.get("ours", False))
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from dashboard.commander import new_id
 from dashboard.core.commands import CommandRecord
 from dashboard.core.fence import SETTLING_S, Fence
-from dashboard.core.sentences import sentence
 from dashboard.core.signing import HOUR_S, MAX_EPOCH_JUMP, Budget, Signing, Spent
 from gpudeck.acts import (
     COMMAND_LASTS_S,
@@ -27,6 +26,7 @@ from gpudeck.acts import (
     Verified,
     Victim,
 )
+from gpudeck.sentences import sentence
 
 NOW, MONO, EPOCH = 1_700_000_000.0, 500.0, 7
 NODE = "n1"

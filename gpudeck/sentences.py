@@ -1,8 +1,9 @@
-"""What a person reads of a command: one place, so that pages, terminal and record say the same."""
+"""What a person reads of a command: one place, so that pages, terminal and record say the same.
+Pure."""
 
-from gpudeck.acts import Verified
+from typing import Protocol
 
-from .commands import CommandRecord
+from gpudeck.acts import Action, CommandState, Refusal, Verified
 
 ENDED = {"end": "ended", "pause": "paused", "resume": "resumed", "notify": "told its owner",
          "hold": "held", "release": "released"}
@@ -16,7 +17,24 @@ OPEN = {
 }
 
 
-def sentence(record: CommandRecord) -> str:
+class Told(Protocol):
+    """A command, as far as it is told."""
+
+    @property
+    def action(self) -> Action: ...
+    @property
+    def state(self) -> CommandState: ...
+    @property
+    def step(self) -> str: ...
+    @property
+    def bystanders(self) -> int | None: ...  # that were shown; None: not known
+    @property
+    def refusal(self) -> Refusal | None: ...
+    @property
+    def verified(self) -> Verified | None: ...
+
+
+def sentence(record: Told) -> str:
     """One or a few short sentences, the outcome first."""
     match record.state:
         case "acting":
@@ -44,7 +62,7 @@ def sentence(record: CommandRecord) -> str:
             return OPEN[state]
 
 
-def _done(record: CommandRecord) -> str:
+def _done(record: Told) -> str:
     if record.action in ("hold", "release"):
         return ("The node acts on nothing until it is released." if record.action == "hold"
                 else "The node takes commands again.")
@@ -58,7 +76,7 @@ def _done(record: CommandRecord) -> str:
     return "Ended: its processes are gone." + _about(record, is_gone_said=True)
 
 
-def _not_effective(record: CommandRecord) -> str:
+def _not_effective(record: Told) -> str:
     found = record.verified
     if record.action != "end" or found is None:
         return (f"It was not {ENDED[record.action]}, though the node tried"
@@ -73,7 +91,7 @@ def _not_effective(record: CommandRecord) -> str:
     return "The node could not see it gone." + _about(record)
 
 
-def _about(record: CommandRecord, is_gone_said: bool = False) -> str:
+def _about(record: Told, is_gone_said: bool = False) -> str:
     """What was seen afterwards, each apart."""
     found = record.verified
     if found is None:
@@ -96,7 +114,7 @@ def _memory(found: Verified) -> str:
     return f"{_bytes(after)} of its {_bytes(before)} did not come back."
 
 
-def _bystanders(record: CommandRecord) -> str:
+def _bystanders(record: Told) -> str:
     found = record.verified
     if found is None or (record.bystanders == 0 and not found.vanished):
         return ""
