@@ -324,6 +324,14 @@ class Desk:
     # acting
 
     def _act(self, command: Command, reply: Reply) -> None:
+        try:
+            self._act_alone(command, reply)
+        except OSError as error:  # of the lock: nothing was begun
+            self._settle(command, reply, "refused", Refusal(
+                "journal", f"the agent's data folder cannot be used ({error.strerror}); nothing "
+                           "was touched"))
+
+    def _act_alone(self, command: Command, reply: Reply) -> None:
         while not self._lock.take(0.5):  # `gpudeck end` on this very node is at work
             if (late := self._late(command)) is not None:
                 self._settle(command, reply, "expired" if late.code == "expired" else "refused",
