@@ -17,6 +17,7 @@ import msgspec
 
 from gpudeck.acts import (
     COMMAND_LASTS_S,
+    HELD_BY_HUB,
     PREVIEW_LASTS_S,
     Command,
     Preview,
@@ -92,6 +93,7 @@ class Desk:
         self._hub_key: bytes | None = None
         self._hub_hold: str | None = None
         self.epoch = 0
+        self.anchor = Anchor(0, "")
         self.trouble = ""
         self._begin()
 
@@ -100,6 +102,7 @@ class Desk:
             self._journal.open()
             self._hub_hold = self._journal.fact(HELD)
             self.epoch = int(self._journal.fact(self._epoch_name) or 0)
+            self.anchor = self._kept_anchor()
             for reply in self._journal.recover():
                 log.warning("act_left_open command=%s state=%s", reply.command_id, reply.state)
             self._not_noted = {each.command_id: each.number for each in self._journal.unsettled()}
@@ -373,7 +376,7 @@ class Desk:
             self._refuse(command, digest, refusal)
             return
         by = command.asker
-        hold = f"the hub, by {by.name}: {command.reason}"[:1_024]
+        hold = f"{HELD_BY_HUB}{by.name}: {command.reason}"[:1_024]
         if command.action == "hold":
             self._hub_hold = hold  # before the disk is asked
         try:
@@ -404,13 +407,24 @@ class Desk:
     def _epoch_name(self) -> str:
         return f"epoch {self._config.hub}"
 
+    @property
+    def _anchor_name(self) -> str:
+        """Of this hub: another one knows nothing of it and would be accused."""
+        return f"anchor {self._config.hub}"
+
+    def _kept_anchor(self) -> Anchor:
+        """The hub is told at each Hello what it had recorded when we last heard of it."""
+        seq, _, head = (self._journal.fact(self._anchor_name) or "0 ").partition(" ")
+        return Anchor(int(seq), head)
+
     def _anchored(self, anchor: Anchor) -> None:
-        told = f"{anchor.audit_seq} {anchor.audit_head}"
+        if anchor == self.anchor:
+            return
         try:
-            if self._journal.fact("anchor") != told:
-                self._journal.keep("anchor", told, {
-                    "kind": "anchor", "hub": self._config.hub, "seq": anchor.audit_seq,
-                    "head": anchor.audit_head})
+            self._journal.keep(self._anchor_name, f"{anchor.audit_seq} {anchor.audit_head}", {
+                "kind": "anchor", "hub": self._config.hub, "seq": anchor.audit_seq,
+                "head": anchor.audit_head})
+            self.anchor = anchor
         except JournalRefuses as why:
             log.error("anchor_not_kept why=%r", str(why))
 
