@@ -327,12 +327,8 @@ class Desk:
     # acting
 
     def _act(self, command: Command, reply: Reply) -> None:
-        while not self._lock.take(0.5):  # `gpudeck end` on this very node is at work
-            if (late := self._late(command)) is not None:
-                self._settle(command, reply, "expired" if late.code == "expired" else "refused",
-                             Refusal("busy", "another act was in flight on this node until this "
-                                             "command expired; nothing was touched"))
-                return
+        if not self._is_alone(command, reply):
+            return
         try:
             if (late := self._late(command)) is not None:
                 self._settle(command, reply, "expired" if late.code == "expired" else "refused",
@@ -341,6 +337,23 @@ class Desk:
             self._hand.act(command, reply)
         finally:
             self._lock.free()
+
+    def _is_alone(self, command: Command, reply: Reply) -> bool:
+        """`gpudeck end` on this very node may be at work."""
+        try:
+            while not self._lock.take(0.5):
+                if (late := self._late(command)) is not None:
+                    state = "expired" if late.code == "expired" else "refused"
+                    self._settle(command, reply, state, Refusal(
+                        "busy", "another act was in flight on this node until this command "
+                                "expired; nothing was touched"))
+                    return False
+        except OSError as error:
+            self._settle(command, reply, "refused", Refusal(
+                "journal", f"the agent's data folder cannot be used ({error.strerror}); nothing "
+                           "was touched"))
+            return False
+        return True
 
     def _settle(self, command: Command, last: Reply, state: str, refusal: Refusal) -> None:
         reply = msgspec.structs.replace(

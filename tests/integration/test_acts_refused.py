@@ -249,7 +249,7 @@ def test_a_made_up_task_has_no_process(bed: Bed) -> None:
 
 def test_two_acts_at_once_are_one_after_the_other(bed: Bed) -> None:
     first, second = bed.children.start(STUBBORN), bed.children.start()
-    one = bed.hub.send(bed.hub.order(bed.preview(first, grace_s=2.0)))
+    one = bed.hub.send(bed.hub.order(bed.preview(first, grace_s=4.0)))
     bed.hub.acting(one, "SIGTERM sent")
     two = bed.hub.send(bed.hub.order(bed.preview(second)))
     wait_for(lambda: bed.hub.replies[two])
