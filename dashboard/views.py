@@ -258,6 +258,7 @@ class TaskView(msgspec.Struct):
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None
     manager: str | None
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
+    job_id: str | None  # Tasks of a node with the same one stand or fall together
 
 
 class Nodes(msgspec.Struct):
@@ -267,11 +268,6 @@ class Nodes(msgspec.Struct):
 
 class Gpus(msgspec.Struct):
     items: list[GpuView]
-    next: str | None
-
-
-class TaskList(msgspec.Struct):
-    items: list[TaskView]
     next: str | None
 
 
@@ -400,7 +396,7 @@ def _task(node: Node, task_id: str, on: list[UseView], state: Any, reads: Reads)
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
         reads.command(task), "whole" if reads.has_whole(task) else "program", on,
         _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
-        task.manager, task.kind)
+        task.manager, task.kind, task.job_id)
 
 
 def _total(parts: list[float | None]) -> float | None:
