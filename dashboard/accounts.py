@@ -141,6 +141,9 @@ class Accounts:
 
     @contextmanager
     def _change(self) -> Iterator[None]:
+        if self._db.in_transaction:  # part of a change that is recorded with it
+            yield
+            return
         self._db.execute("begin immediate")
         try:
             yield

@@ -13,11 +13,13 @@ from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from . import task_list, views
+from .acts_views import KeepView
 from .core.access import Actor, may
 from .core.filters import Filter, FilterError, Mask, parse
-from .core.fleet import Show
+from .core.fleet import Node, Show
 from .core.lens import Lens, Lenses, Sight
 from .enrolment import Nodes
+from .keeps import Keeps
 from .openapi import MAX_CURSOR, MAX_LIMIT, Problem, document
 from .room import Room
 
@@ -64,7 +66,7 @@ def question(more: tuple[str, ...] = ()) -> Question:
             raise _bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
         if len(args.getlist(name)) > 1 and name != "open":
             raise _bad(f"{name} is given more than once")
-    return Question(_limit(args.get("limit")), _cursor(args.get("cursor")),
+    return Question(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
                     _filter(args.get("filter", "")))
 
 
@@ -92,7 +94,7 @@ def _bad(detail: str) -> Wrong:
     return Wrong(HTTPStatus.BAD_REQUEST, detail)
 
 
-def _limit(raw: str | None) -> int:
+def read_limit(raw: str | None) -> int:
     if raw is None:
         return DEFAULT_LIMIT
     if not raw.isascii() or not raw.isdigit() or len(raw) > 6 or not 1 <= int(raw) <= MAX_LIMIT:
@@ -100,7 +102,7 @@ def _limit(raw: str | None) -> int:
     return int(raw)
 
 
-def _cursor(raw: str | None) -> tuple[str, ...] | None:
+def read_cursor(raw: str | None) -> tuple[str, ...] | None:
     if raw is None:
         return None
     try:
@@ -112,7 +114,7 @@ def _cursor(raw: str | None) -> tuple[str, ...] | None:
         raise _bad("this cursor was not given out by this hub; start again without it") from error
 
 
-def _give_cursor(key: tuple[str, ...]) -> str:
+def give_cursor(key: tuple[str, ...]) -> str:
     return base64.urlsafe_b64encode(_encode(key)).decode()
 
 
@@ -130,13 +132,14 @@ def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[l
         if asked.cursor is not None and key <= asked.cursor:
             continue
         if len(kept) == asked.limit:
-            return [item for _, item in kept], _give_cursor(kept[-1][0])
+            return [item for _, item in kept], give_cursor(kept[-1][0])
         kept.append((key, item))
     return [item for _, item in kept], None
 
 
 class Api:
-    def __init__(self, room: Room, lenses: Lenses, members: Nodes) -> None:
+    def __init__(self, room: Room, lenses: Lenses, members: Nodes, keeps: Keeps) -> None:
+        self._keeps = keeps
         self._room = room
         self._members = members
         self._lenses = lenses
@@ -214,7 +217,8 @@ class Api:
 
     def tasks(self) -> Response:
         asked, how, mono, lens = question(OF_TASKS), task_question(), time.monotonic(), self._lens()
-        tasks = task_list.all_tasks(self._room.fleet, lens)
+        tasks = [task for node_id in sorted(lens.node_ids)
+                 for task in self._tasks_of(self._room.fleet.nodes[node_id], lens)]
         if asked.picked is not None:
             hits = task_list.matching(self._room.fleet, lens, asked.picked, mono)
             tasks = [task for task in tasks if (task.node, task.id) in hits]
@@ -233,11 +237,19 @@ class Api:
         return answer(task_list.TaskList(
             found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS]))
 
+    def _tasks_of(self, node: Node, lens: Lens) -> list[views.TaskView]:
+        found = views.task_views(self._room.fleet, node, lens.reads)
+        for task in found:
+            keep = self._keeps.of(task.node, task.id)
+            if keep is not None:
+                task.keep = KeepView(keep.until, keep.because, keep.by)
+        return found
+
     def task(self, task_id: str) -> Response:
         fleet, lens = self._room.fleet, self._lens()
         for node in lens.nodes(fleet):
             if task_id in node.tasks:
-                for task in views.task_views(fleet, node, lens.reads):
+                for task in self._tasks_of(node, lens):
                     if task.id == task_id:
                         return answer(task)
         raise _none("task", task_id)
@@ -273,8 +285,8 @@ def problem(status: int, detail: str, type: str = "about:blank") -> Response:
                     mimetype="application/problem+json")
 
 
-def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes) -> None:
-    api = Api(room, lenses, members)
+def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes, keeps: Keeps) -> None:
+    api = Api(room, lenses, members, keeps)
     routes = Blueprint("api", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Response]], ...] = (
         ("/nodes", api.nodes), ("/nodes/<node_id>", api.node),

@@ -32,6 +32,9 @@ class Registry:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
+        if self._db.in_transaction:  # part of a change that is recorded with it
+            yield
+            return
         self._db.execute("begin immediate")
         try:
             yield

@@ -56,12 +56,6 @@ class TaskList(msgspec.Struct):
     groups: list[TaskGroup] | None = None
 
 
-def all_tasks(fleet: Fleet, lens: Lens) -> list[views.TaskView]:
-    """By node and id."""
-    return [task for node_id in sorted(lens.node_ids)
-            for task in views.task_views(fleet, fleet.nodes[node_id], lens.reads)]
-
-
 def matching(fleet: Fleet, lens: Lens, picked: Filter, mono: float) -> set[tuple[str, str]]:
     """(node id, task id) of the Tasks that match with one of their Gpus at least."""
     uses = [(node, use) for node in lens.nodes(fleet) if node.listing is not None

@@ -38,8 +38,10 @@ HOME = {
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
     "sqlite3": ("agent/journal.py", "dashboard/state.py", "dashboard/accounts.py",
-                "dashboard/registry.py"),
+                "dashboard/registry.py", "dashboard/audit_store.py", "dashboard/commands_store.py",
+                "dashboard/standing.py", "gpudeck/audit_file.py"),
     "cryptography": ("gpudeck/keys.py",),
+    "smtplib": ("dashboard/notify.py",),
     "argon2": ("dashboard/passwords.py",),
     "anywidget": ("widget",),
 }

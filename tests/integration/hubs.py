@@ -150,6 +150,12 @@ class HubProcess:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def children(self, word: str) -> list[int]:
+        """Pids of its child processes with this word in their command line."""
+        pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in pids.split()
+                if word in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")]
+
     def token(self, **wanted: Any) -> Token:
         """A place for a node, made as `gpudeck token create agent` makes it."""
         state = State(self.folder)
