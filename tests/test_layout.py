@@ -19,7 +19,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # Pure: time, randomness and data are arguments; events in, effects out.
 PURE = (
-    "agent/sampler.py", "agent/guard.py", "agent/quotas.py", "dashboard/views.py",
+    "agent/sampler.py", "agent/guard.py", "agent/jobs.py", "agent/aftermath.py",
+    "agent/hub_clock.py", "agent/managers.py", "agent/quotas.py", "dashboard/views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/acts.py", "gpudeck/bounds.py",
     "gpudeck/chain.py",
 )
@@ -40,6 +41,8 @@ HOME = {
     "sqlite3": ("agent/journal.py", "dashboard/state.py", "dashboard/accounts.py",
                 "dashboard/registry.py", "dashboard/audit_store.py", "dashboard/commands_store.py",
                 "dashboard/standing.py", "gpudeck/audit_file.py"),
+    "sqlite3": ("agent/journal.py", "agent/acts_journal.py", "dashboard/state.py",
+                "dashboard/accounts.py", "dashboard/registry.py"),
     "cryptography": ("gpudeck/keys.py",),
     "smtplib": ("dashboard/notify.py",),
     "argon2": ("dashboard/passwords.py",),
