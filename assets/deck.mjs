@@ -2,23 +2,21 @@
 
 import { ActsStore } from "./acts_store.mjs";
 import { mountActs } from "./acts.mjs";
-import { Fleet } from "./fleet.mjs";
 import { Holds } from "./holds.mjs";
 import { Live } from "./live.mjs";
-import { Record } from "./record.mjs";
-import { Settings } from "./settings.mjs";
 import { mountShell } from "./shell.mjs";
-import { Tasks } from "./tasks.mjs";
 import { Tray } from "./tray.mjs";
 
+// Each page's own modules come when it is that page: the others' would only stand in its way.
 const PAGES = {
-  "/tasks": { id: "tasks", build: (root, store, holds) => new Tasks(root, live, store, holds) },
-  "/record": { id: "record", build: (root) => new Record(root, live) },
-  "/settings": { id: "settings", build: (root, _store, holds) => new Settings(root, live, holds) },
-  "/": { id: "fleet", build: (root, _store, holds) => (fleet = new Fleet(root, live, holds)) },
+  "/tasks": { id: "tasks", come: () => import("./tasks.mjs"), build: ({ Tasks }, root, store, holds) => new Tasks(root, live, store, holds) },
+  "/record": { id: "record", come: () => import("./record.mjs"), build: ({ Record }, root) => new Record(root, live) },
+  "/settings": { id: "settings", come: () => import("./settings.mjs"), build: ({ Settings }, root, _store, holds) => new Settings(root, live, holds) },
+  "/": { id: "fleet", come: () => import("./fleet.mjs"), build: ({ Fleet }, root, _store, holds) => { fleet = new Fleet(root, live, holds); } },
 };
 const path = location.pathname in PAGES ? location.pathname : "/";
 const page = PAGES[path];
+const coming = page.come();
 const live = new Live({ isIdle: page.id !== "fleet" });
 const longTasks = { count: 0, longest_ms: 0 };
 let fleet = null;
@@ -33,7 +31,8 @@ function mount() {
   const store = new ActsStore(live);
   mountActs(store);
   new Tray(store);
-  page.build(root, store, new Holds(live));
+  const holds = new Holds(live);
+  coming.then((module) => page.build(module, root, store, holds));
 }
 
 const seen = new MutationObserver(mount);

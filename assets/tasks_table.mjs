@@ -119,7 +119,7 @@ export class TasksTable extends EventTarget {
     if (check.checked !== isChosen) check.checked = isChosen;
     if (check.disabled !== Boolean(line.isGone)) check.disabled = Boolean(line.isGone);
     say(pid, String(task.pid));
-    say(command, task.command ?? "command not known");
+    say(command, shortCommand(task.command));
     command.title = task.command ?? "";
     show(keep, Boolean(task.keep));
     if (task.keep) keep.title = `Keep until ${moment(task.keep.until)}: ${task.keep.because}`;
@@ -160,7 +160,7 @@ export class TasksTable extends EventTarget {
       say(mark, line.isOpen ? "▾" : "▸");
       const isJob = group.host !== null;
       say(name, isJob ? plural(group.tasks, "task") : group.user ?? "owner unknown");
-      say(command, isJob ? group.command ?? "" : plural(group.tasks, "task"));
+      say(command, isJob ? shortCommand(group.command) : plural(group.tasks, "task"));
       say(cells.user, isJob ? group.user ?? "unknown" : "");
       say(cells.host, isJob ? group.host : plural(group.nodes, "node"));
       say(cells.gpus, String(group.gpus));
@@ -239,6 +239,9 @@ function memoryWords(bytes) {
   const { text, unit } = gibibytes(bytes);
   return `${text} ${unit}`;
 }
+
+// Where a program lies is the same on every line; what it does begins after that. The tooltip has all.
+const shortCommand = (command) => (command === null ? "command not known" : command.replace(/^\/\S*\/(?=\S)/, ""));
 
 const smWords = (pct) => (pct === null ? "–" : `${amount(pct)} %`);
 const ageWords = (at) => (at === null ? "–" : age(secondsSince(at)));
