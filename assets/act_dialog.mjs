@@ -80,6 +80,7 @@ export class ActDialog {
   }
 
   failLook(error) {
+    show(this.asked, true);
     this.fail(error.message);
     show(this.again, true);
     say(this.clock, "");
@@ -105,7 +106,8 @@ export class ActDialog {
     const wanted = this.wanted();
     show(this.typed, wanted !== null);
     if (wanted !== null) say(this.typed.querySelector("label"), `Type “${wanted}”`);
-    show(this.password, Boolean(preview.needs?.fresh) && this.count() > 0);
+    show(this.password, Boolean(preview.needs?.fresh));
+    show(this.asked, this.count() > 0);
     this.tick();
   }
 

@@ -19,6 +19,7 @@ from .supervisor import Part, Supervisor
 
 ADMIN = "demo"
 PROFILES = ("h100", "a100", "l40s", "4090", "mixed")
+DEMO_KILLS_PER_HOUR = 100
 REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
 NODES_PER_PROCESS = 640
 # How many Gpus of the fleet are lost at a time, by the seeded schedule: about one.
@@ -139,7 +140,17 @@ class _Demo:
         return Part(f"agent of {name}", "agent", [
             *self._towards_hub(name), "--host", name, "--backend", "simulated",
             "--simulate", self._simulate(name), "--data", str(self._data / "agents" / name),
+            "--ceiling", str(self._ceiling()),
         ], self._log(name))
+
+    def _ceiling(self) -> Path:
+        """A demonstration ends more in an hour than a node should; and where root tries it, its
+        tasks are root's, which are protected everywhere else."""
+        file = self._data / "ceiling.toml"
+        is_root = "true" if os.geteuid() == 0 else "false"
+        file.write_text(f"kills_per_hour = {DEMO_KILLS_PER_HOUR}\nroot_tasks = {is_root}\n")
+        file.chmod(0o644)
+        return file
 
     def _children(self) -> list[Part]:
         """The process that holds the tasks: not an agent, so that no agent's end is theirs."""
