@@ -41,13 +41,13 @@ def _required(found: str | None, what: str) -> str:
 
 
 class Demo:
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, nodes: int = NODES, gpus: int = GPUS) -> None:
         self.data = data
         command = _required(shutil.which("gpudeck", path=str(Path(sys.executable).parent)),
                             "the gpudeck command beside this python")
         self._log = (data / "demo.log").open("w")
         self._process = subprocess.Popen(
-            [command, "demo", "--nodes", str(NODES), "--gpus", str(GPUS), "--port", "0", "--data",
+            [command, "demo", "--nodes", str(nodes), "--gpus", str(gpus), "--port", "0", "--data",
              str(data), "--faults", "off", "--seed", str(random.randrange(10**6))],
             stdout=self._log, stderr=subprocess.STDOUT)
         if not soon(lambda: (data / "demo.json").exists() or self._process.poll() is not None,
