@@ -1,6 +1,7 @@
 // The Record page: what was asked, of what, by whom, and what came of it.
 
-import { look } from "./api.mjs";
+import { isAdmin, me } from "./account.mjs";
+import { look, lookAtAll } from "./api.mjs";
 import { sentence } from "./dialog.mjs";
 import { byId, make, say, show } from "./dom.mjs";
 import { amount, moment, plural, when } from "./format.mjs";
@@ -15,19 +16,20 @@ const QUIET = new Set(["refused", "expired", "denied", "failed"]);
 
 export class Record {
   constructor(root, live) {
-    Object.assign(this, { root, view: readView(location.search), rows: new Map(), items: [], next: null, opened: null, lookNumber: 0, kinds: new Set(), outcomes: new Set() });
+    Object.assign(this, { root, view: readView(location.search), rows: new Map(), items: [], next: null, opened: null, lookNumber: 0, kinds: new Set(), outcomes: new Set(), nodes: [] });
     this.build();
     this.listen();
     document.addEventListener("visibilitychange", () => this.look());
     live.addEventListener("state", () => { if (live.state === "live") this.look(); });
-    this.look(true);
+    this.begin();
   }
 
   build() {
     for (const place of this.root.querySelectorAll(".record-field")) {
       const { name } = place.dataset;
-      place.append(make("input", { id: `record-${name}`, type: "search", autocomplete: "off", spellcheck: "false", autocapitalize: "none", maxlength: "128", placeholder: name === "actor" ? "any name" : "any node" }));
+      place.append(make("input", { id: `record-${name}`, type: "search", autocomplete: "off", spellcheck: "false", autocapitalize: "none", maxlength: "128", placeholder: name === "actor" ? "any name" : "any node", list: name === "node" ? "record-hosts" : null }));
     }
+    this.root.append(make("datalist", { id: "record-hosts" }));
     this.body = make("tbody", {});
     this.table = make("table", { class: "record" }, make("thead", {}, make("tr", {}, ...["When", "Who", "What", "Where", "Outcome", ""].map((head) => make("th", { scope: "col" }, head === "" ? make("span", { class: "unseen" }, "Details") : head)))), this.body);
     this.empty = make("p", { class: "none", role: "status" }, "Loading …");
@@ -60,10 +62,24 @@ export class Record {
 
   query(more = {}) {
     const query = new URLSearchParams({ limit: PAGE });
-    for (const name of [...FIELDS, "kind", "outcome", "task"]) if (this.view[name] !== "") query.set(name, this.view[name]);
+    for (const name of ["actor", "kind", "task"]) if (this.view[name] !== "") query.set(name, this.view[name]);
+    if (this.view.node !== "") query.set("node", this.idOf(this.view.node));
     if (this.view.span !== "") query.set("since", String(Math.floor(Date.now() / 1000 - Number(this.view.span))));
     for (const [name, value] of Object.entries(more)) query.set(name, value);
     return `audit?${query}`;
+  }
+
+  /** People know a node by its host; the record by its key. */
+  idOf(name) {
+    return this.nodes.find(({ host }) => host.toLowerCase() === name.toLowerCase())?.id ?? name;
+  }
+
+  async begin() {
+    const [person, nodes] = await Promise.all([me(), lookAtAll("nodes")]).catch(() => [null, []]);
+    this.nodes = nodes;
+    for (const id of ["record-verify", "record-export"]) show(byId(id), person !== null && isAdmin(person));
+    byId("record-hosts").append(...nodes.map(({ host }) => make("option", { value: host })));
+    this.look(true);
   }
 
   async look(isAnew = false) {
@@ -77,11 +93,17 @@ export class Record {
       show(byId("record-problem"), false);
     } catch (error) {
       if (number !== this.lookNumber) return;
-      say(byId("record-problem"), `This list is not up to date: ${sentence(error.message)}`);
-      show(byId("record-problem"), true);
-      if (this.items.length === 0) say(this.empty, "Nothing is known yet.");
+      this.fail(error);
+      if (error.status === 403) return;
     }
     this.timer = setTimeout(() => this.look(), EVERY_MS);
+  }
+
+  fail(error) {
+    const isForbidden = error.status === 403;
+    show(byId("record-problem"), !isForbidden);
+    if (!isForbidden) say(byId("record-problem"), `This list is not up to date: ${sentence(error.message)}`);
+    if (this.items.length === 0) say(this.empty, isForbidden ? `The record is for operators and admins: ${sentence(error.message)}` : "Nothing is known yet.");
   }
 
   // What was read of older ones stays; the newest come on top.
@@ -108,19 +130,29 @@ export class Record {
     }
   }
 
+  /** The hub does not look for outcomes; of what is here, the page does, and says of how much. */
+  matching() {
+    return this.view.outcome === "" ? this.items : this.items.filter(({ outcome }) => outcome === this.view.outcome);
+  }
+
   draw() {
-    const { items } = this;
+    const items = this.matching();
     show(this.table, items.length > 0);
     show(this.empty, items.length === 0);
-    show(this.older, this.next !== null && this.next !== undefined && items.length > 0);
+    show(this.older, this.next !== null && this.next !== undefined);
     const isFiltered = [...FIELDS, ...CHOICES].some((name) => this.view[name] !== "");
     say(this.empty, isFiltered ? "No record matches." : "Nothing has been recorded yet. The first act, sign-in or change will stand here.");
-    say(byId("record-words"), items.length === 0 ? "" : `${plural(items.length, "record")}${this.next ? " shown" : ""}`);
-    this.offer("kind", items.map(({ kind }) => kind));
-    this.offer("outcome", items.map(({ outcome }) => outcome));
+    say(byId("record-words"), this.words(items.length));
+    this.offer("kind", this.items.map(({ kind }) => kind));
+    this.offer("outcome", this.items.map(({ outcome }) => outcome));
     const keys = new Set(items.map(({ seq }) => seq));
     for (const [seq, row] of this.rows) if (!keys.has(seq)) { row.root.remove(); row.more?.remove(); this.rows.delete(seq); }
     items.forEach((item) => this.drawRow(item));
+  }
+
+  words(count) {
+    const all = `${plural(this.items.length, "record")}${this.next ? ", the newest" : ""}`;
+    return this.items.length === 0 ? "" : count === this.items.length ? all : `${amount(count)} of ${all}`;
   }
 
   offer(name, values) {

@@ -7,11 +7,11 @@ change is one transaction that holds its own conditions.
 import hashlib
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from .core.access import FRESH_S, Role, Scope
+from .transaction import together
 
 SCHEMA = """
 drop table sessions;
@@ -139,19 +139,6 @@ class Accounts:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    @contextmanager
-    def _change(self) -> Iterator[None]:
-        if self._db.in_transaction:  # part of a change that is recorded with it
-            yield
-            return
-        self._db.execute("begin immediate")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("rollback")
-            raise
-        self._db.execute("commit")
-
     # -- users
 
     def users(self) -> list[User]:
@@ -167,7 +154,7 @@ class Accounts:
         return found[0]
 
     def add_user(self, user: User, is_first: bool = False) -> None:
-        with self._change():
+        with together(self._db):
             users = self.users()
             if is_first and users:
                 raise Exists("this hub has its first admin already; sign in, or ask an admin")
@@ -187,7 +174,7 @@ class Accounts:
     def change_user(self, name: str, role: Role | None = None, scope: Scope | None = None,
                     password: str | None = None, is_password_gone: bool = False) -> User:
         """Ends their sessions. None: stays as it is."""
-        with self._change():
+        with together(self._db):
             old = self.user(name)
             self._keep_an_admin(old, role)
             new = replace(old, role=role or old.role, scope=scope or old.scope,
@@ -197,7 +184,7 @@ class Accounts:
         return new
 
     def remove_user(self, name: str) -> None:
-        with self._change():
+        with together(self._db):
             self._keep_an_admin(self.user(name), None, is_leaving=True)
             self._db.execute("delete from users where name = ?", (name,))
             self._end_all_of(name)
@@ -223,7 +210,7 @@ class Accounts:
 
     def add_token(self, token: Token) -> None:
         """In the place of the one with its id, if there is one."""
-        with self._change():
+        with together(self._db):
             if len(self.tokens()) >= MAX_TOKENS:
                 raise CannotChange(f"this hub has {MAX_TOKENS} tokens and takes no more; revoke "
                                    "those that nobody uses")
@@ -242,7 +229,7 @@ class Accounts:
     def add_code(self, user: str | None, now: float) -> str:
         """Only its hash is kept."""
         code = secrets.token_urlsafe(24)
-        with self._change():
+        with together(self._db):
             if user is not None:
                 self.user(user)
             self._db.execute("delete from codes where ends_at < ?", (now,))
@@ -271,7 +258,7 @@ class Accounts:
 
     def add_session(self, session: Session) -> None:
         """Unless its user has gone meanwhile."""
-        with self._change():
+        with together(self._db):
             self.user(session.user)
             self._db.execute("delete from sessions where ends_at < ?", (session.created_at,))
             self._put_session(session)
@@ -280,7 +267,7 @@ class Accounts:
 
     def renew_session(self, session: Session) -> None:
         """Under its id, with another secret; unless it has ended meanwhile."""
-        with self._change():
+        with together(self._db):
             if not self._db.execute("select 1 from sessions where id = ?",
                                     (session.id,)).fetchone():
                 raise NoSuch("this session has ended")
@@ -309,7 +296,7 @@ class Accounts:
     def note(self, attempts: Iterable[SignIn], sessions: dict[str, float],
              tokens: dict[str, float]) -> None:
         """Attempts, and when sessions and tokens were last used."""
-        with self._change():
+        with together(self._db):
             self._db.executemany("insert into sign_ins values (?, ?, ?, ?, ?)", [
                 (one.at, one.name, one.address, one.how, one.outcome) for one in attempts])
             self._db.execute("delete from sign_ins where rowid not in (select rowid from sign_ins "

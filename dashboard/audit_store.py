@@ -12,6 +12,8 @@ from typing import Any
 
 from gpudeck.chain import START, Link, link
 
+from .transaction import together
+
 # What is looked for is read from the record itself: a column of its own could say otherwise.
 SCHEMA = """
 create table audit (
@@ -77,14 +79,8 @@ class AuditStore:
     def together(self) -> Iterator[None]:
         """All that is written within, or nothing of it."""
         try:
-            self._db.execute("begin immediate")
-            try:
+            with together(self._db):
                 yield
-            except BaseException:
-                if self._db.in_transaction:  # a full disk has rolled it back already
-                    self._db.execute("rollback")
-                raise
-            self._db.execute("commit")
         except sqlite3.OperationalError as error:
             if self._db.in_transaction:
                 self._db.execute("rollback")

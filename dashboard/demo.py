@@ -19,7 +19,6 @@ from .supervisor import Part, Supervisor
 
 ADMIN = "demo"
 PROFILES = ("h100", "a100", "l40s", "4090", "mixed")
-DEMO_KILLS_PER_HOUR = 100
 REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
 NODES_PER_PROCESS = 640
 # How many Gpus of the fleet are lost at a time, by the seeded schedule: about one.
@@ -144,12 +143,10 @@ class _Demo:
         ], self._log(name))
 
     def _ceiling(self) -> Path:
-        """A demonstration ends more in an hour than a node should; and where root tries it, its
-        tasks are root's, which are protected everywhere else."""
+        """Here nobody's training is at stake, and its stand-ins are of whoever runs the demo."""
         file = self._data / "ceiling.toml"
-        is_root = "true" if os.geteuid() == 0 else "false"
-        file.write_text(f"kills_per_hour = {DEMO_KILLS_PER_HOUR}\nroot_tasks = {is_root}\n")
-        file.chmod(0o644)
+        file.write_text("kills_per_hour = 1000\nroot_tasks = true\n")
+        file.chmod(0o600)
         return file
 
     def _children(self) -> list[Part]:

@@ -5,10 +5,10 @@ is one transaction that holds its own conditions.
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from .core.members import Enrolment, Member
+from .transaction import together
 
 SCHEMA = """
 create table enrolments (
@@ -30,19 +30,6 @@ class Registry:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    @contextmanager
-    def _together(self) -> Iterator[None]:
-        if self._db.in_transaction:  # part of a change that is recorded with it
-            yield
-            return
-        self._db.execute("begin immediate")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("rollback")
-            raise
-        self._db.execute("commit")
-
     def enrolments(self) -> list[Enrolment]:
         return [_enrolment(row) for row in self._db.execute(
             "select * from enrolments order by created_at, id")]
@@ -55,7 +42,7 @@ class Registry:
         """False: there are too many already, and none was added."""
         rows = [(each.id, each.key, each.host, each.approve, each.group, each.created_at,
                  each.created_by, each.expires_at, each.used_by) for each in enrolments]
-        with self._together():
+        with together(self._db):
             self._db.execute("delete from enrolments where expires_at < ?", (now - KEPT_S,))
             [count] = self._db.execute("select count(*) from enrolments").fetchone()
             if count + len(rows) > MAX_ENROLMENTS:
@@ -69,7 +56,7 @@ class Registry:
 
     def use(self, enrolment_id: str, member: Member) -> bool:
         """Once: the place is taken and the node is a member, both or neither."""
-        with self._together():
+        with together(self._db):
             taken = self._db.execute(
                 "update enrolments set used_by = ? where id = ? and used_by is null"
                 " and expires_at > ?", (member.node_id, enrolment_id, member.enrolled_at)).rowcount
@@ -81,7 +68,7 @@ class Registry:
         return [Member(*row) for row in self._db.execute("select * from members")]
 
     def put(self, member: Member) -> None:
-        with self._together():
+        with together(self._db):
             self._put(member)
 
     def _put(self, member: Member) -> None:

@@ -18,6 +18,7 @@ from .audit_store import AuditStore
 from .commands_store import CommandsStore
 from .registry import Registry
 from .standing import Standing
+from .transaction import together
 
 SCHEMA = """
 create table meta (key text primary key, value text not null) without rowid;
@@ -197,10 +198,5 @@ class State:
 
     def save_nodes(self, checkpoints: Iterable[tuple[str, bytes]]) -> None:
         """On a connection of its own, because it runs in a native thread."""
-        db = self._open()
-        try:
-            db.execute("begin immediate")
+        with contextlib.closing(self._open()) as db, together(db):
             db.executemany("insert or replace into nodes values (?, ?)", checkpoints)
-            db.execute("commit")
-        finally:
-            db.close()

@@ -1,6 +1,7 @@
 """A running `gpudeck demo` for tests, and what belongs to watching processes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -23,13 +24,13 @@ except CommandError as error:
     print(f"gpudeck: {{error}}", file=sys.stderr)
     sys.exit(error.code)
 """
-READY_WITHIN_S = 30.0
+READY_WITHIN_S = 40.0
 
 
 def start(program: str, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-c", CODE.format(program=program), *arguments], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more,
     )
 
 
@@ -64,23 +65,46 @@ def alive(pids: set[int]) -> set[int]:
 class Demo:
     def __init__(self, data: Path, *arguments: str) -> None:
         self.data = data
-        self.process = start("demo", "--data", str(data), "--port", "0", *arguments)
+        self.log = data.with_name(f"{data.name}.log")
+        with self.log.open("w") as file:
+            self.process = start("demo", "--data", str(data), "--port", "0", *arguments,
+                                 stdout=file, stderr=file)
         if not soon(lambda: (data / "demo.json").exists() or self.process.poll() is not None,
                     READY_WITHIN_S) or self.process.poll() is not None:
             self.process.kill()
-            pytest.fail(f"the demo did not come up: {self.process.communicate()}")
+            self.process.wait(10)
+            pytest.fail(f"the demo did not come up: {self.log.read_text()}")
 
     def told(self) -> dict[str, Any]:
         told: dict[str, Any] = json.loads((self.data / "demo.json").read_text())
         return told
 
-    def ask(self, path: str) -> list[dict[str, Any]]:
-        told = self.told()
+    @property
+    def url(self) -> str:
+        return str(self.told()["url"])
+
+    def get(self, path: str) -> dict[str, Any]:
         request = urllib.request.Request(
-            f"{told['url']}/api/v1/{path}", headers={"Authorization": f"Bearer {told['token']}"})
+            self.url + path, headers={"Authorization": f"Bearer {self.told()['token']}"})
         with urllib.request.urlopen(request, timeout=5) as answer:
-            items: list[dict[str, Any]] = json.loads(answer.read())["items"]
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def ask(self, path: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self.get(f"/api/v1/{path}")["items"]
         return items
+
+    def gpus(self) -> dict[str, dict[str, Any]]:
+        return {gpu["uuid"]: gpu for gpu in self.ask("gpus?limit=1000")}
+
+    def control(self, gpus: dict[str, dict[str, Any]]) -> None:
+        """What control.json says from now on, as a whole."""
+        beside = self.data / "control.new"
+        beside.write_text(json.dumps({"gpus": gpus}))
+        beside.replace(self.data / "control.json")
+
+    def kill_hub(self) -> None:
+        os.kill(self.told()["hub_pid"], signal.SIGKILL)
 
     def end(self, number: int = signal.SIGTERM) -> tuple[float, set[int]]:
         """How long it took, and which of its processes are still there."""
@@ -88,7 +112,7 @@ class Demo:
         assert theirs
         began = time.monotonic()
         self.process.send_signal(number)
-        self.process.communicate(timeout=10)
+        self.process.wait(10)
         took_s = time.monotonic() - began
         soon(lambda: not alive(theirs), 3.0 if number == signal.SIGKILL else 0.0)
         return took_s, alive(theirs)

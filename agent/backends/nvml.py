@@ -1,4 +1,4 @@
-"""NVIDIA boards through NVML. The only pynvml.
+"""NVIDIA boards through NVML. The only pynvml, with nvml_gpm.
 
 Every call is guarded per Gpu and per field: one bad field is an Absence, one bad Gpu a state.
 What a board or driver lacks (NOT_SUPPORTED, no such symbol) is remembered and not asked again;
@@ -9,6 +9,7 @@ nvml.h and pynvml 13.615.
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import pynvml
@@ -19,6 +20,8 @@ from gpudeck.wire import MAX_GPUS, GpuFacts
 
 from . import Fresh, GpuReading, ProcessReading, Reading, Unavailable
 from .nvml_errors import NEVER, NO_DRIVER, Code, no_gpus, unavailable
+from .nvml_gpm import Gpm
+from .nvml_lost import KERNEL, lost_boards
 from .row import Counter, Row
 
 PROCESSES_EVERY_S = 2.0
@@ -27,7 +30,6 @@ PROCESSES_KEPT_S = 30.0
 LOST_ASKED_EVERY_S = 15.0
 LIMITS_EVERY_S = 60.0
 BLIND_READS_MAX = 5
-GPM_APART_S = 0.1  # nvml.h: GPM samples closer than 100 ms give no metrics
 
 MEMORY_TEMP = pynvml.NVML_FI_DEV_MEMORY_TEMP
 ENERGY = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
@@ -57,7 +59,9 @@ class _Lost(Exception):
 
 
 class NvmlReader:
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, kernel: Path = KERNEL
+    ) -> None:
         self._clock = clock
         try:
             pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
@@ -67,8 +71,7 @@ class NvmlReader:
             raise unavailable(error.value, error) from error
         except pynvml.NVMLLibraryMismatchError as error:
             raise unavailable(Code.FUNCTION_NOT_FOUND) from error
-        found = (_board(index) for index in range(min(count, MAX_GPUS)))
-        self._boards = [board for board in found if board is not None]
+        self._boards = _boards(min(count, MAX_GPUS), kernel)
         if not self._boards:
             raise no_gpus()
         self._blind_reads = 0
@@ -114,28 +117,39 @@ class NvmlReader:
             print(f"nvmlShutdown: {error}", file=sys.stderr)
 
 
-def _board(index: int) -> "Board | None":
-    """None for one the driver counts and does not let us see (A.1), or lost before we knew it."""
+def _boards(count: int, kernel: Path) -> "list[Board]":
+    """Without those that the driver counts and does not let us see (A.1)."""
+    opened = {index: _open(index) for index in range(count)}
+    lost = [index for index, board in opened.items() if board is Absence.LOST]
+    boards = [board for board in opened.values() if isinstance(board, Board)]
+    known = frozenset(board.facts.uuid for board in boards)
+    if lost:
+        boards += [Board(None, facts) for facts in lost_boards(lost, known, kernel)]
+    return sorted(boards, key=lambda board: board.facts.index)
+
+
+def _open(index: int) -> "Board | Absence":
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return Board(handle, index, str(pynvml.nvmlDeviceGetUUID(handle)))
+        uuid = str(pynvml.nvmlDeviceGetUUID(handle))
     except pynvml.NVMLError as error:
         if error.value in NO_DRIVER:
             raise unavailable(error.value) from error
         print(f"GPU {index} cannot be opened: {error}", file=sys.stderr)
-        return None
+        return Absence.LOST if error.value == Code.GPU_IS_LOST else Absence.DENIED
+    return Board(handle, GpuFacts(uuid=uuid, index=index, name="NVIDIA GPU"))
 
 
 class Board:
     """One Gpu: its handle, what it never reports, and what differences are taken from."""
 
-    def __init__(self, handle: Any, index: int, uuid: str) -> None:
-        self._handle = handle
+    def __init__(self, handle: Any, facts: GpuFacts) -> None:
+        self._handle = handle  # None: lost before we had one
         self._never: dict[Any, Absence] = {}
         self._fields = list(FIELDS)
         self._counters = {PCIE_TX: Counter(), PCIE_RX: Counter()}
         self._sampled_to: dict[int, int] = {}
-        self._gpm = Gpm(handle)
+        self._gpm = Gpm()
         self._lost_at: float | None = None
         self._limits_at: float | None = None
         self._busy_to = 0
@@ -143,7 +157,7 @@ class Board:
         self._silent_busy = 0
         self._listed: tuple[ProcessReading, ...] = ()
         self._listed_at: float | None = None
-        self.facts = GpuFacts(uuid=uuid, index=index, name="NVIDIA GPU")
+        self.facts = facts
 
     def read(self, now: float) -> GpuReading:
         if self._lost_at is not None and now - self._lost_at < LOST_ASKED_EVERY_S:
@@ -159,6 +173,13 @@ class Board:
         self._tell_missing(row)
         return GpuReading(self.facts.uuid, "ok", tuple(row.values), bytes(row.absent))
 
+    def _reopen(self) -> None:
+        if self._handle is None:
+            try:
+                self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.facts.uuid)
+            except pynvml.NVMLError:
+                raise _Lost from None
+
     def _lost(self) -> GpuReading:
         absent = bytes([Absence.LOST]) * WIDTH
         return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
@@ -169,6 +190,7 @@ class Board:
         question = question or (name, *arguments)
         if question in self._never:
             return self._never[question]
+        self._reopen()
         try:
             return getattr(pynvml, name)(self._handle, *arguments)
         except pynvml.NVMLError as error:
@@ -241,7 +263,7 @@ class Board:
         row.put("energy_j", energy, 1e-3)
 
     def _put_traffic(self, row: Row, fields: dict[int, Any], now: float) -> None:
-        gpm = self._gpm.read(now, self._why)
+        gpm = self._gpm.read(self._handle, now, self._why)
         row.put("sm_active_pct", gpm.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
         for key, field, metric in (
             ("pcie_tx_bytes_per_s", PCIE_TX, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC),
@@ -431,65 +453,3 @@ def _fact(answer: Any) -> Any:
 def _known(fields: dict[int, Any], field: int) -> Any:
     answer = fields[field]
     return answer if isinstance(answer, Absence) else answer[0]
-
-
-class Gpm:
-    """SM activity and PCIe rates between two samples; Hopper and newer."""
-
-    METRICS = (
-        pynvml.NVML_GPM_METRIC_SM_UTIL,
-        pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
-        pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC,
-    )
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self._samples: list[Any] | None = None
-        self._sampled_at: float | None = None
-        self._request: Any = None
-        self.absence = Absence.UNKNOWN
-
-    def read(self, now: float, why: Callable[[int], Absence]) -> dict[int, float]:
-        """Metric -> number; what is not in it is absent by `absence`."""
-        if self.absence is Absence.UNSUPPORTED:
-            return {}
-        try:
-            return self._read(now)
-        except pynvml.NVMLError as error:
-            # Here a bad argument is two samples too close, not a metric that is not known.
-            bad_argument = error.value == Code.INVALID_ARGUMENT
-            self.absence = Absence.UNKNOWN if bad_argument else why(error.value)
-        except pynvml.NVMLLibraryMismatchError:
-            self.absence = Absence.UNSUPPORTED
-        return {}
-
-    def _read(self, now: float) -> dict[int, float]:
-        if self._samples is None:
-            if not pynvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
-                self.absence = Absence.UNSUPPORTED
-                return {}
-            self._samples = [pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()]
-        if self._sampled_at is not None and now - self._sampled_at <= GPM_APART_S:
-            return {}
-        before, after = self._samples
-        had_one, self._sampled_at = self._sampled_at is not None, None
-        pynvml.nvmlGpmSampleGet(self._handle, before if not had_one else after)
-        self._sampled_at = now
-        if not had_one:
-            return {}
-        self._samples = [after, before]
-        return self._between(before, after)
-
-    def _between(self, before: Any, after: Any) -> dict[int, float]:
-        if self._request is None:
-            self._request = pynvml.c_nvmlGpmMetricsGet_t()
-            self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-            self._request.numMetrics = len(self.METRICS)
-            for at, metric in enumerate(self.METRICS):
-                self._request.metrics[at].metricId = metric
-        self._request.sample1, self._request.sample2 = before, after
-        pynvml.nvmlGpmMetricsGet(self._request)
-        return {
-            metric: self._request.metrics[at].value for at, metric in enumerate(self.METRICS)
-            if self._request.metrics[at].nvmlReturn == pynvml.NVML_SUCCESS
-        }

@@ -1,35 +1,19 @@
 """The real demo in a child process, and Debian's chromium in front of it."""
 
-import json
 import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
+from tests.demos import Demo, soon
+
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--no-first-run"]
-READY_WITHIN_S = 40.0
 NODES, GPUS = 8, 8
-
-
-def soon(true: Callable[[], object], seconds: float) -> bool:
-    """Polls from here: Playwright's own wait_for_function needs eval, which our policy forbids."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def _required(found: str | None, what: str) -> str:
@@ -40,62 +24,11 @@ def _required(found: str | None, what: str) -> str:
     return found
 
 
-class Demo:
-    def __init__(self, data: Path, nodes: int = NODES, gpus: int = GPUS) -> None:
-        self.data = data
-        command = _required(shutil.which("gpudeck", path=str(Path(sys.executable).parent)),
-                            "the gpudeck command beside this python")
-        self._log = (data / "demo.log").open("w")
-        self._process = subprocess.Popen(
-            [command, "demo", "--nodes", str(nodes), "--gpus", str(gpus), "--port", "0", "--data",
-             str(data), "--faults", "off", "--seed", str(random.randrange(10**6))],
-            stdout=self._log, stderr=subprocess.STDOUT)
-        if not soon(lambda: (data / "demo.json").exists() or self._process.poll() is not None,
-                    READY_WITHIN_S) or self._process.poll() is not None:
-            self.stop()
-            pytest.fail(f"the demo did not come up: {(data / 'demo.log').read_text()}")
-
-    def told(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self.data / "demo.json").read_text())
-        return told
-
-    @property
-    def url(self) -> str:
-        return str(self.told()["url"])
-
-    def get(self, path: str) -> dict[str, Any]:
-        request = urllib.request.Request(
-            self.url + path, headers={"Authorization": f"Bearer {self.told()['token']}"})
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
-
-    def gpus(self) -> dict[str, dict[str, Any]]:
-        return {gpu["uuid"]: gpu for gpu in self.get("/api/v1/gpus?limit=1000")["items"]}
-
-    def control(self, gpus: dict[str, dict[str, Any]]) -> None:
-        beside = self.data / "control.new"
-        beside.write_text(json.dumps({"gpus": gpus}))
-        beside.replace(self.data / "control.json")
-
-    def kill_hub(self) -> None:
-        os.kill(self.told()["hub_pid"], signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(15)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(5)
-        self._log.close()
-
-
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    running = Demo(tmp_path_factory.mktemp("demo"))
-    yield running
-    running.stop()
+    with Demo(tmp_path_factory.mktemp("demo"), "--nodes", str(NODES), "--gpus", str(GPUS),
+              "--faults", "off", "--seed", str(random.randrange(10**6))) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

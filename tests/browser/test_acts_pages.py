@@ -20,10 +20,10 @@ expect.set_options(timeout=40_000)
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """Of its own: tasks end here."""
-    running = Demo(tmp_path_factory.mktemp("acts"), nodes=4, gpus=8)
-    assert soon(lambda: len(jobs(running)) >= 8, 60), tasks(running)
-    yield running
-    running.stop()
+    with Demo(tmp_path_factory.mktemp("acts"), "--nodes", "4", "--gpus", "8", "--faults", "off",
+              "--seed", str(random.randrange(10**6))) as running:
+        assert soon(lambda: len(jobs(running)) >= 8, 60), tasks(running)
+        yield running
 
 
 Comes = Callable[..., Somebody]

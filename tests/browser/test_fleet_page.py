@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import Demo, Fleet, soon
+from tests.demos import Demo, soon
+
+from .conftest import Fleet
 
 pytestmark = pytest.mark.browser
 SHOWN_WITHIN_S = 3.0

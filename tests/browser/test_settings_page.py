@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
-from .conftest import soon
+from tests.demos import soon
+
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser

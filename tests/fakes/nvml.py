@@ -1,14 +1,38 @@
-"""Builds the C fake of libnvidia-ml.so.1 and writes the file it obeys."""
+"""Builds the C fake of libnvidia-ml.so.1 and writes the file it obeys.
 
+    nvml = FakeNvml(tmp_path, gpus=0)
+    gpu = nvml.gpu(util=0, fan=None)            # the rest is random; None: the board has no such
+    gpu.process(child.pid, 2**30, sm_pct=40)    # listed until the child exits
+    nvml.save()
+    subprocess.run(["gpudeck", ...], env=nvml.env())
+
+    gpu["util"] = 100                           # a dict; every running program sees it at once
+    gpu.error("nvmlDeviceGetFanSpeed", 999, after=3)
+    nvml.save()
+
+The keys are in README.md beside this, with what else can go wrong on purpose.
+"""
+
+import ctypes
 import os
 import random
 import subprocess
+import time
 from functools import cache
+from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any, Literal, NamedTuple, Self
 from uuid import UUID
 
-SOURCE = Path(__file__).with_name("libnvidia-ml.c")
+import pynvml
+import pytest
+
+SOURCES = Path(__file__).with_name("libnvidia-ml")
+Value = Any  # a number or a text; None: the board has no such
+Kind = Literal["compute", "graphics", "mps"]
+AfterExit = Literal["goes", "memory_stays", "stays_listed"]
+XID = 8  # nvmlEventTypeXidCriticalError
 
 
 @cache
@@ -16,22 +40,117 @@ def build() -> Path:
     """The folder that holds the library; one build per test run."""
     folder = Path(mkdtemp(prefix="gpudeck-fake-nvml-"))
     subprocess.run(
-        ["gcc", "-std=gnu11", "-Wall", "-Werror", "-O1", "-shared", "-fPIC",
-         "-Wl,-soname,libnvidia-ml.so.1", "-o", str(folder / "libnvidia-ml.so.1"), str(SOURCE)],
+        ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-shared",
+         "-fPIC", "-pthread", "-Wl,-soname,libnvidia-ml.so.1",
+         "-o", str(folder / "libnvidia-ml.so.1"), *map(str, sorted(SOURCES.glob("*.c")))],
         check=True,
     )
     return folder
 
 
+class Call(NamedTuple):
+    """What a setter was asked: `code` 0 is accepted."""
+
+    name: str
+    gpu: str
+    code: int
+    arguments: tuple[str, ...]
+
+
+class FakeGpu(dict[str, Value]):
+    """One board: what it says by key, and its lines on processes and faults. A change is seen
+    once the FakeNvml it belongs to is saved."""
+
+    def __init__(self, number: str, values: dict[str, Value]) -> None:
+        super().__init__(values)
+        self.number = number
+        self.lines: list[str] = []
+        self.instances: list[FakeGpu] = []
+
+    @property
+    def uuid(self) -> str:
+        return str(self["uuid"])
+
+    def process(
+        self, pid: int, mem_bytes: int | None, kind: Kind = "compute", *,
+        sm_pct: int | None = None, after_exit: AfterExit = "goes",
+    ) -> Self:
+        """A process that holds memory here; None: the driver does not know how much. A running
+        one leaves the list when it exits, and with "memory_stays" its memory does not; one that
+        is not running is listed for good."""
+        amount = -1 if mem_bytes is None else mem_bytes
+        parts = [f"process {self.number} {kind} {pid} {amount}"]
+        if (ticks := start_ticks(pid)) is not None:
+            parts.append(f"started={ticks}")
+        if after_exit != "goes":
+            parts.append(after_exit)
+        self.lines.append(" ".join(parts))
+        if sm_pct is not None:
+            self.lines.append(f"busy {self.number} {pid} {sm_pct}")
+        return self
+
+    def forget(self, pid: int) -> Self:
+        """The driver lets go of this process at last, memory and all."""
+        self.lines = [line for line in self.lines
+                      if line.split()[0] not in ("process", "busy") or str(pid) not in line.split()]
+        return self
+
+    def error(
+        self, call: str, code: int, *, after: int | None = None, times: int | None = None
+    ) -> Self:
+        """This call fails here: from the call after the first `after` on, `times` times."""
+        bounds = (f" {word} {number}" for word, number in (("after", after), ("times", times))
+                  if number is not None)
+        self.lines.append(f"error {self.number} {call} {code}{''.join(bounds)}")
+        return self
+
+    def hang(self, call: str) -> Self:
+        """This call does not return until the line is gone: `heal`."""
+        self.lines.append(f"hang {self.number} {call}")
+        return self
+
+    def ignore(self, setter: str) -> Self:
+        """This setter says success and changes nothing."""
+        self.lines.append(f"ignore {self.number} {setter}")
+        return self
+
+    def lose(self) -> Self:
+        """Off the bus: every call about it is GPU_IS_LOST."""
+        self.lines.append(f"lost {self.number}")
+        return self
+
+    def heal(self) -> Self:
+        """Without its errors, hangs, ignored setters, and back on the bus."""
+        faults = ("error", "hang", "ignore", "lost")
+        self.lines = [line for line in self.lines if line.split()[0] not in faults]
+        return self
+
+    def lack(self, *but: str) -> Self:
+        """Everything unsupported that is not named here."""
+        for key in self:
+            if key not in ("uuid", *but):
+                self[key] = None
+        return self
+
+    def text(self) -> list[str]:
+        said = [f"gpu {self.number} {key} {value}" for key, value in self.items()
+                if value is not None]
+        return said + self.lines + [line for each in self.instances for line in each.text()]
+
+
 class FakeNvml:
-    """The boards of one machine. Change `gpus` or `lines` and `write`."""
+    """The boards of one machine. Change `gpus`, what they say, or `lines`, and `save`."""
 
     def __init__(self, path: Path, gpus: int = 2, seed: int | None = None) -> None:
-        self.path = path
+        self.path = path / "nvml.txt" if path.is_dir() else path
         self.dice = random.Random(seed)
-        self.gpus = [self._random_gpu(number) for number in range(gpus)]
-        self.lines: list[str] = []  # process, busy, samples, error, hang, lost
-        self.write()
+        self.driver = "550.54.15"
+        self.gpus: list[FakeGpu] = []
+        self.lines: list[str] = []  # for all boards: error * CALL CODE, hang CALL
+        self._events = count(1)
+        for _ in range(gpus):
+            self.gpu()
+        self.save()
 
     @property
     def library(self) -> Path:
@@ -40,38 +159,124 @@ class FakeNvml:
     def env(self) -> dict[str, str]:
         return {**os.environ, "LD_LIBRARY_PATH": str(build()), "FAKE_NVML": str(self.path)}
 
-    def write(self) -> None:
-        text = ["driver 550.54.15"]
-        for number, gpu in enumerate(self.gpus):
-            text += [f"gpu {number} {key} {value}" for key, value in gpu.items()]
+    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """This very process's pynvml, and its children's, read the fake from now on."""
+        for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):
+            monkeypatch.setenv(name, self.env()[name])
+        monkeypatch.setattr(pynvml, "nvmlLib", self.loaded)
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+
+    @property
+    def loaded(self) -> ctypes.CDLL:
+        return ctypes.CDLL(str(self.library))
+
+    def gpu(self, **values: Value) -> FakeGpu:
+        """One more board, random but for what is given."""
+        number = len(self.gpus)
+        gpu = FakeGpu(str(number), {**random_gpu(self.dice, number), **values})
+        self.gpus.append(gpu)
+        return gpu
+
+    def mig(self, gpu: FakeGpu, **values: Value) -> FakeGpu:
+        """One more MIG device on this board; it says what a real one does, which is no
+        utilization, no power and no clocks."""
+        gpu.update(mig=1, mig_pending=1, util=None, mem_util=None)
+        slot = len(gpu.instances)
+        total = int(str(gpu["mem_total"])) // 7
+        said: dict[str, Value] = {
+            "uuid": f"MIG-{UUID(int=self.dice.getrandbits(128))}", "name": f"{gpu['name']} MIG",
+            "gi": slot + 1, "ci": 0, "gi_slices": 1, "ci_slices": 1, "sms": 16,
+            "mem_total": total, "mem_used": self.dice.randrange(total),
+            "bar1_total": total, "bar1_used": self.dice.randrange(total),
+            "sm_active": round(self.dice.uniform(0, 100), 3),
+        }
+        device = FakeGpu(f"{gpu.number}:{slot}", {**said, **values})
+        gpu.instances.append(device)
+        return device
+
+    def xid(self, gpu: FakeGpu, code: int) -> None:
+        """An event for every set that has registered by now; saves."""
+        self.lines.append(f"event {next(self._events)} {gpu.number} {XID} {code}")
+        self.save()
+
+    def save(self) -> None:
+        text = [f"driver {self.driver}", f"nvml 12.{self.driver}", "cuda 12040"]
+        text += [line for gpu in self.gpus for line in gpu.text()]
         fresh = self.path.with_suffix(".new")
         fresh.write_text("\n".join(text + self.lines) + "\n")
+        # The library looks at the file's times, and a kernel's clock may tick in 4 ms.
+        os.utime(fresh, ns=(time.time_ns(), time.time_ns()))
         fresh.replace(self.path)
 
-    def _random_gpu(self, number: int) -> dict[str, str | int | float]:
-        dice = self.dice
-        total = dice.choice((24, 48, 80, 141)) * 2**30
-        return {
-            "uuid": f"GPU-{UUID(int=dice.getrandbits(128))}",
-            "name": "NVIDIA H100 80GB HBM3",
-            "pci": f"00000000:{number + 1:02X}:00.0",
-            "util": dice.randint(1, 99),
-            "mem_util": dice.randint(1, 99),
-            "mem_total": total,
-            "mem_used": dice.randrange(2**20, total),
-            "temp": dice.randint(20, 90),
-            "mem_temp": dice.randint(20, 95),
-            "slowdown": 90,
-            "shutdown": 95,
-            "power_mw": dice.randint(50_000, 700_000),
-            "power_limit_mw": 700_000,
-            "energy_mj": dice.getrandbits(40),
-            "sm_clock": dice.randint(200, 1_980),
-            "sm_clock_max": 1_980,
-            "mem_clock": 2_619,
-            "mem_clock_max": 2_619,
-            "throttle": dice.choice((0, 1, 4, 0x20)),
-            "pcie_tx": dice.getrandbits(40),
-            "pcie_rx": dice.getrandbits(40),
-            "sm_active": round(dice.uniform(0, 100), 3),
-        }
+    write = save
+
+    def calls(self, name: str | None = None) -> list[Call]:
+        """What setters were asked so far, of all processes."""
+        path = Path(f"{self.path}.calls")
+        rows = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
+        calls = [Call(row[0], row[1], int(row[2]), tuple(row[3:])) for row in rows]
+        return [call for call in calls if name in (None, call.name)]
+
+    def reload_driver(self) -> None:
+        """What setters had set is lost, as with a real reload. Energy counters are yours."""
+        Path(f"{self.path}.set").unlink(missing_ok=True)
+
+
+def start_ticks(pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat: with the pid it names a process for good."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return None
+
+
+def random_gpu(dice: random.Random, number: int) -> dict[str, Value]:
+    """An H100 with neither fan nor display, at work."""
+    total = dice.choice((24, 48, 80, 141)) * 2**30
+    return {
+        "uuid": f"GPU-{UUID(int=dice.getrandbits(128))}",
+        "name": "NVIDIA H100 80GB HBM3",
+        "pci": f"00000000:{number + 1:02X}:00.0",
+        "minor": number,
+        "capability_major": 9,
+        "capability_minor": 0,
+        "util": dice.randint(1, 99),
+        "mem_util": dice.randint(1, 99),
+        "mem_total": total,
+        "mem_used": dice.randrange(2**20, total),
+        "bar1_total": 2 * total,
+        "bar1_used": dice.randrange(total),
+        "temp": dice.randint(20, 90),
+        "mem_temp": dice.randint(20, 95),
+        "slowdown": 90,
+        "shutdown": 95,
+        "power_mw": dice.randint(50_000, 700_000),
+        "power_limit_mw": 700_000,
+        "power_default_mw": 700_000,
+        "power_min_mw": 200_000,
+        "power_max_mw": 700_000,
+        "energy_mj": dice.getrandbits(40),
+        "graphics_clock": dice.randint(200, 1_980),
+        "sm_clock": dice.randint(200, 1_980),
+        "sm_clock_max": 1_980,
+        "mem_clock": 2_619,
+        "mem_clock_max": 2_619,
+        "throttle": dice.choice((0, 1, 4, 0x20)),
+        "pcie_tx": dice.getrandbits(40),
+        "pcie_rx": dice.getrandbits(40),
+        "sm_active": round(dice.uniform(0, 100), 3),
+        "enc": dice.randint(0, 100),
+        "dec": dice.randint(0, 100),
+        "pstate": dice.randint(0, 8),
+        "persistence": dice.randint(0, 1),
+        "compute_mode": 0,
+        "accounting": 0,
+        "ecc": 1,
+        "ecc_pending": 1,
+        "ecc_corrected_volatile": dice.getrandbits(8),
+        "ecc_uncorrected_volatile": dice.getrandbits(4),
+        "ecc_corrected_aggregate": dice.getrandbits(16),
+        "ecc_uncorrected_aggregate": dice.getrandbits(8),
+        "mig": 0,
+        "mig_pending": 0,
+    }

@@ -126,7 +126,7 @@ class HubProcess:
                  "--data", str(self.folder), *self.flags],
                 cwd=REPOSITORY, stdout=log, stderr=log)
         try:
-            wait_for(self._ready, 20, "hub.json")
+            wait_for(self._ready, 60, "hub.json")
         except BaseException:
             self.kill()
             raise

@@ -171,10 +171,10 @@ def test_a_second_demo_in_one_folder(demo_alone: Demo) -> None:
 
 def test_a_broken_control_json_is_said(demo_alone: Demo) -> None:
     (demo_alone.data / "control.json").write_text('{"gpus": ')
-    time.sleep(1.0)
-    demo_alone.process.send_signal(signal.SIGTERM)
-    _, err = demo_alone.process.communicate(timeout=10)
-    assert err.count("control.json: not understood") == 1
+    assert soon(lambda: "control.json: not understood" in demo_alone.log.read_text(), 5)
+    time.sleep(1.0)  # it is looked at every half second, and said once
+    demo_alone.end()
+    assert demo_alone.log.read_text().count("control.json: not understood") == 1
 
 
 def test_unwritable_folder(tmp_path: Path) -> None:

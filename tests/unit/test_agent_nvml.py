@@ -1,30 +1,26 @@
 """The nvml backend: unmodified pynvml on the C fake, values random per run."""
 
-import ctypes
 import os
 import random
 import time
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
 from agent.backends import GpuReading, Reading, Unavailable
 from agent.backends.nvml import BLIND_READS_MAX, LOST_ASKED_EVERY_S, NvmlReader, open_reader
 from agent.backends.row import Counter
 from gpudeck.metrics import COLUMN, WIDTH, Absence
-from tests.fakes.nvml import FakeNvml
+from tests.fakes.nvml import FakeGpu, FakeNvml
 
 ME = os.getpid()
 
 
 @pytest.fixture
 def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake = FakeNvml(tmp_path / "nvml.txt", gpus=2)
-    monkeypatch.setenv("FAKE_NVML", str(fake.path))
-    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(fake.library)))
-    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    fake = FakeNvml(tmp_path, gpus=2)
+    fake.use(monkeypatch)
     return fake
 
 
@@ -212,6 +208,54 @@ def test_a_lost_gpu_stays_in_the_list_and_the_other_goes_on(nvml: FakeNvml, cloc
     nvml.write()
     back = read(reader, clock, after_s=LOST_ASKED_EVERY_S + 1).gpus[0]
     assert (back.state, value(back, "temp_c")) == ("ok", nvml.gpus[0]["temp"])
+
+
+def kernel_knows(folder: Path, *boards: FakeGpu, excluded: str = "No") -> Path:
+    """As nv-procfs.c of the open kernel module prints it."""
+    for board in boards:
+        place = folder / str(board["pci"])[4:].lower()
+        place.mkdir(parents=True)
+        (place / "information").write_text(
+            f"Model: \t\t {board['name']}\nIRQ:   \t\t 77\nGPU UUID: \t {board.uuid}\n"
+            f"Bus Location: \t {place.name}\nGPU Excluded:\t {excluded}\n")
+    return folder
+
+
+def test_a_gpu_lost_before_we_knew_it_is_listed_too(
+    nvml: FakeNvml, clock: Clock, tmp_path: Path
+) -> None:
+    """gpustat and nvitop list it, by index; we find its UUID, so that it is the same Gpu."""
+    lost, well = nvml.gpus
+    lost.process(ME, 2**20).lose()
+    nvml.save()
+    kernel = kernel_knows(tmp_path / "gpus", lost, well)
+    kernel_knows(kernel, nvml.gpu(), excluded="Yes")
+    del nvml.gpus[2]
+    reader = NvmlReader(clock, kernel)
+    for _ in range(2):
+        reading = read(reader, clock)
+        assert [(gpu.uuid, gpu.state) for gpu in reading.gpus] == [
+            (lost.uuid, "lost"), (well.uuid, "ok")]
+        assert (reading.facts[0].name, reading.facts[0].pci_bus_id) == (lost["name"], lost["pci"])
+        assert value(reading.gpus[1], "temp_c") == well["temp"]
+    lost.heal()
+    nvml.save()
+    back = read(reader, clock, after_s=LOST_ASKED_EVERY_S + 1)
+    assert (back.gpus[0].state, value(back.gpus[0], "temp_c")) == ("ok", lost["temp"])
+    assert [each.pid for each in read(reader, clock, 2.0).processes or ()] == [ME]
+
+
+def test_a_lost_gpu_that_might_be_either_gets_no_name(
+    nvml: FakeNvml, clock: Clock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nvml.gpus[0].lose()
+    nvml.save()
+    stranger = FakeGpu("7", {**nvml.gpus[0], "pci": "00000000:09:00.0",
+                             "uuid": "GPU-00000000-0000-4000-8000-000000000000"})
+    kernel = kernel_knows(tmp_path / "gpus", *nvml.gpus, stranger)
+    [only] = read(NvmlReader(clock, kernel), clock).gpus
+    assert only.uuid == nvml.gpus[1].uuid
+    assert "which one it is cannot be told" in capsys.readouterr().err
 
 
 def test_processes_are_the_union_by_pid(nvml: FakeNvml, clock: Clock) -> None:

@@ -49,9 +49,11 @@ def quiet(node: str, seconds: float) -> float:
 
 @pytest.mark.parametrize(
     ("key", "node"),
-    [("h100", "n001"), *((key, f"n{random.randrange(2, 999):03}") for key in sorted(PROFILES))],
+    [("h100", "n001"), *((key, "any") for key in sorted(PROFILES))],
 )
 def test_hours_are_believable(key: str, node: str) -> None:
+    if node == "any":  # drawn here: workers that run side by side must agree on the tests' names
+        node = f"n{random.randrange(2, 999):03}"
     profile = PROFILES[key]
     setup = Setup(node, profile, GPUS, SEED)
     last: tuple[GpuReading, ...] | None = None

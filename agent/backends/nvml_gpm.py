@@ -1,0 +1,75 @@
+"""GPM: what NVML measures between two samples of a board. Hopper and newer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+
+from gpudeck.metrics import Absence
+
+from .nvml_errors import Code
+
+GPM_APART_S = 0.1  # nvml.h: samples closer than 100 ms give no metrics
+
+
+class Gpm:
+    """SM activity and PCIe rates."""
+
+    METRICS = (
+        pynvml.NVML_GPM_METRIC_SM_UTIL,
+        pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
+        pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC,
+    )
+
+    def __init__(self) -> None:
+        self._samples: list[Any] | None = None
+        self._sampled_at: float | None = None
+        self._request: Any = None
+        self.absence = Absence.UNKNOWN
+
+    def read(
+        self, handle: Any, now: float, why: Callable[[int], Absence]
+    ) -> dict[int, float]:
+        """Metric -> number; what is not in it is absent by `absence`."""
+        if self.absence is Absence.UNSUPPORTED:
+            return {}
+        try:
+            return self._read(handle, now)
+        except pynvml.NVMLError as error:
+            # Here a bad argument is two samples too close, not a metric that is not known.
+            bad_argument = error.value == Code.INVALID_ARGUMENT
+            self.absence = Absence.UNKNOWN if bad_argument else why(error.value)
+        except pynvml.NVMLLibraryMismatchError:
+            self.absence = Absence.UNSUPPORTED
+        return {}
+
+    def _read(self, handle: Any, now: float) -> dict[int, float]:
+        if self._samples is None:
+            if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+                self.absence = Absence.UNSUPPORTED
+                return {}
+            self._samples = [pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()]
+        if self._sampled_at is not None and now - self._sampled_at <= GPM_APART_S:
+            return {}
+        before, after = self._samples
+        had_one, self._sampled_at = self._sampled_at is not None, None
+        pynvml.nvmlGpmSampleGet(handle, before if not had_one else after)
+        self._sampled_at = now
+        if not had_one:
+            return {}
+        self._samples = [after, before]
+        return self._between(before, after)
+
+    def _between(self, before: Any, after: Any) -> dict[int, float]:
+        if self._request is None:
+            self._request = pynvml.c_nvmlGpmMetricsGet_t()
+            self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+            self._request.numMetrics = len(self.METRICS)
+            for at, metric in enumerate(self.METRICS):
+                self._request.metrics[at].metricId = metric
+        self._request.sample1, self._request.sample2 = before, after
+        pynvml.nvmlGpmMetricsGet(self._request)
+        return {
+            metric: self._request.metrics[at].value for at, metric in enumerate(self.METRICS)
+            if self._request.metrics[at].nvmlReturn == pynvml.NVML_SUCCESS
+        }

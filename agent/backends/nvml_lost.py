@@ -1,0 +1,45 @@
+"""The names of boards that were lost before we asked: NVML gives no handle and no UUID then, the
+kernel module still has both in /proc (open-gpu-kernel-modules, nv-procfs.c)."""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpudeck.wire import GpuFacts
+
+KERNEL = Path("/proc/driver/nvidia/gpus")
+# It prints question marks for a board it never initialised.
+_UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def lost_boards(
+    lost: Sequence[int], opened: frozenset[str], kernel: Path = KERNEL
+) -> list[GpuFacts]:
+    """Facts of the boards at these indexes. Both count in the order of the bus. Where the kernel
+    knows more or fewer that did not open, none: a wrong name is worse than a missing one."""
+    unopened = [facts for facts in _known_to(kernel) if facts[0] not in opened]
+    if len(unopened) != len(lost):
+        for index in lost:
+            print(f"GPU {index} is lost, and which one it is cannot be told; see `dmesg`",
+                  file=sys.stderr)
+        return []
+    return [
+        GpuFacts(uuid=uuid, index=index, name=name, pci_bus_id=bus)
+        for index, (uuid, name, bus) in zip(lost, unopened, strict=True)
+    ]
+
+
+def _known_to(kernel: Path) -> Iterator[tuple[str, str, str]]:
+    """(UUID, model, bus id as NVML writes it)"""
+    for path in sorted(kernel.glob("*/information")):
+        try:
+            lines = path.read_text(errors="replace").splitlines()
+        except OSError:
+            continue
+        pairs = (line.partition(":") for line in lines)
+        said = {key.strip(): value.strip() for key, _, value in pairs}
+        uuid = said.get("GPU UUID", "")
+        if _UUID.fullmatch(uuid) and said.get("GPU Excluded") != "Yes":
+            bus = f"0000{path.parent.name}".upper()
+            yield uuid, f"NVIDIA {said.get('Model', 'GPU').removeprefix('NVIDIA ')}"[:128], bus

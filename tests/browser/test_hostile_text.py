@@ -1,0 +1,466 @@
+"""T16 in a browser: 500 hostile strings through the Fleet page and Settings. What is shown is text;
+nothing runs, no dialog opens, no policy is touched."""
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext
+
+from dashboard.accounts import SignIn
+from dashboard.core.filters import FilterError, parse
+from dashboard.core.members import host_flaw
+from tests.browser.watch import WATCH, Seen
+from tests.crowd import Crowd, Said, mixed, wards
+from tests.demos import soon
+from tests.hostile import strings
+from tests.integration.hubs import HubProcess, wait_for
+from tests.integration.visitors import add_person, open_state, signed_in
+
+pytestmark = pytest.mark.browser
+HOSTILE = strings()
+PER_GROUP = 100  # the page without a Gpu names so many nodes
+
+
+@pytest.fixture(name="bare", scope="module")
+def _bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HubProcess, Crowd]]:
+    """500 nodes, none with a Gpu."""
+    assert len(HOSTILE) >= 500
+    with HubProcess(tmp_path_factory.mktemp("hostile") / "data") as hub:
+        people = mixed(HOSTILE, PER_GROUP)
+        add_person(hub, "root", role="admin")
+        for group in dict.fromkeys(said.group for said in people):
+            add_person(hub, f"of-{group}", groups=(group,))
+        crowd = Crowd(hub, people + wards(HOSTILE))
+        yield hub, crowd
+        crowd.close()
+
+
+@pytest.fixture(name="crowd", scope="module")
+def _crowd(bare: tuple[HubProcess, Crowd]) -> Crowd:
+    hub, crowd = bare
+    crowd.bring_gpus()
+    wait_for(lambda: len(hub.get("/api/v1/gpus?limit=1000&filter=state:busy")["items"])
+             == len(crowd.people), 20, "every task")
+    return crowd
+
+
+@pytest.fixture(name="hub")
+def _hub(bare: tuple[HubProcess, Crowd], crowd: Crowd) -> HubProcess:
+    return bare[0]
+
+
+def enter(context: BrowserContext, hub: HubProcess, name: str | None) -> None:
+    """As somebody who came by a link; None: as a stranger."""
+    context.clear_cookies()
+    cookies = {} if name is None else signed_in(hub, name).cookies
+    if cookies:
+        context.add_cookies([{"name": key, "value": value, "domain": "127.0.0.1", "path": "/"}
+                             for key, value in cookies.items()])
+
+
+@pytest.fixture(name="context", scope="module")
+def _context(browser: Browser) -> Iterator[BrowserContext]:
+    """One for all, with a warm cache."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.add_init_script(WATCH)
+    yield context
+    context.close()
+
+
+@pytest.fixture(name="people")
+def _people(crowd: Crowd) -> list[Said]:
+    """Those of whom each is called something else."""
+    return [said for said in crowd.people if said.more == ()]
+
+
+@pytest.fixture(name="any_page")
+def _any_page(context: BrowserContext, bare: tuple[HubProcess, Crowd]) -> Iterator[Seen]:
+    seen = Seen(context, bare[0])
+    try:
+        yield seen
+        assert seen.collect() == []
+    finally:
+        seen.page.close()
+
+
+@pytest.fixture(name="admins", scope="module")
+def _admins(context: BrowserContext, bare: tuple[HubProcess, Crowd]) -> None:
+    enter(context, bare[0], "root")
+
+
+@pytest.fixture(name="seen")
+def _seen(hub: HubProcess, admins: None, any_page: Seen) -> Seen:
+    """An admin's page, before a fleet that has Gpus."""
+    return any_page
+
+
+FLEET = "#heatmap:not([hidden]), #table-view:not([hidden]), #notice h2"
+SETTINGS = "#settings:not([hidden])"
+
+
+def test_a_page_without_a_gpu_names_all(bare: tuple[HubProcess, Crowd], context: BrowserContext,
+                                        any_page: Seen) -> None:
+    hub, crowd = bare
+    crowd.beat()
+    for group in dict.fromkeys(said.group for said in crowd.people if not said.more):
+        enter(context, hub, f"of-{group}")
+        any_page.goto("/", "#notice li")
+        shown = any_page.run("""return [...document.querySelectorAll("#notice li")].map(
+            li => [...li.children].map(child => [child.children.length, child.textContent]))""")
+        assert sorted(shown) == sorted([[0, said.host], [0, said.detail]]
+                                       for said in crowd.people if said.group == group)
+
+
+def test_the_watch_sees_what_it_is_for(hub: HubProcess, admins: None, context: BrowserContext
+                                       ) -> None:
+    """The control: the same page, to which somebody adds what a string says."""
+    seen = Seen(context, hub).goto("/", FLEET)
+    assert seen.collect() == []
+    seen.run("""document.body.insertAdjacentHTML("beforeend", given); alert(1);
+        document.title = "other"; await new Promise(done => setTimeout(done, 100));""",
+             "<img src=x onerror=alert(1)>")
+    found = " ".join(seen.collect())
+    seen.page.close()
+    for what in ("added: <img", "handler: <img", "policy: script-src", "ran: alert", "title: "):
+        assert what in found, (what, found)
+
+
+def test_the_map_paints_each_as_it_is(people: list[Said], seen: Seen) -> None:
+    """On a sheet on which there is room for each; a name that is too long ends in an ellipsis."""
+    seen.page.set_viewport_size({"width": 1600, "height": 1500})
+    seen.goto("/", FLEET)
+    for group, of, more in (("node", "host", ""), ("owner", "user", " · 1"),
+                            ("model", "model", " · 1")):
+        seen.page.locator("#group").select_option(group)
+        wanted = {getattr(said, of) + more for said in people}
+        assert soon(lambda wanted=wanted: not unpainted(seen, wanted), 8), (  # type: ignore[misc]
+            unpainted(seen, wanted))
+
+
+def unpainted(seen: Seen, wanted: set[str]) -> set[str]:
+    painted = set(seen.run("return [...painted]"))
+    cut = [word[:-1] for word in painted if word.endswith("…")]
+    return {text for text in wanted - painted if not any(map(text.startswith, cut))}
+
+
+def test_the_card_names_each(people: list[Said], seen: Seen) -> None:
+    """The pointer crosses the map along each axis to learn where cells are, then visits all."""
+    shown = seen.goto("/", FLEET).run("""
+        await until(() => gpudeck.stats.link === "live" && gpudeck.stats.frames > 1, "live");
+        const canvas = document.querySelector("#cells"), card = document.querySelector("#hover");
+        const at = canvas.getBoundingClientRect(), found = new Map();
+        const visit = (x, y) => {
+            canvas.dispatchEvent(new PointerEvent("pointermove", {
+                clientX: at.left + x, clientY: at.top + y, pointerType: "mouse", bubbles: true}));
+            if (card.hidden) return null;
+            const [head, model, owner] = ["strong", ".hover-model", "footer span"].map(
+                place => card.querySelector(place));
+            found.set(head.textContent, [head, model, owner].map(
+                ({children, textContent}) => [children.length, textContent]));
+            return head.textContent;
+        };
+        const stops = (length, visited) => {
+            const places = new Map();
+            for (let place = 1; place < length; place += 2) {
+                const name = visited(place);
+                if (name !== null && !places.has(name)) places.set(name, place + 1);
+            }
+            return [...places.values()];
+        };
+        let y = 0;
+        while (stops(at.width, x => visit(x, y)).length === 0) y += 3;
+        const columns = stops(at.width, x => visit(x, y));
+        const rows = stops(at.height, y => visit(columns[0], y));
+        for (const y of rows) for (const x of columns) visit(x, y);
+        return [...found.values()];""")
+    wanted = [[[0, said.title], [0, said.model], [0, said.user]] for said in people]
+    assert [card for card in wanted if card not in shown] == []
+
+
+def test_the_table_names_each(people: list[Said], seen: Seen) -> None:
+    seen.goto("/?view=table&filter=gpu:none", FLEET)
+    for group in range(0, len(people), PER_GROUP):
+        part = people[group : group + PER_GROUP]
+        rows = shown_rows(seen, part)
+        assert sorted(rows) == sorted([7, said.host, str(said.index), said.model, said.user]
+                                      for said in part)
+
+
+def shown_rows(seen: Seen, part: list[Said]) -> Any:
+    """Of the Gpus of these, whose UUIDs begin alike."""
+    return seen.run("""
+        const rows = () => [...document.querySelectorAll("#table-view tbody tr")];
+        const example = document.querySelector("[data-example]");
+        example.dataset.example = `gpu:${given.begins}`;
+        example.click();
+        await until(() => gpudeck.cell(given.last)?.matched && rows().length === given.count
+            && rows().every(row => row.children[3].textContent !== "no task"), "the rows");
+        return rows().map(row => [row.querySelectorAll("*").length,
+            ...[...row.children].slice(0, 4).map(cell => cell.textContent)]);""",
+                    {"begins": part[0].uuid.partition("x")[0] + "x", "count": len(part),
+                     "last": part[-1].uuid})
+
+
+OPEN = """
+    const drawer = document.querySelector("#drawer"), title = drawer.querySelector("#drawer-title");
+    const only = place => [place.children.length, place.textContent];
+    const found = [];
+    for (const row of [...document.querySelectorAll("#table-view tbody tr")].slice(0, given)) {
+        const button = row.querySelector("button");
+        const wanted = `${button.textContent} · GPU ${row.children[1].textContent}`;
+        button.click();
+        await until(() => title.textContent === wanted
+            && drawer.querySelector(".tasks .manager")?.textContent, wanted);
+        const tasks = [...drawer.querySelectorAll(".tasks li")].map(task =>
+            ["strong", "code", ".manager"].map(part => only(task.querySelector(part))));
+        const titles = [...drawer.querySelectorAll(".tasks code")].map(code => code.title);
+        found.push([only(title), only(drawer.querySelector("#drawer-subtitle")), tasks, titles]);
+    }
+    return found;"""
+
+
+def test_the_drawer_names_each(crowd: Crowd, people: list[Said], seen: Seen) -> None:
+    """Of nodes a lot of 40; of tasks all, fifty in a drawer."""
+    seen.goto("/?view=table&filter=gpu:none", FLEET)
+    start = random.randrange(0, len(people), PER_GROUP)
+    part = people[start : start + PER_GROUP]
+    shown_rows(seen, part)
+    known = {said.title: said for said in part}
+    for (inside, title), model, tasks, titles in seen.run(OPEN, 40):
+        said = known[title]
+        assert (inside, model, titles) == (0, [0, said.model], [said.command])
+        assert tasks == [[[0, said.user], [0, said.command], [0, said.manager]]]
+
+    seen.goto("/?view=table&filter=model:ward", FLEET)
+    some = [said for said in crowd.people if said.more]
+    assert soon(lambda: seen.page.locator("#table-view tbody tr").count() == len(some), 8)
+    drawn = [tuple(word for _, word in task) for _, _, tasks, _ in seen.run(OPEN, len(some))
+             for task in tasks]
+    assert sorted(drawn) == sorted(task for said in some for task in (
+        (said.user, said.command, said.manager), *said.more))
+
+
+def test_as_a_filter_each_is_answered_in_words(seen: Seen) -> None:
+    """A viewer may ask 100 at once, so the page comes anew each 90, with one of them in its
+    address."""
+    for start in range(0, len(HOSTILE), 90):
+        part = HOSTILE[start : start + 90]
+        seen.goto(f"/?filter={quote(part[0], safe='')}", FLEET)
+        answers = seen.run("""
+            const box = document.querySelector("#filter"), found = [];
+            const words = document.querySelector("#filter-words");
+            const example = document.querySelector("[data-example]");
+            let count = 0;
+            new MutationObserver(() => { count += 1; })
+                .observe(box, {attributes: true, attributeFilter: ["aria-invalid"]});
+            await until(() => box.value === "" || box.ariaInvalid !== null, "the address");
+            for (const text of given) {
+                box.value = text;
+                example.dataset.example = box.value.trim();
+                const before = count;
+                example.click();
+                await until(() => count > before, text);
+                found.push([box.value, words.children.length, words.textContent]);
+            }
+            return found;""", part)
+        for typed, inside, words in answers:
+            assert inside == 0
+            assert words.startswith(echo(typed)), (typed, words)
+
+
+def echo(typed: str) -> str:
+    """How many match is said a moment later, with the cells."""
+    try:
+        parse(typed)
+        return ""
+    except FilterError as error:
+        return str(error)
+
+
+def test_a_toast_and_a_question_hold_each_as_text(seen: Seen) -> None:
+    """The page's own modules, with each string in each place that takes one."""
+    shown = seen.goto("/settings", SETTINGS).run("""
+        const {toast} = await import("/assets/toast.mjs");
+        const {ask, copyable} = await import("/assets/dialog.mjs");
+        const only = place => [place.children.length, place.textContent];
+        const found = [];
+        for (const text of given) {
+            toast(text);
+            const told = only(document.querySelector(".toasts .toast span"));
+            ask({title: text, lead: text, verb: text, fields: [copyable(text, text)],
+                 submit: () => { throw new Error(`no: ${text}.`); }});
+            const dialog = document.querySelector("dialog[open]");
+            dialog.querySelector("form").requestSubmit();
+            await null;
+            found.push([told, ...["h2", "p", "[type=submit]", "code", ".problem"].map(
+                part => only(dialog.querySelector(part)))]);
+            dialog.remove();
+        }
+        return found;""", HOSTILE)
+    for text, found in zip(HOSTILE, shown, strict=True):
+        assert found == [[0, text]] * 5 + [[0, f"No: {text}."]]
+
+
+def test_the_nodes_in_settings_are_named(people: list[Said], seen: Seen) -> None:
+    seen.goto("/settings#nodes", "#section-nodes tbody tr")
+    shown: list[Any] = []
+    for group in dict.fromkeys(said.group for said in people):
+        shown += seen.run("""
+            const find = document.querySelector("#section-nodes .find");
+            find.value = given;
+            find.dispatchEvent(new Event("input"));
+            const rows = [...document.querySelectorAll("#section-nodes tbody tr")]
+                .filter(row => row.children[2].textContent === given);
+            return rows.map(row => [row.querySelector(".name").children.length,
+                row.querySelector(".name").textContent, row.children[2].textContent,
+                [...row.querySelectorAll("button")].map(button => button.ariaLabel)]);""", group)
+    assert sorted(shown) == sorted(
+        [0, said.host, said.group, [f"Change the group of {said.host}", f"Revoke {said.host}"]]
+        for said in people)
+    for said in random.sample(people, 3):
+        assert moved(seen, said) == [
+            f"Group of {said.host}", f"{said.host} is in the group moved.", "Taken back."]
+
+
+def moved(seen: Seen, said: Said) -> list[str]:
+    """The whole way: button, dialog, toast, Undo."""
+    told: list[str] = seen.run("""
+        const find = document.querySelector("#section-nodes .find");
+        find.value = given.group; find.dispatchEvent(new Event("input"));
+        [...document.querySelectorAll("#section-nodes button")].find(
+            ({ariaLabel}) => ariaLabel === `Change the group of ${given.host}`).click();
+        const dialog = document.querySelector("dialog[open]");
+        const title = dialog.querySelector("h2").textContent;
+        dialog.querySelector("[name=group]").value = "moved";
+        dialog.querySelector("form").requestSubmit();
+        const toast = () => document.querySelector(".toast span")?.textContent ?? "";
+        await until(() => toast().endsWith("is in the group moved."), "the toast");
+        const told = toast();
+        document.querySelector(".toast button").click();
+        await until(() => toast() === "Taken back.", "the undo");
+        return [title, told, toast()];""", {"host": said.host, "group": said.group})
+    return told
+
+
+def test_tokens_bear_each_name(hub: HubProcess, seen: Seen) -> None:
+    ends_at = time.time() + 3_600
+    for text in HOSTILE:
+        made = ask(hub, "POST", "tokens", {"name": text, "role": "viewer", "expires_at": ends_at})
+        assert made[0] == 201, made
+    shown = seen.goto("/settings#tokens", "#section-tokens tbody tr").run(
+        """return [...document.querySelectorAll("#section-tokens .name")].map(
+            name => [name.children.length, name.textContent])""")
+    assert not Counter((0, text) for text in HOSTILE) - Counter(map(tuple, shown))
+
+
+def ask(hub: HubProcess, method: str, path: str, said: Any) -> tuple[int, Any]:
+    answer = hub.ask(f"/api/v1/{path}", method, body=json.dumps(said).encode(),
+                     Content_Type="application/json")
+    return answer.status, answer.json
+
+
+def test_names_as_typed_at_the_door(hub: HubProcess, seen: Seen) -> None:
+    """The newest 200 are listed."""
+    seen.goto("/settings#sign-ins", "#section-sign-ins tbody tr")
+    for start in range(0, len(HOSTILE), 190):
+        part = HOSTILE[start : start + 190]
+        with open_state(hub) as state:
+            state.accounts.note([SignIn(time.time() + at * 1e-3, text, "127.0.0.1", "password",
+                                        "refused") for at, text in enumerate(part)], {}, {})
+        shown = seen.run("""
+            document.dispatchEvent(new Event("visibilitychange"));  // it looks again
+            const names = () => [...document.querySelectorAll(
+                "#section-sign-ins h3 ~ * .name")].map(name => [name.children.length,
+                                                                name.textContent]);
+            await until(() => names().some(([, text]) => text === given), "the attempts");
+            return names();""", part[-1])
+        assert not Counter((0, text) for text in part) - Counter(map(tuple, shown))
+
+
+def test_a_place_for_a_host_is_listed_or_refused(hub: HubProcess, seen: Seen) -> None:
+    good = {text for text in HOSTILE if host_flaw(text) is None}
+    assert 100 < len(good) < len(HOSTILE)
+    for text in HOSTILE:
+        status, said = ask(hub, "POST", "enrolments", {"host": text})
+        assert status == (201 if text in good else 400), text
+        assert said.get("host") == text or said["detail"].startswith("a host name has 1 to"), said
+    shown = seen.goto("/settings#nodes", "#section-nodes .unused tbody tr").run("""
+        return [...document.querySelectorAll("#section-nodes .unused tbody tr")]
+            .map(({children: [host]}) => [host.children.length, host.textContent])""")
+    assert sorted(shown) == sorted([0, text] for text in good)
+
+
+def test_what_a_user_cannot_be_called_is_refused_in_words(hub: HubProcess, seen: Seen) -> None:
+    """One dialog, which stays open while what it asks for is refused. Its own patterns are put
+    aside, so that the hub is what refuses."""
+    given = [[text, field] for field in ("name", "groups", "unix_names")
+             for text in random.sample(HOSTILE, 12)]
+    told = seen.goto("/settings#users", "#section-users tbody tr").run("""
+        const dialog = () => document.querySelector("dialog[open]");
+        const found = [];
+        let form = null;
+        for (const [text, field] of given) {
+            if (form === null) {
+                document.querySelector("#add-user").click();
+                form = dialog().querySelector("form");
+                form.noValidate = true;
+            }
+            const of = name => form.querySelector(`[name=${name}]`);
+            of("name").value = `u${found.length}`;
+            of("groups").value = "*";
+            of("unix_names").value = "";
+            of(field).value = text;
+            const typed = of(field).value, yes = form.querySelector("[type=submit]");
+            form.requestSubmit();
+            await until(() => !yes.disabled, text);
+            const problem = form.querySelector(".problem");
+            const isRefused = form.isConnected && !problem.hidden;
+            found.push([typed, isRefused ? problem.textContent : null, problem.children.length]);
+            if (isRefused) continue;
+            await until(() => document.querySelector("dialog[open] code") !== null, "the link");
+            while (dialog() !== null) dialog().close();
+            form = null;
+        }
+        return found;""", given)
+    names = {user["name"] for user in hub.get("/api/v1/users?limit=1000")["items"]}
+    refused = [words for _, words, inside in told if words is not None and inside == 0]
+    assert len(refused) > 10
+    assert all(10 < len(words) < 450 and words[-1] in ".`" for words in refused)
+    for at, ((typed, words, _), (_, field)) in enumerate(zip(told, given, strict=True)):
+        assert words is not None or (typed if field == "name" else f"u{at}") in names, typed
+
+
+def test_what_the_hub_says_of_a_name_it_does_not_take_is_plain(hub: HubProcess) -> None:
+    for text in HOSTILE:
+        person = {"name": "u1", "role": "viewer", "groups": ["*"], "unix_names": []}
+        for more in ({"name": text}, {"groups": [text]}, {"unix_names": [text]}):
+            status, said = ask(hub, "POST", "users", person | more)
+            if status == 201:
+                assert hub.ask(f"/api/v1/users/{said['name']}", "DELETE").status == 204
+            else:
+                assert status == 400
+                assert 10 < len(said["detail"]) < 450
+                assert all(char.isprintable() for char in said["detail"]), said
+
+
+def test_a_stranger_may_call_themselves_anything(hub: HubProcess, browser: Browser) -> None:
+    """Typed at the sign-in page, and shown again."""
+    context = browser.new_context()
+    context.add_init_script(WATCH)
+    seen = Seen(context, hub)
+    for text in random.sample([text for text in HOSTILE if text.isprintable()], 4):
+        seen.goto("/sign-in", "form")
+        field = seen.page.get_by_label("Name")
+        field.fill(text)
+        seen.page.get_by_label("Password").fill("whatever it may be")
+        seen.page.get_by_role("button", name="Sign in").click()
+        seen.page.get_by_role("alert").wait_for()
+        assert field.input_value() == text[:64]
+    assert seen.collect() == []
+    context.close()
