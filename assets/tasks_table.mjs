@@ -24,7 +24,7 @@ export class TasksTable extends EventTarget {
     root.append(this.grid, this.empty);
     root.addEventListener("scroll", () => this.drawWindow(), { passive: true });
     addEventListener("scroll", () => this.drawWindow(), { passive: true });
-    new ResizeObserver(() => this.drawWindow()).observe(root);
+    new ResizeObserver(() => requestAnimationFrame(() => this.drawWindow())).observe(root);
     this.body.addEventListener("keydown", (event) => this.onKey(event));
     this.body.addEventListener("focusin", (event) => this.onFocus(event));
   }

@@ -10,7 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page
 
-from .conftest import Demo, soon
+from tests.demos import Demo, soon
 
 PATIENCE_MS = 60_000
 
@@ -117,7 +117,7 @@ class Somebody:
 
     def close(self) -> None:
         self.context.close()
-        assert self.trouble == []
+        assert self.trouble == [], self.trouble
 
 
 def add_person(demo: Demo, role: str) -> tuple[str, str]:

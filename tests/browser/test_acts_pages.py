@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.demos import Demo, soon
+
 from .acting import Somebody, add_person, is_alive, jobs, living, state_of, tasks
-from .conftest import Demo, soon
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser

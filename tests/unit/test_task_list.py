@@ -27,7 +27,7 @@ def test_what_is_not_known_comes_last_whichever_way() -> None:
 def test_equals_keep_their_order() -> None:
     tasks = [task(f"t{at}", user=random.choice("ab")) for at in range(50)]
     for order in ("asc", "desc"):
-        found = ordered(tasks, "user", order)  # type: ignore[arg-type]
+        found = ordered(tasks, "user", order)
         for user in "ab":
             assert [one.id for one in found if one.user == user] == [
                 one.id for one in tasks if one.user == user]
