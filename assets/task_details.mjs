@@ -23,7 +23,7 @@ export class TaskDetails extends EventTarget {
     this.body = byId("task-body");
     byId("task-close").addEventListener("click", () => this.close());
     byId("task-copy").addEventListener("click", async () => toast((await copyText(location.href)) ? "Link copied" : "Copy the address of this page"));
-    store.addEventListener("change", ({ detail }) => { if (detail !== null && detail.task_id === this.id) this.drawHistory(); });
+    store.addEventListener("change", ({ detail }) => { if (this.id !== null && detail?.task_id === this.id) this.drawHistory(); });
   }
 
   get isOpen() {

@@ -19,7 +19,7 @@ export class TasksTable extends EventTarget {
     const acts = make("span", { role: "columnheader", class: "t-acts" }, make("span", { class: "unseen" }, "Acts"));
     this.headRow = make("div", { role: "row", class: "t-head", "aria-rowindex": "1" }, this.all, ...this.heads, acts);
     this.body = make("div", { role: "rowgroup", class: "t-body" });
-    this.grid = make("div", { role: "grid", class: "t-grid", "aria-label": "Tasks", "aria-multiselectable": "true" }, make("div", { role: "rowgroup", class: "t-headgroup" }, this.headRow), this.body);
+    this.grid = make("div", { role: "treegrid", class: "t-grid", "aria-label": "Tasks", "aria-multiselectable": "true" }, make("div", { role: "rowgroup", class: "t-headgroup" }, this.headRow), this.body);
     this.empty = make("p", { class: "none", role: "status" }, "Loading …");
     root.append(this.grid, this.empty);
     root.addEventListener("scroll", () => this.drawWindow(), { passive: true });

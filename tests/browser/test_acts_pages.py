@@ -1,5 +1,6 @@
 """Acts by a person at a page, on real processes: the right ones, and no others."""
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -219,6 +220,9 @@ def test_it_fits_and_can_be_read(demo: Demo, comes: Comes, theme: str) -> None:
             person.page.set_viewport_size({"width": width, "height": 844})
             wide = person.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, (path, width)
+            shots = os.environ.get("GPUDECK_SHOTS")
+            if shots is not None:  # to look at them
+                person.page.screenshot(path=f"{shots}/{theme}-{path[1:6].strip('/?')}-{width}.png")
         person.page.evaluate(axe_source())
         found = person.page.evaluate(
             "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
