@@ -12,6 +12,7 @@ const TYPED_MS = 300;
 const FIELDS = ["actor", "node"];
 const CHOICES = ["kind", "outcome", "span"];
 const BAD = new Set(["unkillable", "not_effective", "unknown"]);
+const ON_THE_WAY = new Set(["requested", "queued", "sent", "accepted", "acting"]);
 const QUIET = new Set(["refused", "expired", "denied", "failed"]);
 
 export class Record {
@@ -175,7 +176,7 @@ export class Record {
 
   build1(item) {
     const at = make("td", { title: moment(item.at), "data-head": "When" });
-    const tone = BAD.has(item.outcome) ? "lost" : QUIET.has(item.outcome) ? "stale" : item.outcome ? "ok" : "";
+    const tone = BAD.has(item.outcome) ? "lost" : QUIET.has(item.outcome) ? "stale" : ON_THE_WAY.has(item.outcome) || !item.outcome ? "" : "ok";
     const button = make("button", { type: "button", class: "button small", "aria-expanded": "false", "aria-label": `Details of record ${item.seq}` }, "More");
     const row = { when: at, more: null };
     button.addEventListener("click", () => this.toggle(row, item, button));
