@@ -19,6 +19,7 @@ from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
 
+from .acts_journal import ActsStore
 from .backends import ProcessReading, Reading, resolve
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
@@ -83,12 +84,14 @@ def _run(
     source = ReaderProcess(backend, settings.simulate, phase_of(identity.node_id))
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
-        backend=backend, boot_id=boot_id(), platform=platform.platform(),
+        backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
+        acts=ActsStore(settings.data / "acts.db"), ceiling=settings.ceiling,
     )
     try:
         run_node(config, source, journal.outbox(), stop)
     finally:
         source.close()
+        config.acts.close()
 
 
 def stop_on_signals(stop: threading.Event) -> None:

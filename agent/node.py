@@ -10,17 +10,32 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from gpudeck import __version__
-from gpudeck.wire import SPOKEN_VERSIONS, Beat, Call, Challenge, Hello, ReaderState
+from gpudeck.wire import (
+    SPOKEN_VERSIONS,
+    Beat,
+    Call,
+    Challenge,
+    FromHub,
+    Hello,
+    ReaderState,
+    Welcome,
+    encode,
+)
 
 from . import sampler
-from .backends import Reading
+from .act import Desk, DeskConfig
+from .acts_journal import ActsJournal, ActsStore
+from .backends import Fresh, Reading
 from .conversation import Conversation, Dial, HangUp, Say
+from .hold import hold_files
 from .journal import Outbox
 from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
+from .scene import Place
 from .tasks import TaskTable
 
 log = logging.getLogger("gpudeck.agent.node")
@@ -30,6 +45,8 @@ COMPLAIN_EVERY_S = 60.0
 FIRST_CALL_WITHIN_S = 3.0
 # Also how late a stop may be noticed.
 WAIT_MAX_S = 1.0
+# Backends whose pids are those of our own namespace, whichever it is.
+OWN_PIDS = ("simulated",)
 
 
 class Source(Protocol):
@@ -48,6 +65,13 @@ class Source(Protocol):
     def on_news(self, call: Callable[[], None]) -> None:
         """`call` (cheap, from any thread) whenever there is a Reading or `state` changed."""
 
+    def fresh(self, timeout_s: float) -> Fresh | None:
+        """A process list read after this call began; None: the driver does not answer. Blocks."""
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Of processes that read for us."""
+
     def close(self) -> None: ...
 
 
@@ -59,7 +83,15 @@ class NodeConfig:
     host: str
     backend: str
     boot_id: str
+    data: Path
+    acts: ActsStore
     platform: str = ""
+    ceiling: Path | None = None
+    is_made_up: bool = False  # one of a simulator's many
+
+    @property
+    def store_name(self) -> str:
+        return self.host if self.is_made_up else ""
 
 
 def run_node(
@@ -89,6 +121,7 @@ class _Node:
         self._link = Link(config.hub, config.tls, wake.set)
         self._talk = Conversation(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
+        self._desk = _desk(config, source, wake.set)
         self._welcomes = 0
         self._complained_of, self._complained_at = "", 0.0
 
@@ -103,12 +136,19 @@ class _Node:
                     self._link.dial()
                 case HangUp():
                     self._link.hang_up()
+        if self._talk.phase == "live":
+            for message in self._desk.say(now):
+                self._link.say(encode(message))
         self._complain(now)
 
     def wait_s(self, now: float) -> float:
-        return min(max(self._talk.next_step_at(now) - now, 0.0), WAIT_MAX_S)
+        at = self._talk.next_step_at(now)
+        if self._talk.phase == "live":
+            at = min(at, self._desk.next_at())
+        return min(max(at - now, 0.0), WAIT_MAX_S)
 
     def leave(self) -> None:
+        self._desk.close()
         closing = self._link.hang_up()
         if closing is not None:
             closing.join(timeout=0.5)
@@ -121,12 +161,20 @@ class _Node:
                 case Closed(why, denied):
                     self._talk.closed(now, why, denied)
                 case Heard(message):
-                    self._talk.heard(message, now, time.time())
+                    self._hear(message, now)
         if self._talk.welcomes != self._welcomes:
             self._welcomes = self._talk.welcomes
             self._memory = sampler.snapshot_wanted(self._memory)
             self._complained_of = ""
             log.info("connected hub=%s pending=%d", self._config.hub, self._outbox.pending)
+
+    def _hear(self, message: FromHub, now: float) -> None:
+        self._talk.heard(message, now, time.time())
+        if self._talk.phase != "live":
+            return
+        if isinstance(message, Welcome):
+            self._desk.connected(message.epoch, now)
+        self._desk.hear(message, now)
 
     def _read(self, now: float) -> None:
         reading = self._source.latest()
@@ -162,19 +210,25 @@ class _Node:
 
     def hello(self, call: Call, challenge: Challenge) -> Hello:
         identity = self._config.identity
-        return identity.prove(call, challenge, Hello(
+        hello = identity.prove(call, challenge, Hello(
             wire_versions=SPOKEN_VERSIONS, key=identity.key.public, signature=b"",
             node_id=identity.node_id, host=self._config.host, boot_id=self._config.boot_id,
             stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend, platform=self._config.platform[:1_024],
-            driver_version=self._driver_version,
+            driver_version=self._driver_version, epoch_seen=self._desk.epoch,
+            actions=self._desk.actions(),
         ))
+        self._desk.greeted(challenge.hub_key)
+        return hello
 
     def _beat(self) -> Beat:
-        detail = "; ".join(filter(None, (self._outbox.trouble, self._source.detail)))
+        seq, head = self._desk.audit_head
+        detail = "; ".join(filter(None, (
+            self._outbox.trouble, self._source.detail, self._desk.trouble)))
         return Beat(
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
+            holds=self._desk.holds_now(), audit_seq=seq, audit_head=head,
         )
 
     def _complain(self, now: float) -> None:
@@ -188,6 +242,19 @@ class _Node:
                 "no_connection hub=%s why=%r pending=%d dropped=%d; trying again",
                 self._config.hub, trouble, self._outbox.pending, self._outbox.dropped,
             )
+
+
+def _desk(config: NodeConfig, source: Source, wake: Callable[[], None]) -> Desk:
+    place = Place(
+        node_id=config.identity.node_id, boot_id=config.boot_id, source=source,
+        holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
+        host_pids_only=config.backend not in OWN_PIDS,
+    )
+    desk = DeskConfig(
+        key=config.identity.key, node_id=config.identity.node_id, hub=config.identity.hub,
+        data=config.data, hold_files=hold_files(config.data), keeps_anchors=not config.is_made_up,
+    )
+    return Desk(desk, place, ActsJournal(config.acts, config.store_name), wake)
 
 
 def _remembered(outbox: Outbox) -> sampler.Memory:

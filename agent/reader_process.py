@@ -5,6 +5,8 @@ writes length-prefixed msgpack Answers to its stdout. It leaves when its stdin c
 what happens when the agent dies, however it dies; not PR_SET_PDEATHSIG, which fires when the
 *thread* that started the child ends.
 
+Each byte on its stdin asks for a Fresh list between two readings, whose cadence stays.
+
 The parent (`ReaderProcess`) watches: no answer for `Patience.answer_s` beyond its due time means
 hung. A hung child is not killed at once: killing a process inside an NVML call has frozen whole
 boards (reliability-security.md F12, row 19).
@@ -30,7 +32,7 @@ from msgspec import Struct
 
 from gpudeck.wire import ReaderState
 
-from .backends import Reader, Reading, Unavailable, choose_reader
+from .backends import Fresh, Reader, Reading, Unavailable, choose_reader
 from .redact import redact
 
 log = logging.getLogger("gpudeck.agent.reader")
@@ -46,6 +48,8 @@ class Answer(Struct, frozen=True, array_like=True):
     reading: Reading | None
     state: ReaderState = "ok"
     detail: str = ""
+    fresh: Fresh | None = None
+    asked: int = 0  # the newest request that was there before `fresh` was read
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -74,39 +78,77 @@ def main(argv: list[str]) -> int:
     # Whatever a driver library prints must not land between two answers.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    leave = threading.Event()
-    threading.Thread(target=_leave_with_parent, args=(leave,), daemon=True).start()
+    orders = Orders()
+    threading.Thread(target=_hear_parent, args=(orders,), daemon=True).start()
     try:
-        serve(lambda: choose_reader(backend, options), out, leave, phase_s)
+        serve(lambda: choose_reader(backend, options), out, orders, phase_s)
     except BrokenPipeError:
         os._exit(0)  # the parent is gone; there is nobody to flush to
     return 0
 
 
-def _leave_with_parent(leave: threading.Event) -> None:
-    while os.read(0, 4_096):
-        pass
-    leave.set()
+class Orders:
+    """What the parent wants: a number of Fresh lists so far, and in the end that we leave."""
+
+    def __init__(self) -> None:
+        self._bell = threading.Event()
+        self.leave = False
+        self.asked = self.answered = 0
+
+    def ask(self, times: int) -> None:
+        self.asked += times
+        self._bell.set()
+
+    def end(self) -> None:
+        self.leave = True
+        self._bell.set()
+
+    def wait(self, seconds: float) -> None:
+        self._bell.wait(seconds)
+        self._bell.clear()
+
+
+def _hear_parent(orders: Orders) -> None:
+    while asked := os.read(0, 4_096):
+        orders.ask(len(asked))
+    orders.end()
     # The reading thread leaves between two calls into the driver; only one that hangs is cut.
     time.sleep(60)
     os._exit(0)
 
 
 def serve(
-    open_reader: Callable[[], Reader], out: BinaryIO, leave: threading.Event, phase_s: float
+    open_reader: Callable[[], Reader], out: BinaryIO, orders: Orders, phase_s: float
 ) -> None:
     """Answers once a second until told to leave or until there is nothing to read any more: a
     fresh process must find the driver then, as this one may have an old library mapped."""
     due: float | None = None
     try:
         reader = open_reader()
-        while not leave.is_set():
+        while not orders.leave:
             _write(out, Answer(reader.read()))
             due = next_second(time.time(), phase_s, due)
-            leave.wait(due - time.time())
+            _answer_until(time.monotonic() + due - time.time(), reader, out, orders)
         reader.close()
     except Unavailable as why:
         _write(out, Answer(None, why.state, why.detail))
+
+
+def _answer_until(deadline: float, reader: Reader, out: BinaryIO, orders: Orders) -> None:
+    while not orders.leave and (left := deadline - time.monotonic()) > 0:
+        asked = orders.asked
+        if asked == orders.answered:
+            orders.wait(left)
+        else:
+            _write(out, _fresh(reader, asked))
+            orders.answered = asked
+
+
+def _fresh(reader: Reader, asked: int) -> Answer:
+    try:
+        return Answer(None, fresh=reader.fresh(), asked=asked)
+    except Unavailable as why:  # the next reading finds out whether all is lost
+        return Answer(None, detail=why.detail, asked=asked)
 
 
 def _write(out: BinaryIO, answer: Answer) -> None:
@@ -136,6 +178,8 @@ class Child:
     killed: bool = False
     open_pipes: int = 2  # stdout and stderr
     told: ReaderState | None = None  # the last state it reported itself
+    asked: int = 0  # for a Fresh list
+    fresh: Answer | None = None  # the newest
     buffer: bytearray = field(default_factory=bytearray)
     last_words: str = ""
 
@@ -174,6 +218,7 @@ class ReaderProcess:
         self._on_news: Callable[[], None] = lambda: None
         self._unread: Reading | None = None
         self._read_at: float | None = None
+        self._fresh_came = threading.Condition()
         self._children: list[Child] = []
         self._current: Child | None = None
         self._back_off_s = self._patience.back_off_s[0]
@@ -198,6 +243,27 @@ class ReaderProcess:
     def on_news(self, call: Callable[[], None]) -> None:
         """`call` is called from another thread when there is a Reading or the state changed."""
         self._on_news = call
+
+    def fresh(self, timeout_s: float) -> Fresh | None:
+        """Read after this call began, beside the readings. None: the driver does not answer, or
+        not for every Gpu."""
+        child = self._current
+        if child is None:
+            return None
+        with self._fresh_came:
+            if not _ask(child):
+                return None
+            child.asked += 1
+            wanted = child.asked
+            self._fresh_came.wait_for(
+                lambda: child.fresh is not None and child.fresh.asked >= wanted, timeout_s)
+            answer = child.fresh
+        return answer.fresh if answer is not None and answer.asked >= wanted else None
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Of the reading processes."""
+        return frozenset(child.process.pid for child in self._children)
 
     def close(self) -> None:
         """Children leave by themselves when their stdin closes; one that hangs inside the driver
@@ -259,6 +325,11 @@ class ReaderProcess:
             _close_stdin(child)
 
     def _answered(self, child: Child, answer: Answer, now: float) -> None:
+        if answer.asked:
+            with self._fresh_came:
+                child.fresh = answer
+                self._fresh_came.notify_all()
+            return
         came_back = child.hung_at is not None
         child.answered_at, child.hung_at, child.told = now, None, answer.state
         if child is not self._current:
@@ -305,6 +376,8 @@ class ReaderProcess:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=child_environment(os.environ), start_new_session=True, bufsize=0,
         )
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)  # one that hangs must not hang who asks
         child = Child(process, now)
         self._children.append(child)
         self._current = child
@@ -344,6 +417,14 @@ class ReaderProcess:
         self._selector.close()
         os.close(self._bell_r)
         os.close(self._bell_w)
+
+
+def _ask(child: Child) -> bool:
+    assert child.process.stdin is not None
+    try:
+        return child.process.stdin.write(b"f") == 1
+    except (OSError, ValueError):  # it has just ended
+        return False
 
 
 def _close_stdin(child: Child) -> None:

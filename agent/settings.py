@@ -69,6 +69,10 @@ BACKEND = Setting(
 SIMULATE = Setting(
     "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'"
 )
+CEILING = Setting(
+    "ceiling", folder, None, "file that bounds what any hub may do on this node",
+    default_words="/etc/gpudeck/ceiling.toml if it is there",
+)
 TABLE: tuple[Setting, ...] = (
     HUB,
     ENROL_FILE,
@@ -79,6 +83,7 @@ TABLE: tuple[Setting, ...] = (
             default_words="this machine's"),
     Setting("data", folder, None, "folder for what must outlive a restart",
             default_words="$XDG_STATE_HOME/gpudeck/agent"),
+    CEILING,
     Setting("forget_hub", flag, False,
             "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )
@@ -113,6 +118,7 @@ class Settings:
     simulate: str
     host: str
     data: Path
+    ceiling: Path | None = None
     forget_hub: bool = False
 
 

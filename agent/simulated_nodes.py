@@ -13,7 +13,8 @@ from pathlib import Path
 from gpudeck.keys import Token
 from gpudeck.wire import ReaderState
 
-from .backends import Reading
+from .acts_journal import ActsStore
+from .backends import Fresh, Reading
 from .backends.simulated import Options, SimulatedReader
 from .backends.simulation.chance import seed_of
 from .backends.simulation.folder import ControlFile
@@ -71,6 +72,13 @@ class SimulatedSource:
     def on_news(self, call: Callable[[], None]) -> None:
         self._on_news = call
 
+    def fresh(self, timeout_s: float) -> Fresh | None:
+        return None if self._reader.hangs() else self._reader.fresh()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset()
+
     def close(self) -> None:
         self._reader.close()
 
@@ -93,6 +101,7 @@ def host(
     _raise_file_limit()
     logging.getLogger("gpudeck.agent.node").addFilter(OncePerMinute())
     journal = Journal(data / "journal.db", GROUP_COMMIT_S)
+    acts = ActsStore(data / "acts.db", durable=False)
     tls = tls_context(hub, None)
     pin = pinned_hub(data, tokens[0].hub if tokens else None)
     control = None if options.world is None else ControlFile(options.world / "control.json")
@@ -106,7 +115,7 @@ def host(
         stop.wait(number / STARTS_PER_S)
         identity = Identity(node_key(data, name), pin, tokens[number] if tokens else None)
         config = NodeConfig(hub, tls, identity, name, "simulated", boot_id_of(options.seed, name),
-                            platform.platform())
+                            data, acts, platform.platform(), is_made_up=True)
         run_node(config, sources[number], journal.outbox(name), stop)
 
     nodes = [threading.Thread(target=run, args=(number,)) for number in range(len(names))]
@@ -120,6 +129,7 @@ def host(
     for source in sources:
         source.close()
     journal.close()
+    acts.close()
 
 
 def _raise_file_limit() -> None:

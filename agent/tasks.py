@@ -1,8 +1,8 @@
-"""From a pid to a Task: who it is, whose it is, since when. The only reader of /proc."""
+"""From a pid to a Task: who it is, whose it is, since when; with processes.py the only reader of
+/proc."""
 
 import os
 import pwd
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,34 +12,18 @@ from typing import Literal
 from gpudeck.wire import Task
 
 from .backends import ProcessReading
+from .jobs import root_of
+from .managers import WHOLE_JOBS, manager_of
+from .processes import about, ourselves, own_manager, row_of
 from .redact import redact
 from .sampler import Seen
 
 COMMAND_MAX = 1_024
-MANAGER_MAX = 256
 
 State = Literal["running", "paused", "uninterruptible", "zombie"]
 # `t`: held by a debugger. Everything that can still run counts as running, asleep or not.
 STATES: dict[str, State] = {"T": "paused", "t": "paused", "D": "uninterruptible", "Z": "zombie",
                             "X": "zombie"}
-
-# The systemd driver writes a pod's id with underscores.
-POD = "pod {}"
-
-# cgroup path -> manager, first match wins (nvml-mps.md D.5). A login's session scope is no
-# manager, and neither is the user's own systemd instance.
-MANAGERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), manager)
-    for pattern, manager in (
-        (r"slurm.*/job_(\d+)", "slurm job {}"),
-        (r"kubepods.*pod([0-9a-f]{8}[-_][0-9a-f_-]{27})", POD),
-        (r"(?:docker[-/]|libpod-|cri-containerd-|crio-|containerd[-/])([0-9a-f]{12})[0-9a-f]{52}",
-         "container {}"),
-        (r"/user@\d+\.service/", ""),
-        (r"/([^/]+\.service)(?:/|$)", "unit {}"),
-    )
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Stat:
@@ -109,10 +93,26 @@ class TaskTable:
         if command is not None and "nvidia-cuda-mps-server" in command.split(" ", 1)[0]:
             kind = "mps_server"
         return Task(
-            id=f"{self._boot_id[:8]}-{process.pid}-{start_ticks}", pid=process.pid,
+            id=self._id(process.pid, start_ticks), pid=process.pid,
             start_ticks=start_ticks, started_at=began, user=(user or None) and user[:128],
             command=command and redact(command)[:COMMAND_MAX], kind=kind, manager=managed_by,
+            job_id=self._job_id(process.pid, start_ticks, managed_by),
         )
+
+    def _id(self, pid: int, start_ticks: int) -> str:
+        return f"{self._boot_id[:8]}-{pid}-{start_ticks}"
+
+    def _job_id(self, pid: int, start_ticks: int, managed_by: str | None) -> str:
+        """As it was when the Task was first seen; an act looks again."""
+        if managed_by is not None and managed_by.startswith(WHOLE_JOBS) and (
+                managed_by != own_manager()):
+            return managed_by[:128]
+        row = row_of(pid, self._proc)
+        if row is None or row.start_ticks != start_ticks:
+            return self._id(pid, start_ticks)
+        root = root_of(pid, lambda each: row_of(each, self._proc),
+                       lambda each: about(each, self._proc), ourselves()) or row
+        return self._id(root.pid, root.start_ticks)
 
 
 def boot_id() -> str:
@@ -181,11 +181,3 @@ def manager(folder: Path) -> str | None:
     except (OSError, IndexError):
         return None
     return next((found for path in paths if (found := manager_of(path))), None)
-
-
-def manager_of(cgroup: str) -> str | None:
-    for pattern, words in MANAGERS:
-        if match := pattern.search(cgroup):
-            names = [name.replace("_", "-") if words == POD else name for name in match.groups()]
-            return words.format(*names)[:MANAGER_MAX] or None
-    return None

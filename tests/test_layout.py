@@ -19,7 +19,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # Pure: time, randomness and data are arguments; events in, effects out.
 PURE = (
-    "agent/sampler.py", "agent/guard.py", "agent/quotas.py", "dashboard/views.py",
+    "agent/sampler.py", "agent/guard.py", "agent/jobs.py", "agent/aftermath.py",
+    "agent/hub_clock.py", "agent/managers.py", "agent/quotas.py", "dashboard/views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/acts.py", "gpudeck/bounds.py",
     "gpudeck/chain.py",
 )
@@ -37,8 +38,8 @@ HOME = {
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
-    "sqlite3": ("agent/journal.py", "dashboard/state.py", "dashboard/accounts.py",
-                "dashboard/registry.py", "dashboard/transaction.py"),
+    "sqlite3": ("agent/journal.py", "agent/acts_journal.py", "dashboard/state.py",
+                "dashboard/accounts.py", "dashboard/registry.py", "dashboard/transaction.py"),
     "cryptography": ("gpudeck/keys.py",),
     "argon2": ("dashboard/passwords.py",),
     "anywidget": ("widget",),

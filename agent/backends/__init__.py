@@ -46,11 +46,21 @@ class Reading(Struct, frozen=True):
     driver_version: str | None = None
 
 
+class Fresh(Struct, frozen=True):
+    """What an act is judged by: read when asked, beside the cadence of Readings."""
+
+    processes: tuple[ProcessReading, ...]
+    mem_used_bytes: dict[str, float | None]  # by Gpu
+
+
 class Reader(Protocol):
     """`read` blocks until the driver answers. It raises Unavailable when there is nothing to read
     at all; one bad Gpu or one bad field is a state or an Absence, never an exception."""
 
     def read(self) -> Reading: ...
+
+    def fresh(self) -> Fresh:
+        """Raises Unavailable as well where one Gpu does not list its processes just now."""
 
     def close(self) -> None: ...
 

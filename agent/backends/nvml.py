@@ -18,7 +18,7 @@ from msgspec import structs
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import GpuReading, ProcessReading, Reading
+from . import Fresh, GpuReading, ProcessReading, Reading, Unavailable
 from .nvml_errors import NEVER, NO_DRIVER, Code, no_gpus, unavailable
 from .nvml_gpm import Gpm
 from .nvml_lost import KERNEL, lost_boards
@@ -90,6 +90,10 @@ class NvmlReader:
             facts=tuple(board.facts for board in self._boards),
             processes=self._processes(now), driver_version=self._driver,
         )
+
+    def fresh(self) -> Fresh:
+        return Fresh(tuple(each for board in self._boards for each in board.list_now()),
+                     {board.facts.uuid: board.mem_used_now() for board in self._boards})
 
     def _give_up_if_blind(self, gpus: tuple[GpuReading, ...]) -> None:
         """A container that lost access to its devices gets Unknown Error for everything (A.6):
@@ -312,6 +316,13 @@ class Board:
                   if 0 <= value <= sane_max and (since or at > newest - 1_000_000)]
         return (sum(values) / len(values), max(values)) if values else None
 
+    def mem_used_now(self) -> float | None:
+        try:
+            memory = self._memory()
+        except _Lost:
+            return None
+        return None if isinstance(memory, Absence) else float(memory.used)
+
     def _memory(self) -> Any:
         answer = self.ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
         if answer is Absence.UNSUPPORTED:  # before 510 there is no second version
@@ -364,7 +375,28 @@ class Board:
             self._listed = ()
         return self._listed
 
+    def list_now(self) -> tuple[ProcessReading, ...]:
+        """Without shares of time, which are differences. A lost Gpu holds nobody's memory."""
+        try:
+            held = self._held()
+        except _Lost:
+            return ()
+        if held is None:
+            raise Unavailable("failed", f"Gpu {self.facts.index} does not list its processes")
+        return tuple(ProcessReading(pid, self.facts.uuid, memory, None, kind)
+                     for pid, (memory, kind) in held.items())
+
     def _list(self) -> tuple[ProcessReading, ...] | None:
+        held = self._held()
+        if held is None:
+            return None
+        busy = self._busy_pct(held)
+        return tuple(
+            ProcessReading(pid, self.facts.uuid, memory, busy.get(pid), kind)
+            for pid, (memory, kind) in held.items()
+        )
+
+    def _held(self) -> dict[int, tuple[float | None, Kind]] | None:
         """The union by pid of what the driver lists; None: it would not say this time."""
         found: dict[int, tuple[float | None, Kind]] = {}
         for name, kind in PROCESS_LISTS:
@@ -376,11 +408,7 @@ class Board:
                 # None: NVML does not know this process's share. Not 0.
                 amounts = [amount for amount in (known, each.usedGpuMemory) if amount is not None]
                 found[each.pid] = (float(max(amounts)) if amounts else None, kind)
-        busy = self._busy_pct(found)
-        return tuple(
-            ProcessReading(pid, self.facts.uuid, memory, busy.get(pid), kind)
-            for pid, (memory, kind) in found.items()
-        )
+        return found
 
     def _busy_pct(self, listed: dict[int, Any]) -> dict[int, float]:
         """SM share by pid. An idle process has no row; when nobody was busy there is no answer

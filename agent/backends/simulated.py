@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.metrics import COLUMN, Absence
 
-from . import Reading, Unavailable
+from . import Fresh, Reading, Unavailable
 from .simulation.control import Control
 from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
 from .simulation.jobs import Job, jobs_at, next_change_at, node_number
@@ -19,6 +20,7 @@ from .simulation.world import Live, Setup, World, uuid_of
 DRIVER_VERSION = "580.95.05"
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 KEEP_ENERGY_EVERY_S = 5.0
+MEM_USED = COLUMN["mem_used_bytes"]
 HUNG_LOOK_S = 0.25
 KEYS = ("node", "profile", "gpus", "seed", "world", "faults")
 
@@ -126,6 +128,18 @@ class SimulatedReader:
             self._listed_at = now
             processes = world.processes(lives, gpus)
         return Reading(at, interval_s, gpus, world.facts, processes, DRIVER_VERSION)
+
+    def fresh(self) -> Fresh:
+        control = self._released()
+        at = time.time()
+        lives = self._find_lives(at)
+        self._follow_leaks(lives, control)
+        self._lives = lives
+        world = self._world_at(at, time.monotonic())
+        gpus = world.advance(at, lives, self._leaked(), control)
+        used = {gpu.uuid: None if gpu.absent[MEM_USED] != Absence.PRESENT else gpu.values[MEM_USED]
+                for gpu in gpus}
+        return Fresh(world.processes(lives, gpus), used)
 
     def hangs(self) -> bool:
         """Whether `read` would block now."""

@@ -14,6 +14,7 @@ import msgspec
 import socketio
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
+from gpudeck.acts import FINAL, Asker, Command, Params, Preview, Reply, TaskAction
 from gpudeck.keys import Key, Token, fingerprint, is_signed
 from gpudeck.wire import (
     EVENT,
@@ -22,6 +23,7 @@ from gpudeck.wire import (
     Beat,
     Call,
     Challenge,
+    Clock,
     Echo,
     Event,
     Frame,
@@ -29,14 +31,21 @@ from gpudeck.wire import (
     FromHub,
     Hello,
     Inventory,
+    Look,
+    Noted,
     Probe,
     Refused,
+    SignedCommand,
+    Time,
     Welcome,
+    command_statement,
     decode_from_agent,
     encode,
+    encode_command,
     enrolment_statement,
     hub_statement,
     node_statement,
+    preview_statement,
 )
 
 
@@ -64,6 +73,11 @@ class FakeHub:
         self.beats: list[tuple[float, Beat]] = []
         self.echoes: list[Echo] = []
         self.attempts = 0
+        self.epoch = 1
+        self.ahead_s = 0.0  # of our clock
+        self.tells_time = self.notes = True
+        self.previews: dict[str, Preview] = {}
+        self.replies: dict[str, list[Reply]] = defaultdict(list)
         self.broken: list[str] = []  # what the agent did against the contract
         self.break_after: Callable[[], int] | None = None
         self._left = 0
@@ -128,6 +142,51 @@ class FakeHub:
         for sid in list(self._streams):
             self._say(sid, Probe(probe_id, time.time()))
 
+    # acts
+
+    def look(self, task_id: str, action: TaskAction = "end", **params: Any) -> Preview:
+        """What the node says that this would hit."""
+        ask_id = secrets.token_hex(8)
+        self.tell(Look(ask_id, secrets.token_bytes(32), action, Params(**params), task_id))
+        shown: Preview = wait_for(lambda: self.previews.get(ask_id))
+        return shown
+
+    def order(self, shown: Preview | None, **changed: Any) -> Command:
+        """A command as our signer would make it, `changed` where a test wants it wrong."""
+        now = time.time() + self.ahead_s
+        command = Command(
+            command_id=secrets.token_hex(16), node_id=self.hellos[-1].node_id, epoch=self.epoch,
+            issued_at=now, expires_at=now + 25,
+            nonce=secrets.token_bytes(32) if shown is None else shown.nonce,
+            action="hold" if shown is None else shown.action,
+            asker=Asker("person", "test"), reason="because of a test", preview=shown)
+        return msgspec.structs.replace(command, **changed)
+
+    def signed(self, command: Command) -> SignedCommand:
+        body = encode_command(command)
+        return SignedCommand(body, self.key.sign(command_statement(body)))
+
+    def send(self, command: Command) -> str:
+        self.tell(self.signed(command))
+        return command.command_id
+
+    def reply(self, command_id: str, timeout_s: float = 15.0) -> Reply:
+        """The outcome: the newest word on a command that nothing follows."""
+        def outcome() -> Reply | None:
+            said = sorted(self.replies[command_id], key=lambda reply: reply.number)
+            return said[-1] if said and said[-1].state in FINAL else None
+
+        found: Reply = wait_for(outcome, timeout_s)
+        return found
+
+    def acting(self, command_id: str, words: str, timeout_s: float = 10.0) -> None:
+        wait_for(lambda: [reply for reply in self.replies[command_id] if words in reply.step],
+                 timeout_s)
+
+    def tell(self, message: FromHub) -> None:
+        for sid in list(self._streams):
+            self._say(sid, message)
+
     def seqs(self, stream: str) -> list[int]:
         return sorted(self.kept[stream])
 
@@ -169,9 +228,23 @@ class FakeHub:
                 self.echoes.append(message)
             case Frame() | Event():
                 self._keep(sid, message)
+            case Clock() if self.tells_time:
+                self._say(sid, Time(message.clock_id, time.time() + self.ahead_s))
+            case Preview():
+                self.check_preview(message)
+                self.previews[message.ask_id] = message
+            case Reply():
+                self.replies[message.command_id].append(message)
+                if self.notes:
+                    self._say(sid, Noted(message.command_id, message.number))
+
+    def check_preview(self, shown: Preview) -> None:
+        if fingerprint(shown.key) != shown.node_id or not is_signed(
+                shown.key, preview_statement(shown), shown.signature):
+            self.broken.append("a preview is not signed by its node")
 
     def _challenge(self, sid: str, call: Call) -> None:
-        asked = Challenge(secrets.token_bytes(32), "fake", self.key.public, 1, b"")
+        asked = Challenge(secrets.token_bytes(32), "fake", self.key.public, self.epoch, b"")
         signature = self.key.sign(hub_statement(call, asked))
         self._challenges[sid] = msgspec.structs.replace(asked, signature=signature)
         self._say(sid, self._challenges[sid])
@@ -200,7 +273,7 @@ class FakeHub:
             self._sio.disconnect(sid, namespace=NAMESPACE)
             return
         self._streams[sid] = stream
-        self._say(sid, Welcome(1, "fake", 1, time.time(), self.acked[stream]))
+        self._say(sid, Welcome(1, "fake", self.epoch, time.time(), self.acked[stream]))
 
     def _keep(self, sid: str, message: Frame | Event) -> None:
         if sid not in self._streams:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends import GpuReading, Reading
+from agent.acts_journal import ActsStore
+from agent.backends import Fresh, GpuReading, Reading
 from agent.journal import Journal, Outbox
 from agent.key import Identity, node_key
 from agent.node import NodeConfig, run_node
@@ -51,6 +52,11 @@ class CountingSource:
         reading, self._unread = self._unread, None
         return reading
 
+    pids: frozenset[int] = frozenset()
+
+    def fresh(self, timeout_s: float) -> Fresh | None:
+        return None
+
     def on_news(self, call: Callable[[], None]) -> None:
         self._call = call
 
@@ -76,7 +82,8 @@ def a_node(
     stop, source, journal = threading.Event(), CountingSource(), Journal(path / "journal.db")
     outbox = journal.outbox()
     config = NodeConfig(
-        hub=hub.url, tls=None, identity=identity, host="host", backend="nvml", boot_id="0" * 36
+        hub=hub.url, tls=None, identity=identity, host="host", backend="nvml", boot_id="0" * 36,
+        data=path, acts=ActsStore(path / "acts.db"),
     )
     thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))
     thread.start()
@@ -88,6 +95,7 @@ def a_node(
         assert not thread.is_alive()
         source.close()
         journal.close()
+        config.acts.close()
 
 
 @pytest.fixture

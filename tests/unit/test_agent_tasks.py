@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.backends import ProcessReading
+from agent.managers import manager_of
 from agent.redact import HIDDEN, redact
-from agent.tasks import COMMAND_MAX, TaskTable, boot_id, manager_of, read_stat
+from agent.tasks import COMMAND_MAX, TaskTable, boot_id, read_stat
 
 BOOT = "0b1c2d3e-0000-0000-0000-000000000000"
 ID = "3fa9" + "c" * 60

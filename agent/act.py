@@ -1,0 +1,442 @@
+"""The node's desk for acts: what the hub asks comes in, is judged in order, and answered.
+
+Called from the node's own thread, which never waits for it: looks, judgements and acts each have
+a thread that is there while there is something to do. Of acts one is in flight; others wait until
+they expire.
+"""
+
+import hashlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from gpudeck.acts import (
+    COMMAND_LASTS_S,
+    PREVIEW_LASTS_S,
+    Command,
+    Preview,
+    Refusal,
+    Reply,
+)
+from gpudeck.keys import Key, is_signed
+from gpudeck.wire import (
+    Anchor,
+    Clock,
+    FromAgent,
+    FromHub,
+    Inquire,
+    Look,
+    Noted,
+    SignedCommand,
+    Time,
+    WireError,
+    command_statement,
+    decode_command,
+    preview_statement,
+)
+
+from . import scene
+from .acts_journal import ActsJournal, JournalRefuses, about
+from .ceiling import read_ceiling
+from .hand import Hand, Patience
+from .hold import holds
+from .hub_clock import HubClock
+from .lock import ActLock
+from .scene import Ask, Place
+from .worker import Worker
+
+log = logging.getLogger("gpudeck.agent.act")
+
+RESEND_EVERY_S = 5.0
+LOOKS_MAX = 64
+WAITING_MAX = 32
+HELD = "hub hold"
+
+
+@dataclass(frozen=True, slots=True)
+class DeskConfig:
+    key: Key
+    node_id: str
+    hub: str  # fingerprint of its key
+    data: Path
+    hold_files: tuple[Path, ...]
+    keeps_anchors: bool = True
+    patience: Patience = field(default_factory=Patience)
+
+
+class Desk:
+    def __init__(
+        self, config: DeskConfig, place: Place, journal: ActsJournal, wake: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._journal = journal
+        self._wake = wake
+        self._place = _bound(place, self._holds, journal)
+        self._hand = Hand(self._place, journal, self._reply, config.patience)
+        self._lock = ActLock(config.data)
+        self._clock = HubClock()
+        self._looks = Worker("looks", LOOKS_MAX)
+        self._judge = Worker("judge")
+        self._acts = Worker("hand", WAITING_MAX)
+        self._out: deque[FromAgent] = deque(maxlen=4_096)
+        self._not_noted: dict[str, int] = {}
+        self._resend_at = 0.0
+        self._hub_key: bytes | None = None
+        self._hub_hold: str | None = None
+        self.epoch = 0
+        self.trouble = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        try:
+            self._journal.open()
+            self._hub_hold = self._journal.fact(HELD)
+            self.epoch = int(self._journal.fact(self._epoch_name) or 0)
+            for reply in self._journal.recover():
+                log.warning("act_left_open command=%s state=%s", reply.command_id, reply.state)
+            self._not_noted = {each.command_id: each.number for each in self._journal.unsettled()}
+        except JournalRefuses as why:
+            self.trouble = str(why)
+            log.error("no_acts why=%r", self.trouble)
+
+    # from the node's own thread
+
+    def greeted(self, hub_key: bytes) -> None:
+        """The hub has proved this key, and its fingerprint is the one that is pinned."""
+        self._hub_key = hub_key
+
+    def connected(self, epoch: int, now: float) -> None:
+        self._clock.connected(now)
+        self._out.clear()
+        self._resend_at = now
+        if epoch < self.epoch:
+            log.warning("older_hub epoch=%d seen=%d; its commands are refused", epoch, self.epoch)
+        self._judge.put(lambda: self._see_epoch(epoch))
+
+    def hear(self, message: FromHub, now: float) -> None:
+        match message:
+            case Time():
+                self._clock.told(message.clock_id, message.hub_at, now)
+            case Look():
+                ask = Ask(message.ask_id, message.nonce, message.action, message.params,
+                          message.task_id)
+                if not self._looks.put(lambda: self._look(ask)):
+                    log.warning("look_dropped ask=%s; too many at once", message.ask_id)
+            case SignedCommand():
+                self._judge.put(lambda: self._command(message))
+            case Inquire():
+                self._judge.put(lambda: self._inquired(message.command_ids))
+            case Noted():
+                if self._not_noted.get(message.command_id, 0) <= message.number:
+                    self._not_noted.pop(message.command_id, None)
+                self._judge.put(lambda: self._journal_note(message))
+            case Anchor() if self._config.keeps_anchors:
+                self._judge.put(lambda: self._anchored(message))
+            case _:
+                pass
+
+    def say(self, now: float) -> list[FromAgent]:
+        """What is to be sent over a live connection."""
+        if (clock_id := self._clock.ask(now)) is not None:
+            self._out.append(Clock(clock_id))
+        if self._not_noted and now >= self._resend_at:
+            self._resend_at = now + RESEND_EVERY_S
+            self._judge.put(self._resend)
+        said = []
+        while self._out:
+            said.append(self._out.popleft())
+        return said
+
+    def next_at(self) -> float:
+        return min(self._clock.due_at(), self._resend_at if self._not_noted else float("inf"))
+
+    def actions(self) -> tuple[str, ...]:
+        """That the ceiling permits, as of now."""
+        return (*read_ceiling(self._place.ceiling_file).allowed, "hold", "release")
+
+    def holds_now(self) -> tuple[str, ...]:
+        return tuple(hold[:1_024] for hold in self._holds()[:8])
+
+    @property
+    def audit_head(self) -> tuple[int, str]:
+        return self._journal.head
+
+    def close(self) -> None:
+        """An act in flight is not waited for long: its INTENT is on disk."""
+        for worker in (self._looks, self._judge, self._acts):
+            worker.close()
+
+    # looking
+
+    def _look(self, ask: Ask) -> None:
+        shown = scene.preview(self._place, ask)
+        shown = msgspec.structs.replace(shown, key=self._config.key.public)
+        signature = self._config.key.sign(preview_statement(shown))
+        self._send(msgspec.structs.replace(shown, signature=signature))
+
+    # judging
+
+    def _command(self, message: SignedCommand) -> None:
+        digest = hashlib.sha256(message.body).hexdigest()
+        key = self._hub_key
+        try:
+            command = decode_command(message.body)
+        except WireError as error:
+            self._audit_stray("schema", str(error))
+            return
+        if key is None or not is_signed(key, command_statement(message.body), message.signature):
+            self._stray(command, "signature", "the command is not signed by the hub to which this "
+                                              "node belongs; nothing was touched")
+            return
+        if command.node_id != self._config.node_id:
+            self._stray(command, "node", "the command is for another node; nothing was touched")
+            return
+        if self._answered_before(command, digest):
+            return
+        refusal = self._judged(command)
+        if command.action in ("hold", "release"):
+            self._hold_or_release(command, digest, refusal)
+        elif refusal is not None:
+            self._refuse(command, digest, refusal)
+        else:
+            self._accept(command, digest)
+
+    def _answered_before(self, command: Command, digest: str) -> bool:
+        """At most once: the first result again, whatever has happened since."""
+        try:
+            known = self._journal.known(command.command_id)
+        except JournalRefuses as why:
+            self._send(self._first(command, "refused", Refusal("journal", str(why))))
+            return True
+        if known is None:
+            return False
+        if known.digest not in (digest, ""):
+            self._stray(command, "duplicate", "another command had this id before; nothing was "
+                                              "touched")
+        else:
+            self._reply(known.reply)
+        return True
+
+    def _judged(self, command: Command) -> Refusal | None:
+        if command.epoch < self.epoch:
+            return Refusal("epoch", f"this hub's epoch is {command.epoch}, and this node has heard "
+                                    f"one of {self.epoch}: another hub with its key has taken "
+                                    "over, or this one was restored. Restart it to take over.")
+        if command.action == "hold":  # to stop is safe at any hour
+            return None
+        return self._late(command) or (
+            None if command.action == "release" else self._preview_refusal(command))
+
+    def _late(self, command: Command) -> Refusal | None:
+        now = time.monotonic()
+        at = self._clock.at(now)
+        if doubt := self._clock.doubt(now, self._place.wall()):
+            return Refusal("skew", doubt)
+        lasts_s = command.expires_at - command.issued_at
+        if at is None or at > command.expires_at or lasts_s > COMMAND_LASTS_S:
+            return Refusal("expired", "the command came too late; nothing was touched")
+        if command.issued_at > at + COMMAND_LASTS_S:
+            return Refusal("skew", "the command is from the future; nothing was touched")
+        return None
+
+    def _preview_refusal(self, command: Command) -> Refusal | None:
+        """It must carry back what we showed ourselves, whole, lately, and for the first time."""
+        shown = command.preview
+        if shown is None:
+            return Refusal("schema", "the command carries no preview; nothing was touched")
+        if not self._is_ours(shown):
+            return Refusal("signature", "the preview in the command was not made by this node; "
+                                        "nothing was touched")
+        if shown.action != command.action or shown.nonce != command.nonce:
+            return Refusal("schema", "command and preview do not agree; nothing was touched")
+        if shown.boot_id != self._place.boot_id:
+            return Refusal("identity", "this machine was started anew since the preview")
+        if shown.refusals:
+            return shown.refusals[0]
+        age_s = self._place.wall() - shown.taken_at
+        if not -1.0 <= age_s <= PREVIEW_LASTS_S + COMMAND_LASTS_S:
+            return Refusal("stale_preview", "the preview is too old; look again")
+        try:
+            if self._journal.is_spent(command.nonce.hex()):
+                return Refusal("stale_preview", "this preview was used before; look again")
+        except JournalRefuses as why:
+            return Refusal("journal", str(why))
+        return None
+
+    def _is_ours(self, shown: Preview) -> bool:
+        ours = self._config.key.public
+        return (shown.node_id == self._config.node_id and shown.key == ours
+                and is_signed(ours, preview_statement(shown), shown.signature))
+
+    def _accept(self, command: Command, digest: str) -> None:
+        first = self._first(command, "accepted", None)
+        try:
+            self._new_epoch(command.epoch)
+            reply = self._journal.seen(command, digest, first)
+        except JournalRefuses as why:
+            self._send(self._first(command, "refused", Refusal("journal", str(why))))
+            return
+        self._reply(reply)
+        if not self._acts.put(lambda: self._act(command, reply)):
+            self._settle(command, reply, "refused", Refusal(
+                "busy", f"{WAITING_MAX} commands wait on this node already; nothing was touched"))
+
+    def _refuse(self, command: Command, digest: str, refusal: Refusal) -> None:
+        state = "expired" if refusal.code == "expired" else "refused"
+        first = self._first(command, state, refusal)
+        try:
+            self._reply(self._journal.seen(command, digest, first))
+        except JournalRefuses as why:
+            log.error("refusal_not_recorded command=%s why=%r", command.command_id, str(why))
+            self._send(first)
+
+    def _first(self, command: Command, state: str, refusal: Refusal | None) -> Reply:
+        return Reply(command.command_id, 1, state, self._place.wall(),  # type: ignore[arg-type]
+                     refusal.sentence if refusal else "", refusal)
+
+    def _stray(self, command: Command, code: str, sentence: str) -> None:
+        """Not to be taken for the command of that id: nothing is kept under it."""
+        self._audit_stray(code, sentence, command.command_id)
+        refusal = Refusal(code, sentence)  # type: ignore[arg-type]
+        self._send(self._first(command, "refused", refusal))
+
+    def _audit_stray(self, code: str, sentence: str, command_id: str = "") -> None:
+        log.warning("stray_command code=%s command=%s", code, command_id)
+        try:
+            self._journal.record({"kind": "stray", "code": code, "sentence": sentence[:500],
+                                  "command_id": command_id})
+        except JournalRefuses as why:
+            log.error("stray_not_recorded why=%r", str(why))
+
+    # acting
+
+    def _act(self, command: Command, reply: Reply) -> None:
+        while not self._lock.take(0.5):  # `gpudeck end` on this very node is at work
+            if (late := self._late(command)) is not None:
+                self._settle(command, reply, "expired" if late.code == "expired" else "refused",
+                             Refusal("busy", "another act was in flight on this node until this "
+                                             "command expired; nothing was touched"))
+                return
+        try:
+            if (late := self._late(command)) is not None:
+                self._settle(command, reply, "expired" if late.code == "expired" else "refused",
+                             late)
+                return
+            self._hand.act(command, reply)
+        finally:
+            self._lock.free()
+
+    def _settle(self, command: Command, last: Reply, state: str, refusal: Refusal) -> None:
+        reply = msgspec.structs.replace(
+            last, number=last.number + 1, state=state, at=self._place.wall(), refusal=refusal,
+            step=refusal.sentence)
+        try:
+            reply = self._journal.result(reply, about(command))
+        except JournalRefuses as why:
+            log.error("result_not_recorded command=%s why=%r", reply.command_id, str(why))
+        self._reply(reply)
+
+    # hold, epoch, anchor
+
+    def _holds(self) -> tuple[str, ...]:
+        hub = self._hub_hold
+        return (*(() if hub is None else (hub,)), *holds(self._config.hold_files))
+
+    def _hold_or_release(self, command: Command, digest: str, refusal: Refusal | None) -> None:
+        if refusal is not None:
+            self._refuse(command, digest, refusal)
+            return
+        by = command.asker
+        hold = f"the hub, by {by.name}: {command.reason}"[:1_024]
+        if command.action == "hold":
+            self._hub_hold = hold  # before the disk is asked
+        try:
+            self._new_epoch(command.epoch)
+            self._journal.keep(HELD, hold if command.action == "hold" else None)
+            reply = self._journal.seen(command, digest, self._first(command, "done", None))
+        except JournalRefuses as why:
+            self._send(self._first(command, "refused", Refusal("journal", str(why))))
+            return
+        if command.action == "release":
+            self._hub_hold = None
+        self._reply(reply)
+        log.info("%s by=%s reason=%r", command.action, by.name, command.reason)
+
+    def _see_epoch(self, epoch: int) -> None:
+        try:
+            self._new_epoch(epoch)
+        except JournalRefuses as why:
+            log.error("epoch_not_kept why=%r", str(why))
+
+    def _new_epoch(self, epoch: int) -> None:
+        """Kept before anything of it is obeyed: an older hub must stay fenced after our restart."""
+        if epoch > self.epoch:
+            self._journal.keep(self._epoch_name, str(epoch))
+            self.epoch = epoch
+
+    @property
+    def _epoch_name(self) -> str:
+        return f"epoch {self._config.hub}"
+
+    def _anchored(self, anchor: Anchor) -> None:
+        told = f"{anchor.audit_seq} {anchor.audit_head}"
+        try:
+            if self._journal.fact("anchor") != told:
+                self._journal.keep("anchor", told, {
+                    "kind": "anchor", "hub": self._config.hub, "seq": anchor.audit_seq,
+                    "head": anchor.audit_head})
+        except JournalRefuses as why:
+            log.error("anchor_not_kept why=%r", str(why))
+
+    # answering
+
+    def _inquired(self, command_ids: tuple[str, ...]) -> None:
+        for command_id in command_ids:
+            try:
+                known = self._journal.known(command_id)
+                self._reply(self._never_came(command_id) if known is None else known.reply)
+            except JournalRefuses as why:
+                log.error("no_answer command=%s why=%r", command_id, str(why))
+
+    def _never_came(self, command_id: str) -> Reply:
+        sentence = "the command never reached this node, and is not obeyed if it still comes"
+        return self._journal.bury(Reply(command_id, 1, "expired", self._place.wall(), sentence,
+                                        Refusal("expired", sentence)))
+
+    def _journal_note(self, noted: Noted) -> None:
+        try:
+            self._journal.note(noted.command_id, noted.number)
+        except JournalRefuses as why:
+            log.error("noted_not_kept why=%r", str(why))
+
+    def _resend(self) -> None:
+        try:
+            for reply in self._journal.unsettled():
+                self._send(reply)
+        except JournalRefuses as why:
+            log.error("replies_not_read why=%r", str(why))
+
+    def _reply(self, reply: Reply) -> None:
+        if not self._not_noted:
+            self._resend_at = time.monotonic() + RESEND_EVERY_S
+        self._not_noted[reply.command_id] = reply.number
+        self._send(reply)
+
+    def _send(self, message: FromAgent) -> None:
+        self._out.append(message)
+        self._wake()
+
+
+def _bound(place: Place, holds: Callable[[], tuple[str, ...]], journal: ActsJournal) -> Place:
+    def kills_since(at: float) -> int:
+        try:
+            return journal.kills_since(at)
+        except JournalRefuses:
+            return 2**31  # not known is not none
+
+    return replace(place, holds=holds, kills_since=kills_since)

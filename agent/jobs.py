@@ -1,0 +1,123 @@
+"""Which processes stand or fall together: from a process table to a Job. Pure.
+
+A Job's root is found by climbing from a task's process to its parents, and its members are all
+whose line of parents leads to the root. Climbing too far would end more than was meant, so it
+stops early: at another user, at another session, at whatever people sit in front of, and at
+everything that runs one task after another.
+"""
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+
+CLIMB_MAX = 64
+
+SHELLS = frozenset(("sh", "bash", "dash", "zsh", "fish", "ksh", "mksh", "tcsh", "csh", "ash",
+                    "busybox", "xonsh", "nu", "pwsh"))
+# Beside these: a new session below one of them is still its work (torch's elastic agent gives
+# each rank a session of its own).
+LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra",
+                       "orterun", "prterun", "hydra_pmi_proxy", "prted", "orted"))
+LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands")
+SEATS = frozenset((
+    "tmux", "tmux:", "screen", "SCREEN", "zellij", "byobu", "dtach", "abduco", "mosh-server",
+    "script", "expect", "xterm", "gnome-terminal-server", "konsole", "alacritty", "kitty", "foot",
+    "login", "sshd", "sshd-session", "sshd:", "su", "sudo", "doas", "runuser", "setpriv", "init",
+    "systemd", "cron", "crond", "atd", "anacron", "supervisord", "runsv", "runsvdir",
+    "s6-supervise", "s6-svscan", "dumb-init", "tini", "docker-init", "catatonit", "conmon",
+    "containerd-shim", "containerd-shim-runc-v2", "slurmstepd", "slurmd", "slurmstepd:", "code",
+    "code-server", "node", "pycharm", "rstudio-server", "rserver", "rsession", "emacs", "vim",
+    "nvim", "raylet", "gcs_server", "dask", "dask-worker", "celery", "airflow", "prefect",
+    "parallel", "xargs", "make", "task-spooler", "tsp", "pueued",
+))
+# As the beginning of a name, also of a script or module that an interpreter runs.
+SEAT_PREFIXES = ("jupyter", "ipykernel", "colab", "marimo", "ray", "dask", "celery", "gpudeck")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the process table."""
+
+    pid: int
+    parent: int
+    session: int
+    start_ticks: int
+    state: str  # the kernel's letter
+    is_kernel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What climbing asks of a parent."""
+
+    uid: int
+    words: tuple[str, ...]  # of its command line
+
+
+def root_of(
+    pid: int,
+    row_of: Callable[[int], Row | None],
+    about: Callable[[int], About | None],
+    ours: Container[int],
+) -> Row | None:
+    """The topmost process of the Job that `pid` belongs to. `ours`: never climbed into."""
+    here, whose = row_of(pid), about(pid)
+    if here is None or whose is None:
+        return None
+    for _ in range(CLIMB_MAX):
+        parent = row_of(here.parent)
+        if parent is None or parent.pid <= 2 or parent.is_kernel or parent.pid in ours:
+            break
+        above = about(parent.pid)
+        if above is None or above.uid != whose.uid or is_seat(above.words):
+            break
+        if parent.session != here.session and not is_launcher(above.words):
+            break
+        if parent.start_ticks > here.start_ticks:  # no parent: its number was given out anew
+            break
+        here = parent
+    return here
+
+
+def members(root: int, rows: Mapping[int, Row]) -> tuple[Row, ...]:
+    """The root and all below it, parents before their children."""
+    return below((root,), rows)
+
+
+def below(roots: Iterable[int], rows: Mapping[int, Row]) -> tuple[Row, ...]:
+    children: dict[int, list[Row]] = {}
+    for row in rows.values():
+        children.setdefault(row.parent, []).append(row)
+    found: dict[int, Row] = {pid: rows[pid] for pid in roots if pid in rows}
+    queue = list(found)
+    for pid in queue:
+        for child in children.get(pid, ()):
+            if child.pid not in found:
+                found[child.pid] = child
+                queue.append(child.pid)
+    return tuple(found.values())
+
+
+def is_seat(words: tuple[str, ...]) -> bool:
+    """Where people sit, or what runs one task after the other: never part of a Job from below."""
+    names = _names(words)
+    return bool(names) and (
+        names[0] in SHELLS or names[0] in SEATS
+        or any(name.startswith(SEAT_PREFIXES) for name in names))
+
+
+def is_launcher(words: tuple[str, ...]) -> bool:
+    names = _names(words)
+    return any(name in LAUNCHERS or name.startswith(LAUNCHER_MODULES) for name in names)
+
+
+def _names(words: tuple[str, ...]) -> list[str]:
+    """The program, and the script or module if an interpreter runs it. A login shell has a dash
+    before its name."""
+    if not words:
+        return []
+    first = words[0].split(" ", 1)[0].rpartition("/")[2].lstrip("-")
+    names = [first]
+    if first.startswith(("python", "pypy", "uv", "conda", "node", "perl", "env")):
+        rest = [word for word in words[1:4] if not word.startswith("-") or word == "-m"]
+        names += [word.rpartition("/")[2] for word in rest[:2] if word != "-m"]
+    return names

@@ -1,0 +1,190 @@
+"""Processes as the kernel tells of them: the process table, and who exactly a process is.
+
+Read through the open folder of a process, so that all answers are of the same one. tasks.py reads
+what is shown of a Task; this file what an act compares.
+"""
+
+import os
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from gpudeck.acts import Process
+
+from .jobs import About, Row
+from .managers import manager_of
+
+PROC = Path("/proc")
+HOST_PID_NAMESPACE = 4026531836  # PROC_PID_INIT_INO of the kernel
+PF_KTHREAD = 0x00200000
+CGROUP_MAX = 1_024
+WORDS_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One process, as far as an act needs to know it. None: could not be read."""
+
+    row: Row
+    identity: Process
+    words: tuple[str, ...]
+    executable_path: str | None
+    oom_score_adj: int | None
+    caught: int  # mask of the signals that it handles itself
+    manager: str | None
+
+
+def table(proc: Path = PROC) -> dict[int, Row]:
+    """Every process there is. A process may end while we read: then it is not in the table."""
+    names = [name for name in os.listdir(proc) if name.isdigit()]
+    rows = (row_of(int(name), proc) for name in names)
+    return {row.pid: row for row in rows if row is not None}
+
+
+def row_of(pid: int, proc: Path = PROC) -> Row | None:
+    try:
+        with open(proc / str(pid) / "stat", "rb") as file:
+            return _row(pid, file.read())
+    except OSError:
+        return None
+
+
+def about(pid: int, proc: Path = PROC) -> About | None:
+    """Cheap: for climbing from a task to the root of its Job."""
+    try:
+        folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        uid, _ = _status(_read("status", folder))
+        return About(uid, _words(folder))
+    except (OSError, ValueError, IndexError):
+        return None
+    finally:
+        os.close(folder)
+
+
+def facts(pid: int, folder: int, pidfd: int) -> Facts | None:
+    """`folder` is the open /proc/PID, `pidfd` its handle. None: it has ended."""
+    try:
+        row = _row(pid, _read("stat", folder))
+        uid, caught = _status(_read("status", folder))
+        cgroups = _read("cgroup", folder).decode(errors="replace").splitlines()
+    except (OSError, ValueError, IndexError):
+        return None
+    if row is None:
+        return None
+    executable, path = _executable(folder)
+    identity = Process(
+        pid=pid, start_ticks=row.start_ticks, uid=uid, executable=executable,
+        cgroup=";".join(sorted(cgroups))[:CGROUP_MAX],
+        pidfs_inode=os.fstat(pidfd).st_ino if has_pidfs() else None,
+    )
+    return Facts(row, identity, _words(folder), path, _oom_score_adj(folder), caught,
+                 _manager(cgroups))
+
+
+def age_s(start_ticks: int) -> float:
+    """By the clock that start times are counted on: it goes on during suspend, and nobody sets
+    it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
+
+
+@cache
+def has_pidfs() -> bool:
+    """From kernel 6.9 on a pidfd has an inode of its own, never used again before a reboot; older
+    ones give every anonymous file the same."""
+    pidfd, other = os.pidfd_open(os.getpid()), os.eventfd(0)
+    try:
+        one, two = os.fstat(pidfd), os.fstat(other)
+        return (one.st_dev, one.st_ino) != (two.st_dev, two.st_ino)
+    finally:
+        os.close(pidfd)
+        os.close(other)
+
+
+def in_host_namespace(proc: Path = PROC) -> bool:
+    """Whether our pids are the machine's: a driver speaks of no others."""
+    try:
+        return os.stat(proc / "self/ns/pid").st_ino == HOST_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+@cache
+def own_manager() -> str | None:
+    """What manages us too is no manager of a task: all of this machine is inside it."""
+    try:
+        return _manager((PROC / "self/cgroup").read_text().splitlines())
+    except OSError:
+        return None
+
+
+def ourselves() -> frozenset[int]:
+    """This process and its line of parents."""
+    found, pid = set[int](), os.getpid()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        row = row_of(pid)
+        pid = 0 if row is None else row.parent
+    return frozenset(found)
+
+
+def file_id(path: str | Path) -> str | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def _row(pid: int, stat: bytes) -> Row | None:
+    # The name in brackets may hold brackets and blanks itself: split after the last one.
+    fields = stat.rpartition(b")")[2].split()
+    try:
+        return Row(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0].decode(),
+                   bool(int(fields[6]) & PF_KTHREAD))
+    except (IndexError, ValueError):
+        return None
+
+
+def _read(name: str, folder: int) -> bytes:
+    with os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
+        return file.read(65_536)
+
+
+def _status(text: bytes) -> tuple[int, int]:
+    """Real uid, and the mask of caught signals. Not the owner of the folder: that is root for a
+    process that may not be dumped."""
+    fields = dict(line.split(b":", 1) for line in text.splitlines() if b":" in line)
+    return int(fields[b"Uid"].split()[0]), int(fields.get(b"SigCgt", b"0"), 16)
+
+
+def _executable(folder: int) -> tuple[str | None, str | None]:
+    """(device:inode, path). Others' need CAP_SYS_PTRACE; a kernel thread has none."""
+    try:
+        found = os.stat("exe", dir_fd=folder)
+        return f"{found.st_dev}:{found.st_ino}", os.readlink("exe", dir_fd=folder)
+    except OSError:
+        return None, None
+
+
+def _words(folder: int) -> tuple[str, ...]:
+    try:
+        raw = _read("cmdline", folder)[:WORDS_MAX]
+    except OSError:
+        return ()
+    return tuple(word.decode(errors="replace") for word in raw.rstrip(b"\0").split(b"\0") if word)
+
+
+def _oom_score_adj(folder: int) -> int | None:
+    try:
+        return int(_read("oom_score_adj", folder))
+    except (OSError, ValueError):
+        return None
+
+
+def _manager(cgroups: list[str]) -> str | None:
+    paths = (line.split(":", 2)[-1] for line in cgroups)
+    return next((found for path in paths if (found := manager_of(path))), None)

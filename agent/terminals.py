@@ -1,0 +1,61 @@
+"""Tells people at the terminals of this machine. Only at their own."""
+
+import os
+import pwd
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+TERMINALS = (Path("/dev/pts"), Path("/dev"))
+_NAME = re.compile(r"\d+|tty\d+")
+LINE_MAX = 1_000
+
+
+def tell(uid: int, sentences: list[str]) -> int:
+    """How many of this user's terminals took it whole."""
+    stamp = time.strftime("%H:%M")
+    lines = "".join(f"{clean(sentence)}\r\n" for sentence in sentences if sentence)
+    message = f"\r\n\a[{stamp}] {lines}".encode()
+    return sum(_write(path, uid, message) for path in _terminals())
+
+
+def clean(text: str) -> str:
+    """A reason must not move the cursor, nor show one letter for another."""
+    return "".join(char if char.isprintable() else " " for char in text)[:LINE_MAX]
+
+
+def name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _terminals() -> Iterator[Path]:
+    for folder in TERMINALS:
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        yield from (folder / name for name in names if _NAME.fullmatch(name))
+
+
+def _write(path: Path, uid: int, message: bytes) -> bool:
+    """Not blocking: somebody may have stopped their terminal."""
+    try:
+        if os.lstat(path).st_uid != uid:
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        about = os.fstat(fd)  # of what was opened, not of what was looked at
+        if about.st_uid != uid or not stat.S_ISCHR(about.st_mode) or not os.isatty(fd):
+            return False
+        return os.write(fd, message) == len(message)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
