@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import folder, read_secret
 
 from .accounts import CannotChange, Token, User, new_token
+from .audit import Auditor, CannotRecord
 from .core.access import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw
 from .core.members import Wanted
 from .enrolment import command, create
@@ -67,22 +68,30 @@ def hub_url(state: State) -> str:
 
 
 def user(argv: Sequence[str]) -> int:
-    return _run(_user_parser(), USER_VERBS, argv)
+    return run_verb(_user_parser(), USER_VERBS, argv)
 
 
 def token(argv: Sequence[str]) -> int:
-    return _run(_token_parser(), TOKEN_VERBS, argv)
+    return run_verb(_token_parser(), TOKEN_VERBS, argv)
 
 
-def _run(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: Sequence[str]) -> int:
+def run_verb(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: Sequence[str]
+             ) -> int:
     asked = parser.parse_args(list(argv))
     with _state(asked.data) as state:
         try:
             told = verbs[asked.verb](state, asked)
-        except CannotChange as error:
+        except (CannotChange, CannotRecord) as error:
             raise CommandError(str(error)) from error
     print(json.dumps(told, indent=2) if asked.json else _as_text(told))
     return ExitCode.OK
+
+
+def recorded(state: State, kind: str, action: str, detail: Item) -> AbstractContextManager[None]:
+    """Around a change that is made in the folder itself; by whom, only the machine knows."""
+    known = {name: value for name, value in detail.items() if value is not None}
+    return Auditor(state.audit).change(kind, {
+        "actor": getpass.getuser(), "actor_kind": "terminal", "action": action, "detail": known})
 
 
 @contextmanager
@@ -103,7 +112,10 @@ def _add(state: State, asked: argparse.Namespace) -> Item:
         raise CommandError(f"{asked.name!r}: {wrong}", ExitCode.USAGE)
     scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
     hashed = _password(asked, asked.name)
-    state.accounts.add_user(User(asked.name, Role(asked.role), scope, hashed, time.time()))
+    granted = {"person": asked.name, "role": asked.role, "groups": [*scope.groups],
+               "unix_names": [*scope.unix_names]}
+    with recorded(state, "user", "add", granted):
+        state.accounts.add_user(User(asked.name, Role(asked.role), scope, hashed, time.time()))
     return _user_item(state, asked.name) | _link_to_set(state, asked.name, hashed)
 
 
@@ -124,21 +136,27 @@ def _set(state: State, asked: argparse.Namespace) -> Item:
     if asked.groups is not None or asked.unix_names is not None:
         scope = _scope(known.scope.groups if asked.groups is None else asked.groups,
                        known.scope.unix_names if asked.unix_names is None else asked.unix_names)
-    state.accounts.change_user(asked.name, None if asked.role is None else Role(asked.role), scope,
-                               _password(asked, asked.name))
+    role, hashed = None if asked.role is None else Role(asked.role), _password(asked, asked.name)
+    granted = {"person": asked.name, "role": asked.role, "groups": asked.groups,
+               "unix_names": asked.unix_names, "password": None if hashed is None else "new"}
+    with recorded(state, "user", "change", granted):
+        state.accounts.change_user(asked.name, role, scope, hashed)
     return _user_item(state, asked.name)
 
 
 def _remove(state: State, asked: argparse.Namespace) -> Item:
-    state.accounts.remove_user(asked.name)
+    with recorded(state, "user", "remove", {"person": asked.name}):
+        state.accounts.remove_user(asked.name)
     return {"removed": asked.name}
 
 
 def _link(state: State, asked: argparse.Namespace) -> Item:
-    if asked.reset:
-        state.accounts.change_user(asked.name, is_password_gone=True)
-    return {"name": asked.name,
-            "link": code_url(state, state.accounts.add_code(asked.name, time.time()))}
+    with recorded(state, "user", "reset_password" if asked.reset else "link",
+                  {"person": asked.name}):
+        if asked.reset:
+            state.accounts.change_user(asked.name, is_password_gone=True)
+        code = state.accounts.add_code(asked.name, time.time())
+    return {"name": asked.name, "link": code_url(state, code)}
 
 
 USER_VERBS: dict[str, Verb] = {
@@ -186,8 +204,11 @@ def _create(state: State, asked: argparse.Namespace) -> Item:
 def _create_agent(state: State, asked: argparse.Namespace) -> Item:
     """The secret is in a line to paste, and there in the environment: arguments are public."""
     url = hub_url(state)
-    [(made, place)] = create(state.registry, HubKey(asked.data).fingerprint,
-                             [Wanted(asked.host, asked.approve, asked.group)], "this folder")
+    hub = HubKey(asked.data).fingerprint
+    wanted = Wanted(asked.host, asked.approve, asked.group)
+    with recorded(state, "enrolment", "add", {"host": asked.host, "approve": asked.approve,
+                                              "group": asked.group}):
+        [(made, place)] = create(state.registry, hub, [wanted], "this folder")
     if not asked.json:
         print(f"Paste this on the node. It works once, until {_cell(place.expires_at)} UTC:",
               file=sys.stderr)
@@ -199,7 +220,10 @@ def _create_api(state: State, asked: argparse.Namespace) -> Item:
     scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
     word, made = new_token(asked.name, Role(asked.role), scope, "this folder", time.time(),
                            time.time() + asked.days * DAY_S)
-    state.accounts.add_token(made)
+    with recorded(state, "token", "add", {
+            "token": made.id, "name": asked.name, "role": asked.role, "groups": [*scope.groups],
+            "unix_names": [*scope.unix_names], "expires_at": made.expires_at}):
+        state.accounts.add_token(made)
     return _token_item(made) | {"secret": word}
 
 
@@ -208,7 +232,8 @@ def _tokens(state: State, asked: argparse.Namespace) -> Item:
 
 
 def _revoke(state: State, asked: argparse.Namespace) -> Item:
-    state.accounts.remove_token(asked.id)
+    with recorded(state, "token", "remove", {"token": asked.id[:64]}):
+        state.accounts.remove_token(asked.id)
     return {"revoked": asked.id}
 
 
@@ -226,49 +251,51 @@ def _token_item(token: Token) -> Item:
 
 
 def _user_parser() -> argparse.ArgumentParser:
-    verbs, parser = _parser("user", "Who may sign in.")
+    verbs, parser = make_parser("user", "Who may sign in.")
     for verb, text in (("add", "a new one; without a password, a link to set one"),
                        ("set", "change role, scope or password; ends their sessions")):
-        one = _verb(verbs, verb, text)
+        one = make_verb(verbs, verb, text)
         one.add_argument("name")
         one.add_argument("--role", choices=[*Role], default="viewer" if verb == "add" else None)
         _add_scope(one)
         one.add_argument("--password", action="store_true", help="ask for one here")
         one.add_argument("--password-file", metavar="FILE", help="read one from this file")
-    _verb(verbs, "list", "all of them")
-    _verb(verbs, "remove", "take one away; ends their sessions").add_argument("name")
-    link = _verb(verbs, "link", "a link that signs one in, once; or, without a password, sets one")
+    make_verb(verbs, "list", "all of them")
+    make_verb(verbs, "remove", "take one away; ends their sessions").add_argument("name")
+    link = make_verb(verbs, "link",
+                     "a link that signs one in, once; or, without a password, sets one")
     link.add_argument("name")
     link.add_argument("--reset", action="store_true", help="forget the password that there is")
     return parser
 
 
 def _token_parser() -> argparse.ArgumentParser:
-    verbs, parser = _parser("token", "What programs and nodes show to come in.")
+    verbs, parser = make_parser("token", "What programs and nodes show to come in.")
     kinds = verbs.add_parser("create", help="a new one, shown once").add_subparsers(
         dest="kind", required=True, metavar="KIND")
-    api = _verb(kinds, "api", "for a program")
+    api = make_verb(kinds, "api", "for a program")
     api.add_argument("name", help="what it is for")
     api.add_argument("--role", choices=[*Role], default="viewer")
     api.add_argument("--days", type=_days, default=90, help="until it expires; at most 366")
     _add_scope(api)
-    agent = _verb(kinds, "agent", "for one node, within an hour; prints the line to paste there")
+    agent = make_verb(kinds, "agent",
+                      "for one node, within an hour; prints the line to paste there")
     agent.add_argument("--host", metavar="NAME", help="only for the node that calls itself so")
     agent.add_argument("--approve", action="store_true",
                        help="an admin must compare its fingerprint and approve it first")
     agent.add_argument("--group", default=DEFAULT_GROUP, metavar="GROUP",
                        help="of nodes, which it joins")
-    _verb(verbs, "list", "all of them, without their secrets")
-    _verb(verbs, "revoke", "end one").add_argument("id")
+    make_verb(verbs, "list", "all of them, without their secrets")
+    make_verb(verbs, "revoke", "end one").add_argument("id")
     return parser
 
 
-def _parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
+def make_parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
     parser = argparse.ArgumentParser(prog=f"gpudeck {name}", description=text, allow_abbrev=False)
     return parser.add_subparsers(dest="verb", required=True, metavar="VERB"), parser
 
 
-def _verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
+def make_verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text,
                                                      allow_abbrev=False)
     made.add_argument("--data", type=folder, metavar="DIR",

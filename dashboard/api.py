@@ -13,11 +13,13 @@ from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
 from . import views
+from .acts_views import KeepView
 from .core.access import Actor, may
 from .core.filters import Filter, FilterError, Mask, parse
-from .core.fleet import Show
+from .core.fleet import Node, Show
 from .core.lens import Lens, Lenses, Sight
 from .enrolment import Nodes
+from .keeps import Keeps
 from .openapi import MAX_CURSOR, MAX_LIMIT, Problem, document
 from .room import Room
 
@@ -53,7 +55,7 @@ def question() -> Question:
             raise _bad(f"there is no parameter {name[:40]!r}; there are {', '.join(KNOWN)}")
         if len(args.getlist(name)) > 1:
             raise _bad(f"{name} is given more than once")
-    return Question(_limit(args.get("limit")), _cursor(args.get("cursor")),
+    return Question(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
                     _filter(args.get("filter", "")))
 
 
@@ -61,7 +63,7 @@ def _bad(detail: str) -> Wrong:
     return Wrong(HTTPStatus.BAD_REQUEST, detail)
 
 
-def _limit(raw: str | None) -> int:
+def read_limit(raw: str | None) -> int:
     if raw is None:
         return DEFAULT_LIMIT
     if not raw.isascii() or not raw.isdigit() or len(raw) > 6 or not 1 <= int(raw) <= MAX_LIMIT:
@@ -69,7 +71,7 @@ def _limit(raw: str | None) -> int:
     return int(raw)
 
 
-def _cursor(raw: str | None) -> tuple[str, ...] | None:
+def read_cursor(raw: str | None) -> tuple[str, ...] | None:
     if raw is None:
         return None
     try:
@@ -81,7 +83,7 @@ def _cursor(raw: str | None) -> tuple[str, ...] | None:
         raise _bad("this cursor was not given out by this hub; start again without it") from error
 
 
-def _give_cursor(key: tuple[str, ...]) -> str:
+def give_cursor(key: tuple[str, ...]) -> str:
     return base64.urlsafe_b64encode(_encode(key)).decode()
 
 
@@ -99,13 +101,14 @@ def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[l
         if asked.cursor is not None and key <= asked.cursor:
             continue
         if len(kept) == asked.limit:
-            return [item for _, item in kept], _give_cursor(kept[-1][0])
+            return [item for _, item in kept], give_cursor(kept[-1][0])
         kept.append((key, item))
     return [item for _, item in kept], None
 
 
 class Api:
-    def __init__(self, room: Room, lenses: Lenses, members: Nodes) -> None:
+    def __init__(self, room: Room, lenses: Lenses, members: Nodes, keeps: Keeps) -> None:
+        self._keeps = keeps
         self._room = room
         self._members = members
         self._lenses = lenses
@@ -188,17 +191,25 @@ class Api:
         uuids = None if matches is None else {
             (int(fleet.node_at[slot]), fleet.uuids[slot]) for slot in matches.nonzero()[0].tolist()}
         keys = (((node_id, task.id), task) for node_id in sorted(lens.node_ids)
-                for task in views.task_views(fleet, fleet.nodes[node_id], lens.reads)
+                for task in self._tasks_of(fleet.nodes[node_id], lens)
                 if uuids is None or any((fleet.nodes[node_id].at, use.uuid) in uuids
                                         for use in task.gpus))
         found, more = page(keys, asked)
         return answer(views.TaskList(found, more))
 
+    def _tasks_of(self, node: Node, lens: Lens) -> list[views.TaskView]:
+        found = views.task_views(self._room.fleet, node, lens.reads)
+        for task in found:
+            keep = self._keeps.of(task.node, task.id)
+            if keep is not None:
+                task.keep = KeepView(keep.until, keep.because, keep.by)
+        return found
+
     def task(self, task_id: str) -> Response:
         fleet, lens = self._room.fleet, self._lens()
         for node in lens.nodes(fleet):
             if task_id in node.tasks:
-                for task in views.task_views(fleet, node, lens.reads):
+                for task in self._tasks_of(node, lens):
                     if task.id == task_id:
                         return answer(task)
         raise _none("task", task_id)
@@ -234,8 +245,8 @@ def problem(status: int, detail: str, type: str = "about:blank") -> Response:
                     mimetype="application/problem+json")
 
 
-def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes) -> None:
-    api = Api(room, lenses, members)
+def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes, keeps: Keeps) -> None:
+    api = Api(room, lenses, members, keeps)
     routes = Blueprint("api", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Response]], ...] = (
         ("/nodes", api.nodes), ("/nodes/<node_id>", api.node),

@@ -3,17 +3,31 @@
 import gc
 import logging
 import time
+from collections.abc import Collection
 from importlib.metadata import entry_points
 from typing import Any
 
 import gevent
 from dash.exceptions import DependencyException
 from flask import Flask, Response
+from msgspec import to_builtins
 from werkzeug.exceptions import NotFound
 
+from gpudeck import __version__
+from gpudeck.acts import Preview, Reply
 from gpudeck.cli import GROUP
+from gpudeck.wire import Beat, FromHub
 
+from .acts import Acts
+from .acts_api import ActsApi, add_acts_api
+from .acts_views import command_view
+from .addresses import Addresses
+from .anchors import Anchors
 from .api import add_api
+from .audit import Auditor
+from .audit_api import AuditApi, add_audit_api
+from .audit_copy import AuditCopy
+from .audit_verdict import Verifier
 from .auth import (
     Auth,
     Cookies,
@@ -24,26 +38,48 @@ from .auth import (
     verbs_in,
 )
 from .checkpoint import restore
+from .commander import Commander
 from .compress import add_compression
 from .core.access import unlisted
+from .core.commands import CommandRecord
 from .core.lens import Lenses
+from .core.notices import Told, is_first_of_acting
+from .core.signing import Budget
 from .enrolment import Nodes
 from .entry import Entry
+from .holds import Holds, Place
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
-from .hub_key import HubKey
+from .keeps import Keeps
 from .live import LiveEdge
+from .looks import Looker
 from .nodes_api import NodesApi, add_nodes_api
+from .notify import Notifier, Smtp
 from .pages import build_pages
 from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
 from .recorder import Recorder
-from .room import Applied, Close, HubEvent, Note, Record, Revoked, Room, Tell, Tick
+from .room import (
+    Applied,
+    Close,
+    Heard,
+    HubEvent,
+    Joined,
+    Note,
+    Record,
+    Revoked,
+    Room,
+    Rose,
+    Tell,
+    Tick,
+)
 from .settings import HubSettings
 from .sign_in import add_sign_in
+from .signing import Signer
 from .site import Site
 from .sockets import Allowance, BoundedSocketIO
+from .standing_api import StandingApi, add_standing_api, hold_state
 from .state import State, token_in
 
 log = logging.getLogger("gpudeck.app")
@@ -59,35 +95,60 @@ AGENT_PING_S, AGENT_STALL_S = 25.0, 60.0
 class Hub:
     """All parts of one running hub."""
 
-    def __init__(self, settings: HubSettings, state: State, port: int) -> None:
+    def __init__(self, settings: HubSettings, state: State, port: int,
+                 signer: Signer | None = None) -> None:
         self.settings = settings
         self.state = state
         self.tally = Tally()
-        self.room = Room(state.hub_id(), state.next_epoch())
+        self.signer = signer or start_signer(settings)
+        self.signer.wait()
+        self.room = Room(state.hub_id(), self._epoch(), time.monotonic())
         self.lenses = Lenses(self.room.fleet)
         self.recorder = Recorder(settings.data, state, self.room, self.submit)
         self._recover()
         self.site = Site.at(settings.bind[0], port, settings.tls_cert is not None,
                             settings.public_url)
         passwords = Passwords()
-        self.people = People(state, passwords)
+        copy = None if settings.audit_copy is None else AuditCopy(settings.audit_copy, state.audit)
+        self.audit = Auditor(state.audit, copy)
+        self.people = People(state, passwords, self.audit)
         self.people.keep_file_token(token_in(settings.data / "api.token"))
+        self.anchors = Anchors(self.audit, self._tell_all)
+        self.keeps = Keeps(state.standing, self.audit, self.room.fleet, self.lenses)
+        self.addresses = Addresses(state.standing, self.audit)
+        self.notifier = Notifier(Smtp.of(settings), self.addresses, lambda: self.site.url,
+                                 self.audit.note)
         self.entry = Entry(state, self.people, passwords)
         self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)
-        key = HubKey(settings.data)
-        self.nodes = Nodes(state.registry, key.fingerprint)
+        self.nodes = Nodes(state.registry, self.signer.fingerprint, self.audit)
         for member in self.nodes.members():
             self.room.fleet.set_group(member.node_id, member.group)
         self.nodes.on_group.append(self.room.fleet.set_group)
         self.nodes.on_revoke.append(lambda node_id: self.submit(Revoked(node_id)))
-        self.doors = Doors(self.nodes, key, self.room.hub_id, self.room.fleet.epoch)
+        self.doors = Doors(self.nodes, self.signer, self.room.hub_id)
+        self.commander = Commander(state.commands, self.audit, self.signer, self.room.fence, self)
+        self.holds = Holds(state.standing, self.audit, Place(
+            self.room.fleet, self.lenses, self.room.link_of.__contains__, self.commander.hold))
+        self.looker = Looker(self.signer, self.tell)
+        self.acts = Acts(self.room, self.lenses, self.people, self.looker, self.commander,
+                         self.audit, settings.second_person == "on")
+        self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
+        self.acts.unreached = self.notifier.unreached
+        self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
         self.server.debug = self.server.testing = False
         self.socketio = BoundedSocketIO()
         self._ticked_mono = time.monotonic()
+        self._is_superseded = False
         self._build()
+
+    def _epoch(self) -> int:
+        """One more than ever before: a restored state.db does not know of all of them."""
+        epoch = max(self.state.next_epoch(), self.signer.epoch + 1)
+        self.state.put("epoch", str(epoch))
+        return self.signer.rise(epoch)
 
     def _recover(self) -> None:
         for checkpoint in self.state.nodes():
@@ -98,10 +159,13 @@ class Hub:
     def _build(self) -> None:
         add_second_look(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
-        add_api(self.server, self.room, self.lenses, self.nodes)
+        add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
+        self._add_records()
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
-                                              lambda: self.state.get("url") or ""))
+                                              lambda: self.state.get("url") or "",
+                                              self.acts.second_person))
+        add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
         self._add_health()
         add_compression(self.server)
         pages = build_pages(self.server)
@@ -109,13 +173,30 @@ class Hub:
         content_policy = policy(pages.csp_hashes())
         self.agents = AgentEdge(self.socketio.server, self.settings, self.doors, self.submit)
         self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds,
-                             self.auth.is_csrf_right)
+                             self.auth.is_csrf_right,
+                             lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
+                                                                 lens)))
         self.people.on_end.append(self.live.end_credential)
+        self.holds.on_change.append(self.live.hold_changed)
+        self.commander.on_change.append(self._announce)
+        self.commander.on_change.append(self._tell_owner)
         self._check_table(pages)
         # Dash's answer to a script that it does not have would be a 500.
         self.server.register_error_handler(DependencyException, lambda _: NotFound())
         self.wsgi = Gate(self.server.wsgi_app, self.auth, self.server.url_map, lambda: self.site,
                          lambda: content_policy)
+
+    def _add_records(self) -> None:
+        """What is said of acts: the Audit, holds, keeps, addresses."""
+        verifier = Verifier(self.state.another_audit, self.settings.audit_copy)
+        fleet, lenses = self.room.fleet, self.lenses
+        add_audit_api(self.server, AuditApi(self.audit, verifier, fleet, lenses))
+        add_standing_api(self.server, StandingApi(fleet, lenses, self.holds, self.keeps,
+                                                  self.addresses))
+
+    def _tell_all(self, message: FromHub) -> None:
+        for at in self.room.link_of.values():
+            self.agents.tell(Tell(at, message))
 
     def _check_table(self, pages: Any) -> None:
         """Nothing can be asked of this hub that core/access.py has no row for."""
@@ -179,8 +260,45 @@ class Hub:
                 self.agents.tell(effect)
             case Close():
                 self.agents.close(effect)
+            case Heard():
+                self._heard(effect)
+            case Joined():
+                self.anchors.joined(self.room.fleet.nodes[effect.node_id].hello)
+                self.commander.joined(effect.node_id)
+            case Rose():
+                self.state.put("epoch", str(effect.epoch))
             case Note():
                 log.info("%s %s", effect.what.replace(" ", "_"), fields(effect.fields))
+
+    def _heard(self, effect: Heard) -> None:
+        match effect.message:
+            case Preview():
+                self.looker.heard(effect.node_id, effect.message)
+            case Reply():
+                self.commander.replied(effect.node_id, effect.message)
+            case Beat():
+                self.anchors.beaten(effect.node_id, effect.message)
+                self.holds.beaten(effect.node_id)
+
+    def connected(self) -> Collection[str]:
+        return self.room.link_of
+
+    def tell(self, node_id: str, message: FromHub) -> bool:
+        link = self.room.link_of.get(node_id)
+        if link is not None:
+            self.agents.tell(Tell(link, message))
+        return link is not None
+
+    def _tell_owner(self, record: CommandRecord) -> None:
+        """Once the node has taken it, and not of what came to nothing."""
+        if is_first_of_acting(record):
+            self.notifier.tell(record.owner, Told(
+                record.action, record.host, record.task_id or "", record.command,
+                record.asker.name, record.reason, record.params.text, record.params.grace_s))
+
+    def _announce(self, record: CommandRecord) -> None:
+        self.live.announce("command", record.node_id, record.id,
+                           lambda reads: command_view(record, reads))
 
     def run_tick(self) -> None:
         told: dict[str, int] = {}
@@ -193,6 +311,8 @@ class Hub:
             if gap_s > 5 * TICK_S:
                 self.socketio.engine.forgive(gap_s)
             self.submit(Tick())
+            self.commander.tick()
+            self._look_for_another_hub()
             for effect in self.room.probes(time.time(), mono):
                 self.perform(effect)
             self.socketio.engine.tick(mono)
@@ -200,19 +320,47 @@ class Hub:
                 log.info("counts %s", fields(counts))
                 told, told_mono = counts, mono
 
+    def _look_for_another_hub(self) -> None:
+        """The next start must be above what was seen; and people must hear of it."""
+        fence, count = self.room.fence, len(self.room.link_of)
+        if fence.seen > int(self.state.get("epoch") or 0):
+            self.state.put("epoch", str(fence.seen))
+        if fence.is_superseded(count) != self._is_superseded:
+            self._is_superseded = not self._is_superseded
+            log.warning("superseded=%s another hub with this key %s", self._is_superseded,
+                        "has taken over; restart this one to take over again"
+                        if self._is_superseded else "is not seen by most nodes any more")
+    def run_records(self) -> None:
+        """Holds come into force, heads are exchanged, the copy catches up with what `gpudeck user`
+        and its like have recorded."""
+        while True:
+            gevent.sleep(TICK_S)
+            self.holds.tick(time.monotonic())
+            self.anchors.tick(time.monotonic())
+            self.audit.copy_or_say()
+
     def counts(self) -> dict[str, int]:
         """What was refused, cut or lost so far."""
         return self.tally.counts | self.room.counts
 
     def start(self) -> "list[gevent.Greenlet[..., Any]]":
         self._ticked_mono = time.monotonic()
+        self.audit.note("hub", {"action": "start", "outcome": "done", "detail": {
+            "epoch": self.room.fleet.epoch, "version": __version__}})
         running = [gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
-                   gevent.spawn(self.recorder.run), gevent.spawn(self.people.run)]
+                   gevent.spawn(self.recorder.run), gevent.spawn(self.people.run),
+                   gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
+                   gevent.spawn(self.notifier.run)]
         # What is here now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         return running
+
+
+def start_signer(settings: HubSettings) -> Signer:
+    return Signer(settings.data, Budget(settings.signer_ends_per_hour,
+                                        settings.signer_ends_per_node_hour))
 
 
 def fields(values: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -174,7 +174,7 @@ class Gate:
         except Denied as denied:
             return self._deny(environ, start, denied)
         if actor is not None:
-            environ["gpudeck.actor"] = actor
+            environ["gpudeck.actor"] = replace(actor, address=environ["gpudeck.address"])
             # An agent is one by its word alone here; the agent edge asks for the proof.
             if actor.kind != "agent":
                 environ["gpudeck.connection"].trust()

@@ -17,8 +17,10 @@ from gevent.ssl import SSLContext
 
 from gpudeck.errors import CommandError, ExitCode
 
+from .core.signing import Budget
 from .http_server import HttpServer
 from .settings import HubSettings, hub_settings
+from .signing import Signer
 from .state import State, lock_folder, open_folder, write_private
 from .transport import check_bind, server_context, takes
 
@@ -75,10 +77,13 @@ def listen(bind: tuple[str, int]) -> Any:
 
 
 def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext | None) -> int:
-    from .app import Hub  # Dash takes half a second: a wrong flag is answered without it
+    # While Dash takes its half a second, for which a wrong flag need not wait.
+    signer = Signer(settings.data, Budget(settings.signer_ends_per_hour,
+                                          settings.signer_ends_per_node_hour))
+    from .app import Hub
 
     port: int = listener.getsockname()[1]
-    running = Hub(settings, state, port)
+    running = Hub(settings, state, port, signer)
     server = HttpServer(listener, running.wsgi, running.tally, tls, takes(settings))
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -112,15 +117,17 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
     server.stop_accepting()
     running.live.end_all("the hub is shutting down")
     running.recorder.stop()
-    tick, live, recorder, people = greenlets
-    gevent.killall([tick, live, people], block=False)
+    tick, live, recorder, people, *others = greenlets
+    gevent.killall([tick, live, people, *others], block=False)
     gevent.sleep(0.1)
     recorder.join(timeout=STOP_WITHIN_S)
     for peer in list(running.socketio.engine.sockets.values()):
         peer.abort()
     server.stop(timeout=0.2)
     running.recorder.close()
+    running.signer.close()
     running.people.write_notes()
+    running.audit.close()
 
 
 def _raise_file_limit() -> None:

@@ -6,13 +6,16 @@ a node is approved, and from the moment it is revoked, nothing it says reaches t
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 from gpudeck.keys import Key, Token, fingerprint, is_signed, spaced
 from gpudeck.wire import Challenge, Hello, Refused, enrolment_statement, node_statement
 
 from . import people
 from .accounts import CannotChange, NoSuch
+from .audit import Auditor, CannotRecord, by
 from .core.access import Actor, may
 from .core.members import (
     REVOKED,
@@ -37,8 +40,9 @@ class Impostor(Exception):
 class Nodes:
     """Members are held in memory: a node that comes back costs no look at the disk."""
 
-    def __init__(self, registry: Registry, hub_fingerprint: str) -> None:
+    def __init__(self, registry: Registry, hub_fingerprint: str, audit: Auditor) -> None:
         self._registry = registry
+        self._audit = audit
         self._hub = hub_fingerprint
         self._members = {member.node_id: member for member in registry.members()}
         self.on_revoke: list[Callable[[str], None]] = []
@@ -58,24 +62,29 @@ class Nodes:
 
     def create(self, actor: Actor, wanted: Wanted) -> tuple[Token, Enrolment]:
         _check(actor, "POST /api/v1/enrolments")
-        [made] = create(self._registry, self._hub, [wanted], actor.name)
+        with self._change(actor, "add", {"host": wanted.host, "group": wanted.group,
+                                         "approve": wanted.approve}):
+            [made] = create(self._registry, self._hub, [wanted], actor.name)
         return made
 
     def withdraw(self, actor: Actor, enrolment_id: str) -> None:
         _check(actor, "DELETE /api/v1/enrolments/<enrolment_id>")
-        if not self._registry.withdraw(enrolment_id):
-            raise NoSuch(f"there is no unused enrolment {enrolment_id[:64]!r}")
+        with self._change(actor, "withdraw", {"enrolment": enrolment_id[:64]}, takes_away=True):
+            if not self._registry.withdraw(enrolment_id):
+                raise NoSuch(f"there is no unused enrolment {enrolment_id[:64]!r}")
 
     def approve(self, actor: Actor, node_id: str) -> Member:
         _check(actor, "POST /api/v1/nodes/<node_id>/approve")
         member = self._known(node_id)
         if member.access == "revoked":
             raise CannotChange(REVOKED)
-        return self._put(replace(member, access="approved", decided_by=actor.name))
+        return self._put(actor, "approve", {}, replace(member, access="approved",
+                                                       decided_by=actor.name))
 
     def revoke(self, actor: Actor, node_id: str) -> Member:
         _check(actor, "POST /api/v1/nodes/<node_id>/revoke")
-        member = self._put(replace(self._known(node_id), access="revoked", decided_by=actor.name))
+        member = self._put(actor, "revoke", {}, replace(self._known(node_id), access="revoked",
+                                                        decided_by=actor.name))
         for tell in self.on_revoke:
             tell(node_id)
         return member
@@ -85,7 +94,9 @@ class Nodes:
         wrong = group_flaw(group)
         if wrong is not None:
             raise CannotChange(wrong)
-        member = self._put(replace(self._known(node_id), group=group))
+        known = self._known(node_id)
+        member = self._put(actor, "group", {"from": known.group, "to": group},
+                           replace(known, group=group))
         for tell in self.on_group:
             tell(node_id, group)
         return member
@@ -96,10 +107,19 @@ class Nodes:
             raise NoSuch(f"there is no node {node_id[:64]!r} here")
         return member
 
-    def _put(self, member: Member) -> Member:
-        self._registry.put(member)
+    def _put(self, actor: Actor, action: str, detail: dict[str, Any], member: Member) -> Member:
+        fields = by(actor) | {"action": action, "node": member.node_id, "host": member.host,
+                              "detail": detail}
+        with self._audit.change("node", fields, takes_away=action == "revoke"):
+            self._registry.put(member)
         self._members[member.node_id] = member
         return member
+
+    def _change(self, actor: Actor, action: str, detail: dict[str, Any], takes_away: bool = False
+                ) -> AbstractContextManager[None]:
+        known = {name: value for name, value in detail.items() if value is not None}
+        return self._audit.change("enrolment", by(actor) | {"action": action, "detail": known},
+                                  takes_away)
 
     # -- by nodes
 
@@ -110,8 +130,8 @@ class Nodes:
         if member is None:
             try:
                 member = self._enrol(challenge, hello)
-            except CannotChange as why:
-                return Refused(str(why), UNKNOWN_RETRY_S)
+            except (CannotChange, CannotRecord) as why:
+                return Refused(str(why)[:1024], UNKNOWN_RETRY_S)
         if member.access == "revoked":
             return Refused(REVOKED, REVOKED_RETRY_S)
         if member.access == "waiting":
@@ -123,8 +143,13 @@ class Nodes:
         place = self._place(challenge, hello)
         member = Member(hello.node_id, hello.key, hello.host, place.group,
                         "waiting" if place.approve else "approved", time.time(), place.id)
-        if not self._registry.use(place.id, member):
-            raise CannotChange(USED)
+        with self._audit.change("node", {
+                "action": "enrol", "actor": hello.host, "actor_kind": "agent",
+                "node": member.node_id, "host": member.host,
+                "detail": {"enrolment": place.id, "by": place.created_by, "group": place.group,
+                           "access": member.access}}):
+            if not self._registry.use(place.id, member):
+                raise CannotChange(USED)
         self._members[member.node_id] = member
         for tell in self.on_group:
             tell(member.node_id, member.group)

@@ -4,8 +4,10 @@ import hashlib
 import hmac
 import secrets
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 from .accounts import CannotChange, Session, SignIn, User
 from .core.access import EVERYTHING, FRESH_S, Actor, Role, Scope, name_flaw
@@ -136,7 +138,8 @@ class Entry:
         self._use(code)
         user = User(name, Role.ADMIN, Scope((EVERYTHING,)), hashed, time.time())
         try:
-            self._accounts.add_user(user, is_first=True)
+            with self._change(name, "add", asks, {"role": "admin", "groups": [EVERYTHING]}):
+                self._accounts.add_user(user, is_first=True)
         except CannotChange as error:
             raise NotIn(HTTPStatus.GONE, str(error)) from error
         self._people.reload()
@@ -148,9 +151,17 @@ class Entry:
             raise NotIn(HTTPStatus.GONE, USED)
         hashed = self._new_password(user.name, password, again)
         self._use(code)
-        self._accounts.change_user(user.name, password=hashed)
+        with self._change(user.name, "change", asks, {"password": "new"}):
+            self._accounts.change_user(user.name, password=hashed)
         self._people.reload()
         return self._enter(user.name, "link", asks)
+
+    def _change(self, name: str, action: str, asks: Asks, detail: dict[str, Any]
+                ) -> AbstractContextManager[None]:
+        """By a link: whoever holds it is taken for the person."""
+        return self._people.audit.change("user", {
+            "actor": name, "actor_kind": "person", "address": asks.address, "action": action,
+            "detail": {"person": name, "how": "link"} | detail})
 
     def _new_password(self, name: str, password: str, again: str) -> str:
         wrong = name_flaw(name) or flaw(password, name) or (

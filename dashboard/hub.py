@@ -30,9 +30,9 @@ from .core.rate import Bucket
 from .core.websocket import CloseCode, Violation
 from .enrolment import Impostor, Nodes
 from .http_server import Connection
-from .hub_key import HubKey
 from .room import Close, HubEvent, Left, OverRate, Said, Tell
 from .settings import HubSettings
+from .signing import Signer, SignerGone
 from .sockets import BoundedServer, BoundedSocket, event_frame
 
 log = logging.getLogger("gpudeck.hub")
@@ -50,12 +50,11 @@ class Doors:
     """How the hub proves itself to a node, and who may come in."""
 
     nodes: Nodes
-    key: HubKey
+    key: Signer
     hub_id: str
-    epoch: int
 
     def challenge(self, call: Call) -> Challenge:
-        return self.key.challenge(call, self.hub_id, self.epoch)
+        return self.key.challenge(call, self.hub_id)
 
 
 @dataclass(slots=True)
@@ -122,7 +121,11 @@ class AgentEdge:
         """Call, Challenge, Hello: each once, and nothing else before the proof."""
         match message:
             case Call() if link.challenge is None:
-                link.challenge = self._doors.challenge(message)
+                try:
+                    link.challenge = self._doors.challenge(message)
+                except SignerGone as error:
+                    raise Violation(CloseCode.TRY_AGAIN, "the hub cannot prove itself now"
+                                    ) from error
                 self._send(sid, link.challenge)
             case Hello() if link.challenge is not None:
                 self._prove(sid, link, link.challenge, message)

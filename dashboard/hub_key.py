@@ -1,4 +1,5 @@
-"""The hub's own key, by which its nodes know it. Nothing else in the hub touches it."""
+"""The hub's own key, by which its nodes know it. Held by the signer's process alone, and for a
+moment by the commands of whoever owns the folder (`gpudeck token create agent`)."""
 
 import secrets
 from pathlib import Path
@@ -16,8 +17,15 @@ class HubKey:
         self._key = Key(kept_seed(folder / KEY_FILE))
 
     @property
+    def public(self) -> bytes:
+        return self._key.public
+
+    @property
     def fingerprint(self) -> str:
         return fingerprint(self._key.public)
+
+    def sign(self, statement: bytes) -> bytes:
+        return self._key.sign(statement)
 
     def challenge(self, call: Call, hub_id: str, epoch: int) -> Challenge:
         """Signs the caller's nonce, so that a recorded answer proves nothing to the next one."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
+import msgspec
 from gevent.event import Event
 
 from gpudeck.metrics import COLUMN
@@ -19,7 +20,7 @@ from gpudeck.metrics import COLUMN
 from . import views
 from .core.access import Actor, may
 from .core.filters import Filter, FilterError, parse
-from .core.lens import Lens, Lenses, Sight
+from .core.lens import Lens, Lenses, Reads, Sight
 from .core.websocket import CloseCode, Violation
 from .room import Applied, Room
 from .sockets import BoundedServer, BoundedSocket, event_frame
@@ -32,6 +33,7 @@ COALESCE_S = 0.04
 MAX_FILTERS = 64
 MAX_VIEWERS = 1_000
 MAX_WATCH_BYTES = 2_048
+MAX_NEWS = 256
 MAX_TAPPED = 50_000
 TAP_FRAMES = 2_000
 CLOSED_WITHIN_S = 0.7
@@ -46,6 +48,7 @@ class Viewer:
     metric: str | None = None  # None: watches nothing now
     picked: Filter | None = None
     is_tapping: bool = False
+    news: dict[str, bytes] = field(default_factory=dict)  # the newest of each thing that changed
     replies: deque[bytes] = field(default_factory=lambda: deque(maxlen=8))
     epoch: int = -1  # of the layout it has
     slots: int = -1  # of the layout, how many it has; -1: none of it
@@ -53,6 +56,7 @@ class Viewer:
     owners: int = -1
     totals: int = -1
     cells: int = -1
+    is_hold_due: bool = False
     tapped: deque[Applied] = field(default_factory=deque)
     is_tap_due: bool = False
 
@@ -65,7 +69,9 @@ class Viewer:
 class LiveEdge:
     def __init__(self, server: BoundedServer, room: Room, lenses: Lenses,
                  holds: Callable[[str], bool],
-                 is_csrf_right: Callable[[dict[str, Any], str], bool]) -> None:
+                 is_csrf_right: Callable[[dict[str, Any], str], bool],
+                 hold_shown: Callable[[Lens], Any]) -> None:
+        self._hold_shown = hold_shown
         self._room = room
         self._lenses = lenses
         self._holds = holds
@@ -149,6 +155,12 @@ class LiveEdge:
 
     # -- what they are sent
 
+    def hold_changed(self) -> None:
+        """To everyone at once, however they watch; what is sent is the state, so none is missed."""
+        for viewer in self._viewers.values():
+            viewer.is_hold_due = True
+            viewer.peer.wake()
+
     def applied(self, effect: Applied) -> None:
         if not self._fresh.is_set():
             self._fresh_mono = time.monotonic()
@@ -165,6 +177,22 @@ class LiveEdge:
             viewer.tapped.clear()
             return
         viewer.tapped.append(effect)
+
+    def announce(self, event: str, node_id: str | None, thing: str,
+                 shape: Callable[[Reads], Any]) -> None:
+        """To all who see this node (None: to all), at once; of one thing, the newest is enough."""
+        made: dict[Reads, bytes] = {}
+        for viewer in self._viewers.values():
+            lens = self._lenses.of(viewer.sight)
+            if node_id is not None and not lens.sees_node(node_id):
+                continue
+            if lens.reads not in made:
+                made[lens.reads] = event_frame(event, msgspec.to_builtins(shape(lens.reads)),
+                                               NAMESPACE)
+            if len(viewer.news) >= MAX_NEWS:
+                del viewer.news[next(iter(viewer.news))]  # the page asks for the list now and then
+            viewer.news[f"{event} {thing}"] = made[lens.reads]
+            viewer.peer.wake()
 
     def run(self) -> None:
         """One push per second and topic, soon after the first sample of a tick."""
@@ -196,8 +224,13 @@ class LiveEdge:
     def _pull(self, viewer: Viewer) -> bytes | None:
         if viewer.replies:
             return viewer.replies.popleft()
+        if viewer.news:
+            return viewer.news.pop(next(iter(viewer.news)))
         if viewer.is_tap_due and viewer.tapped:
             return self._taps(viewer)
+        if viewer.is_hold_due:
+            viewer.is_hold_due = False
+            return event_frame("hold", self._hold_shown(self._lenses.of(viewer.sight)), NAMESPACE)
         if viewer.metric is None:
             return None
         fleet, lens = self._room.fleet, self._lenses.of(viewer.sight)

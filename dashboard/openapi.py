@@ -8,6 +8,17 @@ import msgspec
 from gpudeck import __version__
 from gpudeck.metrics import COLUMNS
 
+from .acts_views import (
+    CommandList,
+    CommandView,
+    KeepView,
+    NewCommands,
+    NewPreview,
+    Ordered,
+    Plans,
+    PreviewView,
+)
+from .audit_views import RecordList, Verdict
 from .core.filters import MAX_LENGTH
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .people_views import (
@@ -24,6 +35,7 @@ from .people_views import (
     Users,
     UserView,
 )
+from .standing_views import AddressList, HoldState, NewHold, NewKeep
 from .views import Gpus, GpuView, Nodes, NodeView, TaskList, TaskView
 
 MAX_LIMIT = 1_000
@@ -49,6 +61,7 @@ ITEMS = (
     ("nodes/{id}", NodeView, "One Node."),
     ("gpus/{uuid}", GpuView, "One Gpu, by its UUID."),
     ("tasks/{id}", TaskView, "One Task."),
+    ("commands/{id}", CommandView, "One Command: how far it is, and what came of it."),
 )
 
 
@@ -64,9 +77,48 @@ class Operation:
     body: type | None = None
     status: int = 200
     errors: tuple[int, ...] = ()
+    query: tuple[tuple[str, dict[str, Any]], ...] = ()
 
+
+AUDIT_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
+    ("cursor", {"type": "string", "pattern": "^[1-9][0-9]{0,14}$"}),
+    *((name, {"type": "string", "maxLength": 1_024})
+      for name in ("kind", "actor", "node", "task")),
+    *((name, {"type": "number", "minimum": 0}) for name in ("since", "until")),
+)
 
 OPERATIONS = (
+    Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
+              HoldState),
+    Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "
+              "fleet, at once and until it is released.", HoldState, NewHold, 200,
+              (400, 404, 409, 415, 503)),
+    Operation("delete", "hold", "release", "Lets go of a hold that was ordered here.", HoldState,
+              None, 200, (400, 404, 503), (("node", {"type": "string", "minLength": 1}),)),
+    Operation("put", "tasks/{id}/keep", "keep_task", "Its owner wants the Task to be left alone "
+              "until then, within seven days.", KeepView, NewKeep, 200, (400, 404, 409, 415, 503)),
+    Operation("delete", "tasks/{id}/keep", "keep_task_no_more", "Takes that back.", None, None,
+              204, (404, 503)),
+    Operation("get", "addresses", "list_addresses", "Where owners read their mail.", AddressList),
+    Operation("put", "addresses", "put_addresses", "The whole table.", AddressList, AddressList,
+              200, (400, 409, 415, 503)),
+    Operation("get", "audit", "list_audit", "Records, newest first: on Nodes in one's scope; an "
+              "admin of everything sees all.", RecordList, None, 200, (400,), AUDIT_QUERY),
+    Operation("get", "audit/verify", "verify_audit", "Walks the whole chain; compares it with its "
+              "copy and with the heads that Nodes keep.", Verdict, None, 200, (400, 503)),
+    Operation("post", "previews", "preview", "What an act would hit, as the nodes see it now: for "
+              "60 seconds, for one order, for whoever asked.", PreviewView, NewPreview, 201,
+              (400, 404, 409, 415, 503)),
+    Operation("post", "commands", "order", "Does what was previewed. More than 3 jobs wait for a "
+              "second person: `plan`.", Ordered, NewCommands, 202, (400, 404, 409, 415, 503)),
+    Operation("get", "plans", "list_plans", "What waits for a second person, and what became of "
+              "it.", Plans),
+    Operation("post", "plans/{plan_id}/approve", "approve_plan", "By another person than the one "
+              "who asked; all is looked at anew, and what has changed is refused.", Ordered, None,
+              202, (404, 409, 503)),
+    Operation("delete", "plans/{plan_id}", "withdraw_plan", "Nothing of it is done.", None, None,
+              204, (404, 409, 503)),
     Operation("patch", "nodes/{id}", "change_node", "Puts a Node into another group.", NodeView,
               NodeChange, 200, (400, 404, 409, 415)),
     Operation("post", "nodes/{id}/approve", "approve_node", "Lets a Node in that waits for it.",
@@ -112,11 +164,16 @@ OPERATIONS = (
 def document() -> dict[str, Any]:
     structs: list[type] = [struct for _, struct, _ in (*LISTS, *ITEMS)] + [Problem]
     structs += [struct for one in OPERATIONS for struct in (one.answer, one.body)
-                if struct is not None]
+                if struct is not None] + [CommandList]
     _, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}")
     paths = {f"/api/v1/{path}": {"get": _list(path, struct, text)} for path, struct, text in LISTS}
     paths |= {f"/api/v1/{path}": {"get": _item(path, struct, text)} for path, struct, text in ITEMS}
+    paths["/api/v1/audit/export"] = {"get": _export()}
+    paths.setdefault("/api/v1/commands", {})["get"] = _list(
+        "commands", CommandList, "Commands, newest first; `state` open: those without an outcome.",
+        [_query("state", {"enum": ["open", "all"], "default": "all"}),
+         _query("task", {"type": "string"}), _query("node", {"type": "string"})])
     paths["/api/v1/openapi.json"] = {
         "get": _operation("openapi", "This document.", {"type": "object"}, [], {})}
     for one in OPERATIONS:
@@ -138,12 +195,14 @@ def _metrics_text() -> str:
     return "\n".join(["Keys of `values`, `missing` and `last_values`:", "", *rows])
 
 
-def _list(path: str, struct: type, text: str) -> dict[str, Any]:
+def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None = None
+          ) -> dict[str, Any]:
     parameters = [
         _query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
         _query("cursor", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$",
                           "maxLength": MAX_CURSOR}),
-        _query("filter", {"type": "string", "maxLength": MAX_LENGTH}),
+        *([_query("filter", {"type": "string", "maxLength": MAX_LENGTH})] if more is None
+          else more),
         _if_none_match(),
     ]
     return _operation(f"list_{path}", text, _ref(struct), parameters,
@@ -171,15 +230,27 @@ def _operation(name: str, text: str, schema: dict[str, Any], parameters: list[di
             "responses": answers | more}
 
 
+def _export() -> dict[str, Any]:
+    """A file of lines, which no list of items is."""
+    lines = {"description": "One JSON object per line: `seq`, `body`, `hash`.",
+             "content": {"application/jsonl": {"schema": {"type": "string"}}}}
+    return {"operationId": "export_audit", "summary": "All records, oldest first.",
+            "parameters": [], "responses": {"200": lines} | {
+                str(status): ERRORS[status] for status in (400, 401, 403, 405, 406, 503)}}
+
+
 def _other(one: Operation) -> dict[str, Any]:
     name = one.path.partition("{")[2].partition("}")[0]
     parameters = [_in_path(name)] if name else []
+    parameters += [_query(*each) for each in one.query]
     errors = {str(status): ERRORS[status] for status in (401, 403, 405, 406, 413, *one.errors)}
     made: dict[str, Any] = {"operationId": one.name, "summary": one.text, "parameters": parameters}
     if one.body is not None:
         made["requestBody"] = {"required": True,
                                "content": {"application/json": {"schema": _ref(one.body)}}}
         errors["411"] = ERRORS[411]
+    if one.method != "get":
+        errors["503"] = ERRORS[503]
     if one.method == "get":
         parameters.append(_if_none_match())
         errors["304"] = ERRORS[304]
@@ -225,5 +296,6 @@ ERRORS = {
     413: _problem("The body is too large."),
     415: _problem("Only application/json is read."),
     429: _problem("Too many guesses; `Retry-After` says how long to wait."),
-    503: _problem("Too many passwords are being checked; `Retry-After` says how long to wait."),
+    503: _problem("Not at this moment, such as while too many passwords are being checked; or it "
+                  "cannot be recorded, and so it was not done."),
 }

@@ -7,7 +7,9 @@ somebody else has written: `gpudeck user` needs no other way to a running hub.
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import gevent
 
@@ -21,7 +23,9 @@ from .accounts import (
     new_session,
     new_token,
 )
+from .audit import Auditor, by
 from .core.access import EVERYTHING, Actor, Refusal, Role, Scope, Target, Why, may
+from .core.attempts import Attempts, Records
 from .passwords import Passwords
 from .state import State
 
@@ -49,8 +53,9 @@ class Change:
 
 
 class People:
-    def __init__(self, state: State, passwords: Passwords) -> None:
+    def __init__(self, state: State, passwords: Passwords, audit: Auditor) -> None:
         self._state = state
+        self.audit = audit
         self._accounts = state.accounts
         self._passwords = passwords
         self.on_end: list[Callable[[str], None]] = []  # told which credential has ended
@@ -60,6 +65,7 @@ class People:
         self._session_of: dict[str, bytes] = {}
         self._attempts: list[SignIn] = []
         self._on_the_way: list[SignIn] = []  # to the disk
+        self._entries = Attempts(time.monotonic())
         self._used_sessions: dict[str, float] = {}
         self._used_tokens: dict[str, float] = {}
         self._seen = state.writes_elsewhere()
@@ -90,11 +96,7 @@ class People:
             gevent.sleep(LOOK_EVERY_S)
             try:
                 self.look()
-                notes = self._take_notes()
-                if any(notes):
-                    self._on_the_way = notes[0]
-                    gevent.get_hub().threadpool.apply(self._state.note, notes)
-                    self._on_the_way = []
+                self._write_notes(gevent.get_hub().threadpool.apply)
             except Exception as error:
                 # A full disk must not keep a revocation from being seen once there is room again.
                 log.warning("state not read or written reason=%r", str(error))
@@ -106,20 +108,35 @@ class People:
             self._seen = seen
             self.reload()
 
-    def _take_notes(self) -> tuple[list[SignIn], dict[str, float], dict[str, float]]:
-        notes = self._attempts, self._used_sessions, self._used_tokens
+    def _take_notes(self) -> tuple[
+            list[SignIn], dict[str, float], dict[str, float], Records]:
+        records = self._entries.take(time.time(), time.monotonic())
+        notes = self._attempts, self._used_sessions, self._used_tokens, records
         self._attempts, self._used_sessions, self._used_tokens = [], {}, {}
         return notes
 
+    def _write_notes(self, run: Callable[..., None]) -> None:
+        notes = self._take_notes()
+        if not any(notes):
+            return
+        self._on_the_way = notes[0]
+        try:
+            run(self._state.note, notes)
+        except Exception:
+            self._entries.put_back(notes[3])
+            raise
+        finally:
+            self._on_the_way = []
+
     def write_notes(self) -> None:
         """The last ones, before the hub ends."""
-        notes = self._take_notes()
-        if any(notes):
-            self._state.note(*notes)
+        self._write_notes(lambda write, notes: write(*notes))
 
     def note(self, attempt: SignIn) -> None:
         """Kept in memory for a moment: whoever guesses must not set the pace of the disk."""
         self._attempts = [*self._attempts[-199:], attempt]
+        self._entries.add(attempt.at, attempt.name, attempt.address, attempt.how, attempt.outcome,
+                          time.monotonic())
 
     # -- who asks
 
@@ -146,6 +163,14 @@ class People:
             self._used_tokens[token.id] = now
             token = self._tokens[token.hash] = replace(token, used_at=now)
         return Actor("program", token.name, token.role, token.scope, token.id)
+
+    def behind(self, actor: Actor) -> str:
+        """The person: of a program, the one who made its token."""
+        if actor.kind != "program":
+            return actor.name
+        made_by = (token.created_by for token in self._tokens.values()
+                   if token.id == actor.credential)
+        return next(made_by, actor.name)
 
     def holds(self, credential: str) -> bool:
         now = time.time()
@@ -188,17 +213,21 @@ class People:
         if owner is None or may(actor, verb, Target(person=owner)) is not None:
             # Whether it exists is for its owner and for admins.
             raise Refused(Refusal(Why.HIDDEN, f"there is no session {session_id[:40]!r} of yours"))
-        self._accounts.end_session(session_id)
+        with self._change(actor, "session", "end", {"person": owner}, takes_away=True):
+            self._accounts.end_session(session_id)
         self.reload()
 
     def sign_out(self, actor: Actor) -> None:
         self._check(actor, "POST /sign-out")
-        self._accounts.end_session(actor.credential)
+        with self._change(actor, "session", "sign_out", {"person": actor.name}, takes_away=True):
+            self._accounts.end_session(actor.credential)
         self.reload()
 
     def sign_out_everywhere(self, actor: Actor) -> None:
         self._check(actor, "POST /api/v1/sign-out-everywhere")
-        self._accounts.end_sessions_of(actor.name)
+        with self._change(actor, "session", "sign_out_everywhere", {"person": actor.name},
+                          takes_away=True):
+            self._accounts.end_sessions_of(actor.name)
         self.reload()
 
     # -- users
@@ -211,8 +240,9 @@ class People:
         hashed = None if password is None else self._passwords.hash(password)
         self._check(actor, verb, Target(role=role, scope=scope))
         user = User(name, role, scope, hashed, now)
-        self._accounts.add_user(user)
-        code = None if hashed is not None else self._accounts.add_code(name, now)
+        with self._change(actor, "user", "add", {"person": name} | _granted(role, scope)):
+            self._accounts.add_user(user)
+            code = None if hashed is not None else self._accounts.add_code(name, now)
         self.reload()
         return user, code
 
@@ -226,7 +256,9 @@ class People:
         if change.password is not None:
             hashed = self._passwords.hash(change.password)
             self._check(actor, verb, target)
-        user = self._accounts.change_user(name, change.role, scope, hashed)
+        detail = {"person": name, "password": "new" if hashed is not None else None}
+        with self._change(actor, "user", "change", detail | _granted(change.role, scope)):
+            user = self._accounts.change_user(name, change.role, scope, hashed)
         self.reload()
         return user
 
@@ -236,14 +268,16 @@ class People:
         self._check(actor, "POST /api/v1/users/<name>/link", Target(name))
         if _is_own(actor, name):
             raise CannotChange("change your own password by giving a new one")
-        self._accounts.change_user(name, is_password_gone=True)
-        code = self._accounts.add_code(name, time.time())
+        with self._change(actor, "user", "reset_password", {"person": name}):
+            self._accounts.change_user(name, is_password_gone=True)
+            code = self._accounts.add_code(name, time.time())
         self.reload()
         return code
 
     def remove_user(self, actor: Actor, name: str) -> None:
         self._check(actor, "DELETE /api/v1/users/<name>", Target(name))
-        self._accounts.remove_user(name)
+        with self._change(actor, "user", "remove", {"person": name}, takes_away=True):
+            self._accounts.remove_user(name)
         self.reload()
 
     # -- API tokens
@@ -255,13 +289,16 @@ class People:
                   ) -> tuple[str, Token]:
         self._check(actor, "POST /api/v1/tokens", Target(role=role, scope=scope))
         word, token = new_token(name, role, scope, actor.name, time.time(), expires_at)
-        self._accounts.add_token(token)
+        detail = {"token": token.id, "name": name, "expires_at": token.expires_at}
+        with self._change(actor, "token", "add", detail | _granted(role, scope)):
+            self._accounts.add_token(token)
         self.reload()
         return word, token
 
     def remove_token(self, actor: Actor, token_id: str) -> None:
         self._check(actor, "DELETE /api/v1/tokens/<token_id>")
-        self._accounts.remove_token(token_id)
+        with self._change(actor, "token", "remove", {"token": token_id[:64]}, takes_away=True):
+            self._accounts.remove_token(token_id)
         self.reload()
 
     def keep_file_token(self, word: str | None) -> None:
@@ -281,6 +318,12 @@ class People:
         new = [*self._on_the_way, *self._attempts]
         return [*reversed(new), *self._accounts.sign_ins()][:200]
 
+    def _change(self, actor: Actor, kind: str, action: str, detail: dict[str, Any],
+                takes_away: bool = False) -> AbstractContextManager[None]:
+        known = {name: value for name, value in detail.items() if value is not None}
+        return self.audit.change(kind, by(actor) | {"action": action, "detail": known},
+                                  takes_away)
+
     def _check(self, actor: Actor, verb: str, target: Target | None = None) -> None:
         """The gate asked already, without the target; and what it let in may have ended since."""
         refusal = may(actor, verb, target, time.time())
@@ -288,6 +331,12 @@ class People:
             refusal = Refusal(Why.UNKNOWN, "you have been signed out")
         if refusal is not None:
             raise Refused(refusal)
+
+
+def _granted(role: Role | None, scope: Scope | None) -> dict[str, Any]:
+    return {"role": None if role is None else role.value,
+            "groups": None if scope is None else [*scope.groups],
+            "unix_names": None if scope is None else [*scope.unix_names]}
 
 
 def _is_own(actor: Actor, name: str) -> bool:

@@ -39,18 +39,21 @@ T = TypeVar("T")
 
 
 class PeopleApi:
-    def __init__(self, people: People, entry: Entry, auth: Auth, url: Callable[[], str]) -> None:
+    def __init__(self, people: People, entry: Entry, auth: Auth, url: Callable[[], str],
+                 second_person: bool) -> None:
         self._people = people
         self._entry = entry
         self._auth = auth
         self._url = url
+        self._second_person = second_person
 
     def me(self) -> Response:
         actor = asker()
         assert actor.role is not None, "agents have no business here"
         return answer(MeView(
             "program" if actor.kind == "program" else "person", actor.name, actor.role.value,
-            [*actor.scope.groups], [*actor.scope.unix_names], actor.fresh_until))
+            [*actor.scope.groups], [*actor.scope.unix_names], actor.fresh_until,
+            self._second_person))
 
     # -- users
 

@@ -26,6 +26,7 @@ class MeView(Struct):
     groups: list[str]
     unix_names: list[str]
     fresh_until: float | None
+    second_person: bool  # an act on more than 3 jobs waits for another person
 
 
 class UserView(Struct, omit_defaults=True):

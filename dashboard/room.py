@@ -31,6 +31,7 @@ from gpudeck.wire import (
     decode_from_agent,
 )
 
+from .core.fence import Fence
 from .core.fleet import Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
 from .core.members import REVOKED, REVOKED_RETRY_S
@@ -145,7 +146,29 @@ class Note:
     fields: dict[str, Any]
 
 
-Effect = Tell | Close | Record | Applied | Note
+@dataclass(slots=True, frozen=True)
+class Heard:
+    """Of acts, and of the node itself: nothing of it is the fleet's picture."""
+
+    node_id: str
+    message: Preview | Reply | Beat
+
+
+@dataclass(slots=True, frozen=True)
+class Joined:
+    """Connected, and welcomed."""
+
+    node_id: str
+
+
+@dataclass(slots=True, frozen=True)
+class Rose:
+    """To this epoch, and no command may carry another."""
+
+    epoch: int
+
+
+Effect = Tell | Close | Record | Applied | Note | Heard | Joined | Rose
 
 
 @dataclass(slots=True)
@@ -192,9 +215,10 @@ class Takeovers:
 
 
 class Room:
-    def __init__(self, hub_id: str, epoch: int) -> None:
+    def __init__(self, hub_id: str, epoch: int, mono: float = 0.0) -> None:
         self.hub_id = hub_id
         self.fleet = Fleet(epoch)
+        self.fence = Fence(epoch, mono)
         self.streams: dict[str, dict[str, Stream]] = {}  # node id -> stream -> what came of it
         self.links: dict[str, Link] = {}
         self.link_of: dict[str, str] = {}  # node id -> link
@@ -240,7 +264,7 @@ class Room:
                 return self._sequenced(said.link, link, node, said.message, said.payload, now, mono)
             case Beat():
                 self.fleet.beat(node, said.message, mono)
-                return []
+                return [Heard(link.node_id, said.message)]
             case Echo():
                 return self._echo(link, node, said.message, now, mono)
             case Inventory():
@@ -249,7 +273,7 @@ class Room:
             case Clock():
                 return [Tell(said.link, Time(said.message.clock_id, now))]
             case Preview() | Reply():
-                return []
+                return [Heard(link.node_id, said.message)]
             case Call() | Hello():
                 raise WireError("Call and Hello are said once")
 
@@ -264,17 +288,21 @@ class Room:
         former = self.link_of.get(hello.node_id)
         if former is not None:
             effects += self._taken_over(former, hello.node_id, now)
+        risen = self.fence.hello(hello.node_id, hello.epoch_seen, mono)
+        if risen is not None:
+            effects.append(Rose(risen))
         self.fleet.hello(hello, now, mono)
         stream = self._stream(hello.node_id, hello.stream)
         link = Link(hello.node_id, hello.stream)
         self.links[at] = link
         self.link_of[hello.node_id] = at
         welcome = Welcome(max(set(hello.wire_versions) & set(SPOKEN_VERSIONS)), self.hub_id,
-                          self.fleet.epoch, now, stream.settled())
+                          self.fence.epoch, now, stream.settled())
         return [*effects, Tell(at, welcome), self._probe(at, link, now, mono),
                 Record(hello.node_id, hello.stream, 0, now, payload),
                 Note("agent connected", {"node": hello.node_id, "host": hello.host,
-                                         "acked": welcome.acked_seq})]
+                                         "acked": welcome.acked_seq}),
+                Joined(hello.node_id)]
 
     def _taken_over(self, former: str, node_id: str, now: float) -> list[Effect]:
         """A node that comes back before we saw it go; or two that have the same key."""

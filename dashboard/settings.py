@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudeck.settings import Setting, address, count, folder, load
+from gpudeck.settings import Setting, address, count, folder, load, port, text
 
 from .core.proxies import NOBODY, Proxies, proxies
 from .site import public_url
@@ -20,6 +20,12 @@ def default_data(env: Mapping[str, str] = os.environ) -> Path:
 def header(raw: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,63}", raw):
         raise ValueError("the name of a header is needed, for example X-Forwarded-User")
+    return raw
+
+
+def sender(raw: str) -> str:
+    if not re.fullmatch(r"[^@\s<>]{1,64}@[A-Za-z0-9.-]{1,189}", raw):
+        raise ValueError("an address is needed, for example gpudeck@example.org")
     return raw
 
 
@@ -40,9 +46,25 @@ HUB: tuple[Setting, ...] = (
             "bytes one agent may send per second; ten times as many at once"),
     Setting("viewer_stall_s", count, 30,
             "seconds after which a viewer that does not read is disconnected"),
+    Setting("signer_ends_per_hour", count, 60,
+            "ends and pauses that the hub's signer signs within an hour"),
+    Setting("signer_ends_per_node_hour", count, 6,
+            "of these, for one node; the node's own ceiling counts as well"),
+    Setting("second_person", text, "on",
+            "on: an act on more than 3 jobs waits until another person approves it; off: a site "
+            "with one admin", choices=("on", "off")),
     Setting("trusted_proxies", proxies, NOBODY,
             "addresses and networks of proxies, with commas between them, whose word is taken for "
             "who asks from where"),
+    Setting("audit_copy", folder, None,
+            "file to which every record of the audit is appended as well; best on another mount"),
+    Setting("smtp_host", text, None, "mail server by which the owners of tasks are told"),
+    Setting("smtp_port", port, 587, "its port"),
+    Setting("smtp_from", sender, None, "address from which owners are written to"),
+    Setting("smtp_tls", text, "starttls", "how mail travels to it: starttls, tls or none",
+            choices=("starttls", "tls", "none")),
+    Setting("smtp_user", text, None, "name to sign in with there, if it asks"),
+    Setting("smtp_password", text, None, "password to sign in with there", secret=True),
     Setting("proxy_user_header", header, None,
             "header in which a trusted proxy names the person that it has signed in"),
 )
@@ -56,11 +78,21 @@ class HubSettings:
     agent_messages_per_s: int = 20
     agent_bytes_per_s: int = 2_000_000
     viewer_stall_s: int = 30
+    signer_ends_per_hour: int = 60
+    signer_ends_per_node_hour: int = 6
+    second_person: str = "on"
     trusted_proxies: Proxies = NOBODY
     proxy_user_header: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     public_url: str | None = None
+    audit_copy: Path | None = None
+    smtp_host: str | None = None
+    smtp_port: int = 587
+    smtp_from: str | None = None
+    smtp_tls: str = "starttls"
+    smtp_user: str | None = None
+    smtp_password: str | None = None
 
 
 def hub_settings(argv: Sequence[str], env: Mapping[str, str]) -> HubSettings:

@@ -6,15 +6,18 @@ import os
 import secrets
 import sqlite3
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import accounts, registry
+from . import accounts, audit_store, commands_store, registry, standing
 from .accounts import Accounts, SignIn
+from .audit_store import AuditStore
+from .commands_store import CommandsStore
 from .registry import Registry
+from .standing import Standing
 from .transaction import together
 
 SCHEMA = """
@@ -26,9 +29,10 @@ create table codes (hash blob primary key, ends_at real not null) without rowid;
 create table nodes (node_id text primary key, checkpoint blob not null) without rowid;
 """
 # Step n leads from version n to n + 1. What was written once is never edited.
-STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA)
+STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_store.SCHEMA,
+         standing.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
-OURS = ("lock", "state.db", "hub.key", "api.token", "hub.json", "headlog")
+OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog")
 
 
 def open_folder(path: Path) -> None:
@@ -112,6 +116,9 @@ class State:
             self._migrate()
             self.accounts = Accounts(self._db)
             self.registry = Registry(self._db)
+            self.audit = AuditStore(self._db)
+            self.standing = Standing(self._db)
+            self.commands = CommandsStore(self._db)
         except sqlite3.Error as error:
             raise CommandError(f"cannot use {self._path}: {error}; move it away to start anew",
                                ExitCode.CANNOT_START) from error
@@ -168,11 +175,21 @@ class State:
         """Another number once somebody else has written: `gpudeck user`, a thread of ours."""
         return int(self._db.execute("pragma data_version").fetchone()[0])
 
-    def note(self, attempts: list[SignIn], sessions: dict[str, float], tokens: dict[str, float]
-             ) -> None:
+    @contextlib.contextmanager
+    def another_audit(self) -> Iterator[AuditStore]:
+        """Over a connection of its own, for a native thread."""
+        with contextlib.closing(self._open()) as db:
+            yield AuditStore(db)
+
+    def note(self, attempts: list[SignIn], sessions: dict[str, float], tokens: dict[str, float],
+             records: Iterable[dict[str, Any]] = ()) -> None:
         """In a native thread, as `save_nodes`."""
         with contextlib.closing(self._open()) as db:
-            Accounts(db).note(attempts, sessions, tokens)
+            audit = AuditStore(db)
+            with audit.together():
+                Accounts(db).note(attempts, sessions, tokens)
+                for record in records:
+                    audit.append(record)
 
     # -- nodes
 

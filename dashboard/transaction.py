@@ -7,11 +7,16 @@ from contextlib import contextmanager
 
 @contextmanager
 def together(db: sqlite3.Connection) -> Iterator[None]:
-    """The write lock is taken at once, so that what is read inside still holds at the end."""
+    """The write lock is taken at once, so that what is read inside still holds at the end. Within
+    another one it is a part of that: a change and its record are one."""
+    if db.in_transaction:
+        yield
+        return
     db.execute("begin immediate")
     try:
         yield
     except BaseException:
-        db.execute("rollback")
+        if db.in_transaction:  # a full disk has rolled it back already
+            db.execute("rollback")
         raise
     db.execute("commit")

@@ -10,6 +10,7 @@ from gpudeck.keys import spaced
 from gpudeck.metrics import COLUMN, COLUMNS, Absence, metric
 from gpudeck.wire import GpuFacts
 
+from .acts_views import KeepView
 from .core.filters import Filter, Mask
 from .core.fleet import NO_TASK, UNKNOWN_OWNER, Fleet, Node, Show
 from .core.lens import ALL_READ, Lens, Reads
@@ -208,6 +209,7 @@ class NodeView(msgspec.Struct):
     gpus: int
     clock_offset_s: float | None
     frames: FramesView | None
+    holds: list[str] = msgspec.field(default_factory=list)  # who holds all acts there, and why
 
 
 class FactsView(msgspec.Struct):
@@ -258,6 +260,8 @@ class TaskView(msgspec.Struct):
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None
     manager: str | None
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
+    job_id: str | None  # tasks with the same one stand or fall together
+    keep: KeepView | None = None
 
 
 class Nodes(msgspec.Struct):
@@ -287,7 +291,7 @@ def node_view(room: Room, node_id: str, member: Member | None, mono: float) -> N
         node.state, node.heard_at, _reader(node, mono), hello.backend,
         hello.driver_version, hello.agent_version, hello.boot_id,
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
-        _frames(room, node))
+        _frames(room, node), [] if node.beat is None else [*node.beat.holds])
 
 
 def member_view(member: Member) -> NodeView:
@@ -400,7 +404,7 @@ def _task(node: Node, task_id: str, on: list[UseView], state: Any, reads: Reads)
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
         reads.command(task), "whole" if reads.has_whole(task) else "program", on,
         _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
-        task.manager, task.kind)
+        task.manager, task.kind, task.job_id)
 
 
 def _total(parts: list[float | None]) -> float | None:

@@ -41,14 +41,23 @@ def _hash(seq: int, previous: str, body: str) -> str:
 
 
 def verify(
-    links: Iterable[Link], anchors: dict[int, str] | None = None, start: Link | None = None
+    links: Iterable[Link], anchors: dict[int, str] | None = None, start: Link | None = None,
+    copy: Iterable[Link] = (),
 ) -> Break | None:
-    """`anchors`: heads that somebody else kept, seq -> hash. `start`: where to go on from."""
+    """`anchors`: heads that somebody else kept, seq -> hash. `start`: where to go on from.
+    `copy`: the records once more, from another place; it may begin late and end early."""
     seen = dict(anchors or {})
+    kept_copy = iter(copy)
+    beside = next(kept_copy, None)
     at, previous = (0, START) if start is None else (start.seq, start.hash)
     for each in links:
+        while beside is not None and beside.seq <= at:
+            beside = next(kept_copy, None)
         if each.seq != at + 1:
             return Break(at + 1, f"record {at + 1} is missing; record {each.seq} follows {at}")
+        if beside is not None and beside.seq == each.seq and beside != each:
+            return Break(each.seq, f"record {each.seq} is another than in the copy; the records "
+                                   "from it on were written anew")
         if each.hash != _hash(each.seq, previous, each.body):
             return Break(each.seq, f"record {each.seq} or its link to the one before was changed")
         kept = seen.pop(each.seq, each.hash)
@@ -56,11 +65,19 @@ def verify(
             return Break(each.seq, f"record {each.seq} is another than the one that was vouched "
                                    "for elsewhere; the records up to it were written anew")
         at, previous = each.seq, each.hash
-    beyond = sorted(seq for seq in seen if seq > at)
-    if beyond:
-        return Break(at + 1, f"records {at + 1} to {beyond[-1]} were cut off; their head was "
-                             "vouched for elsewhere")
-    return None
+    return _cut(at, [seq for seq in seen if seq > at], beside, kept_copy)
+
+
+def _cut(at: int, vouched: list[int], beside: Link | None, copy: Iterator[Link]) -> Break | None:
+    """What is known elsewhere of records that are not here any more."""
+    last = 0 if beside is None else beside.seq
+    for each in copy:
+        last = max(last, each.seq)
+    beyond = max(at, last, *vouched)
+    if beyond == at:
+        return None
+    return Break(at + 1, f"records {at + 1} to {beyond} were cut off; their head was vouched for "
+                         "elsewhere")
 
 
 def chain(records: Iterable[dict[str, Any]]) -> Iterator[Link]:

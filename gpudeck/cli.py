@@ -19,6 +19,8 @@ SUMMARY = {
     "agent": "the daemon of one node",
     "status": "the Gpus, once, as a table or JSON",
     "tasks": "the tasks on the Gpus, once, as a table or JSON",
+    "audit": "the record of every act and attempt: tail, verify, export",
+    "address": "where the owners of tasks read their mail: list, set, remove",
     "link": "print the link for the first admin of a hub on this machine",
     "user": "who may sign in: add, list, set, remove, link",
     "token": "what programs and nodes show to come in: create, list, revoke",

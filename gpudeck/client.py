@@ -6,11 +6,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 
 TIMEOUT_S = 10.0
+LONG_S = 120.0
 PAGE = 1_000  # the hub's largest `limit`
 
 Item = dict[str, Any]
@@ -38,6 +40,25 @@ class Client:
     def tasks(self, filter: str = "") -> list[Item]:
         return list(self._all("tasks", filter))
 
+    # -- the Audit
+
+    def audit(self, **query: str) -> Item:
+        """One page, newest first."""
+        return self._get(f"/api/v1/audit?{urllib.parse.urlencode(query)}")
+
+    def audit_verdict(self) -> Item:
+        """It walks all records: that takes a while where there are millions."""
+        with self._opened("/api/v1/audit/verify", "application/json", LONG_S) as answer:
+            verdict = json.loads(answer.read())
+        if not isinstance(verdict, dict) or "broken" not in verdict:
+            raise CommandError(f"{self._url} answers, but it is not a hub of gpudeck")
+        return verdict
+
+    def audit_lines(self) -> Iterator[bytes]:
+        """All records, oldest first, each with its line end."""
+        with self._opened("/api/v1/audit/export", "*/*", LONG_S) as answer:
+            yield from answer
+
     def _all(self, kind: str, filter: str = "") -> Iterator[Item]:
         cursor: str | None = None
         while True:
@@ -53,13 +74,18 @@ class Client:
                 return
 
     def _get(self, path: str) -> Item:
+        with self._opened(path, "application/json", self._timeout_s) as answer:
+            return self._page(answer.read())
+
+    @contextmanager
+    def _opened(self, path: str, accept: str, timeout_s: float) -> Iterator[Any]:
         request = urllib.request.Request(
             self._url + path,
-            headers={"Authorization": f"Bearer {self._token}", "Accept": "application/json"},
+            headers={"Authorization": f"Bearer {self._token}", "Accept": accept},
         )
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as response:
-                return self._page(response.read())
+            with self._opener.open(request, timeout=timeout_s) as answer:
+                yield answer
         except urllib.error.HTTPError as error:
             with error:
                 raise _refused(self._url, error.code, error.read(65_536)) from error

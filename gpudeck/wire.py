@@ -159,6 +159,8 @@ class Hello(Struct, frozen=True, tag="hello"):
     epoch_seen: Number = 0  # the highest of this hub's so far; Commands of a lower one are refused
     actions: Annotated[tuple[Word, ...], Meta(max_length=16)] = ()  # that the ceiling here allows
     enrolment: Enrolment | None = None
+    anchor_seq: Number = 0  # the last Anchor that this hub gave: proof against a hub that forgets
+    anchor_head: Text = ""
 
 
 class Inventory(Struct, frozen=True, tag="inventory"):
@@ -203,7 +205,8 @@ class Beat(Struct, frozen=True, tag="beat"):
     pending: Number  # messages not acked
     dropped: Number  # messages that outgrew the outbox, ever
     detail: Text = ""  # what is wrong and what to do, for people
-    holds: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()  # who holds all acts here, and why
+    # Who holds all acts here, and why; one that the hub ordered begins with acts.HELD_BY_HUB.
+    holds: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()
     audit_seq: Number = 0
     audit_head: Text = ""
 

@@ -39,8 +39,11 @@ HOME = {
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
     "sqlite3": ("agent/journal.py", "agent/acts_journal.py", "dashboard/state.py",
-                "dashboard/accounts.py", "dashboard/registry.py", "dashboard/transaction.py"),
+                "dashboard/accounts.py", "dashboard/registry.py", "dashboard/transaction.py",
+                "dashboard/audit_store.py", "dashboard/commands_store.py",
+                "dashboard/standing.py", "gpudeck/audit_file.py"),
     "cryptography": ("gpudeck/keys.py",),
+    "smtplib": ("dashboard/notify.py",),
     "argon2": ("dashboard/passwords.py",),
     "anywidget": ("widget",),
 }

@@ -59,6 +59,7 @@ class Actor:
     scope: Scope = Scope()
     credential: str = ""
     fresh_until: float | None = None
+    address: str = ""  # from where this request came
 
 
 class Why(Enum):
@@ -81,6 +82,7 @@ class Reach(Enum):
     LENS = "what is shown is seen through the actor's scope"
     SELF = "one's own; an admin's reaches everyone's"
     GRANT = "may hand out no more than the actor has"
+    TASKS = "a user's own tasks; an operator's reaches everyone's in scope"
 
 
 class Proof(Enum):
@@ -98,6 +100,8 @@ class Target:
     person: str | None = None
     role: Role | None = None
     scope: Scope | None = None
+    owners: tuple[str | None, ...] | None = None  # Unix names behind all processes it would hit
+    is_harmful: bool = False  # to whoever they belong to: what stops their work
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,25 @@ ROUTES = (
     _see("gpus/<path:uuid>"),
     _see("tasks"),
     _see("tasks/<path:task_id>"),
+    # Stopping must be quick; letting go needs the password.
+    _see("hold"),
+    _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("DELETE hold", Role.OPERATOR, Reach.LENS),
+    _change("PUT tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
+    _change("DELETE tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
+    _see("addresses", Role.ADMIN, Reach.NONE),
+    _change("PUT addresses", Role.ADMIN, is_fresh=False),
+    _see("audit", Role.OPERATOR),
+    _see("audit/verify", Role.ADMIN, Reach.NONE),
+    _see("audit/export", Role.ADMIN, Reach.NONE),
+    # With the victims in hand, the service asks for more: dashboard/acts.py.
+    _change("POST previews", Role.USER, Reach.TASKS, is_fresh=False),
+    _see("commands"),
+    _change("POST commands", Role.USER, Reach.TASKS, is_fresh=False),
+    _see("commands/<command_id>"),
+    _see("plans"),
+    _change("POST plans/<plan_id>/approve", Role.OPERATOR, Reach.TASKS, kinds=_PERSON),
+    _change("DELETE plans/<plan_id>", Role.USER, is_fresh=False),
     _change("PATCH nodes/<node_id>", Role.ADMIN, is_fresh=False),
     _change("POST nodes/<node_id>/approve", Role.ADMIN, is_fresh=False),
     _change("POST nodes/<node_id>/revoke", Role.ADMIN, is_fresh=False),
@@ -211,6 +234,8 @@ VERBS = (
     _local("link"),
     _local("user"), _local("user add"), _local("user list"), _local("user set"),
     _local("user remove"), _local("user link"),
+    _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
+    _local("address"), _local("address list"), _local("address set"), _local("address remove"),
     _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
 )
 
@@ -247,7 +272,7 @@ def may(actor: Actor | None, verb: str | None, target: Target | None = None, now
         return Refusal(Why.FORBIDDEN, f"this needs the role {row.role}; yours is {actor.role}")
     if row.is_fresh and actor.kind == "person" and not is_fresh(actor, now):
         return Refusal(Why.STALE, "give your password again; that holds for five minutes")
-    return None if target is None else _aimed(actor, row, target)
+    return None if target is None else _aimed(actor, row, target, now)
 
 
 _PLURAL: dict[Kind, str] = {
@@ -258,7 +283,7 @@ def is_fresh(actor: Actor, now: float) -> bool:
     return actor.fresh_until is not None and now < actor.fresh_until
 
 
-def _aimed(actor: Actor, row: Row, target: Target) -> Refusal | None:
+def _aimed(actor: Actor, row: Row, target: Target, now: float) -> Refusal | None:
     role = actor.role or Role.VIEWER
     if row.reach is Reach.SELF and not role.covers(Role.ADMIN):
         is_own = actor.kind == "person" and target.person == actor.name
@@ -266,6 +291,13 @@ def _aimed(actor: Actor, row: Row, target: Target) -> Refusal | None:
             return Refusal(Why.FORBIDDEN, "only an admin may do this for someone else")
         if target.role is not None or target.scope is not None:
             return Refusal(Why.FORBIDDEN, "only an admin may change a role or a scope")
+    if row.reach is Reach.TASKS and target.owners is not None:
+        others = [name for name in target.owners if not actor.scope.owns(name)]
+        if others and not role.covers(Role.OPERATOR):
+            return Refusal(Why.FORBIDDEN, "these are not your own tasks; an operator may do this")
+        if others and target.is_harmful and actor.kind == "person" and not is_fresh(actor, now):
+            return Refusal(Why.STALE, "these are others' tasks: give your password again; that "
+                           "holds for five minutes")
     if target.role is not None and not role.covers(target.role):
         return Refusal(Why.FORBIDDEN, f"a {role} cannot give the role {target.role}")
     if target.scope is not None and not actor.scope.holds(target.scope):

@@ -26,12 +26,16 @@ class Reads:
     own: frozenset[str] = frozenset()
 
     def has_whole(self, task: Task) -> bool:
-        return self.everyones or (task.user is not None and task.user in self.own)
+        return self._of(task.user)
+
+    def _of(self, user: str | None) -> bool:
+        return self.everyones or (user is not None and user in self.own)
 
     def command(self, task: Task) -> str | None:
-        if task.command is None or self.has_whole(task):
-            return task.command
-        return program_of(task.command)
+        return self.line(task.user, task.command)
+
+    def line(self, user: str | None, command: str | None) -> str | None:
+        return command if command is None or self._of(user) else program_of(command)
 
 
 ALL_READ = Reads(True)

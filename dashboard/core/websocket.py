@@ -29,6 +29,7 @@ class CloseCode(IntEnum):
     INVALID_DATA = 1007
     POLICY = 1008
     TOO_BIG = 1009
+    TRY_AGAIN = 1013
 
 
 class Violation(Exception):

@@ -119,7 +119,7 @@ FROM_AGENT: dict[str, FromAgent] = {
         node_id="6f" * 16, host="node-01", boot_id="0b1c2d3e-" + "0" * 27,
         stream="a1b2c3d4e5f60718", last_seq=6, agent_version="0.1.0", backend="nvml",
         platform="Linux-6.1-x86_64", driver_version="550.54.15", epoch_seen=3,
-        actions=("notify", "end"),
+        actions=("notify", "end"), anchor_seq=99, anchor_head="cd" * 32,
     ),
     "inventory": Inventory(generation=3, gpus=FACTS),
     "frame": FRAME,
@@ -133,7 +133,8 @@ FROM_AGENT: dict[str, FromAgent] = {
     ),
     "beat": Beat(
         reader="hung", reading_age_s=6.25, pending=12, dropped=3, detail="see dmesg",
-        holds=("carol, here: driver update",), audit_seq=17, audit_head="ab" * 32,
+        holds=("the hub: carol, driver update", "the file /run/gpudeck/hold"), audit_seq=17,
+        audit_head="ab" * 32,
     ),
     "beat_before_any_reading": Beat(reader="starting", reading_age_s=None, pending=0, dropped=0),
     "echo": Echo(probe_id=99, agent_at=1763640003.125),

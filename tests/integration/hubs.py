@@ -126,7 +126,7 @@ class HubProcess:
                  "--data", str(self.folder), *self.flags],
                 cwd=REPOSITORY, stdout=log, stderr=log)
         try:
-            wait_for(self._ready, 20, "hub.json")
+            wait_for(self._ready, 60, "hub.json")
         except BaseException:
             self.kill()
             raise
@@ -149,6 +149,12 @@ class HubProcess:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def children(self, word: str) -> list[int]:
+        """Pids of its child processes with this word in their command line."""
+        pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in pids.split()
+                if word in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")]
 
     def token(self, **wanted: Any) -> Token:
         """A place for a node, made as `gpudeck token create agent` makes it."""

@@ -34,6 +34,7 @@ COLUMNS = (*STRANGERS, *BAD, *KNOWN)
 FILLED = {
     "<path:filename>": "tokens.css", "<path:path>": "nothing/here", "<name>": "nobody-at-all",
     "<token_id>": "t00", "<enrolment_id>": "e00", "<node_id>": "n00", "<session_id>": "s00",
+    "<command_id>": "c00", "<plan_id>": "p00",
     "<path:uuid>": "GPU-n1-0",
     "<path:task_id>": "boot-1:100:5",
     "<string:package_name>/<path:fingerprinted_path>": "dash/html/dash_html_components.min.js",
@@ -210,6 +211,7 @@ def _real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
     hub = Hub(HubSettings(("127.0.0.1", 8050), folder), state, 8050)
     yield hub.verbs()
     hub.recorder.close()
+    hub.signer.close()
     state.close()
 
 

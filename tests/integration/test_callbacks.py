@@ -14,6 +14,7 @@ import pytest
 from flask import Flask
 
 from dashboard.accounts import User, new_token
+from dashboard.audit import Auditor
 from dashboard.auth import Auth, Cookies, Gate, add_second_look, csrf_of, guard_callbacks
 from dashboard.core import access
 from dashboard.core.access import Role, Row, Scope
@@ -68,7 +69,7 @@ class Guarded:
         self.state = State(folder)
         for name, role in (("root", Role.ADMIN), ("vic", Role.VIEWER)):
             self.state.accounts.add_user(User(name, role, EVERYWHERE, None, 0.0))
-        people = People(self.state, Passwords(QUICK))
+        people = People(self.state, Passwords(QUICK), Auditor(self.state.audit))
         auth = Auth(people, Cookies.at(8050, False))
         self.gate = Gate(self.server.wsgi_app, auth, self.server.url_map,
                          lambda: Site.at("127.0.0.1", 8050), lambda: "")

@@ -10,6 +10,7 @@ import gevent
 import pytest
 
 from dashboard.accounts import User, digest
+from dashboard.audit import Auditor
 from dashboard.core.access import Role, Scope
 from dashboard.entry import Asks, Entry, NotIn
 from dashboard.passwords import MAX_WAITING, Busy, Passwords, flaw, hash_password, new_hasher
@@ -41,7 +42,7 @@ class Door:
             self.state.accounts.add_user(
                 User(name, Role.ADMIN, EVERYWHERE, hash_password(PASSWORD, QUICK), 0.0))
         self.passwords = Counting()
-        self.people = People(self.state, self.passwords)
+        self.people = People(self.state, self.passwords, Auditor(self.state.audit))
         self.entry = Entry(self.state, self.people, self.passwords)
 
     def tries(self, name: str, password: str, asks: Asks) -> str | None:

@@ -12,6 +12,7 @@ from argon2 import PasswordHasher
 from flask import Flask
 
 from dashboard.accounts import User, new_token
+from dashboard.audit import Auditor
 from dashboard.auth import Auth, Cookies, Gate, csrf_of, policy
 from dashboard.core.access import ROUTES, Role, Scope
 from dashboard.core.proxies import NOBODY, Proxies, proxies
@@ -46,7 +47,7 @@ class Asked:
         folder.chmod(0o700)
         self.state = State(folder)
         self.state.accounts.add_user(User("alice", Role.ADMIN, EVERYWHERE, None, 0.0))
-        self.people = People(self.state, Passwords(QUICK))
+        self.people = People(self.state, Passwords(QUICK), Auditor(self.state.audit))
         self.auth = Auth(self.people, Cookies.at(8050, False), trusted, user_header)
         self.gate = Gate(self._app, self.auth, every_route().url_map,
                          lambda: Site.at("127.0.0.1", 8050), policy)
@@ -223,11 +224,12 @@ def test_an_ended_session_is_none(asked: Asked) -> None:
     asked.people.sign_out(asked.people.person(asked.session))
     assert asked("/", HTTP_COOKIE=asked.cookie) == 303
     assert told == [asked.session.id]
-    assert not People(asked.state, Passwords(QUICK)).holds(asked.session.id)
+    audit = Auditor(asked.state.audit)
+    assert not People(asked.state, Passwords(QUICK), audit).holds(asked.session.id)
 
 
 def test_sessions_outlive_a_restart_and_secrets_are_not_kept(asked: Asked, tmp_path: Path) -> None:
-    assert People(asked.state, Passwords(QUICK)).holds(asked.session.id)
+    assert People(asked.state, Passwords(QUICK), Auditor(asked.state.audit)).holds(asked.session.id)
     code = asked.state.accounts.add_code("alice", 2e9)
     held = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
     for word in (asked.word, asked.csrf, asked.token, code):

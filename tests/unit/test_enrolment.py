@@ -11,6 +11,7 @@ import pytest
 
 from dashboard import people
 from dashboard.accounts import CannotChange, NoSuch
+from dashboard.audit import Auditor
 from dashboard.core.access import Actor, Role, Scope
 from dashboard.core.members import Wanted
 from dashboard.enrolment import USED, Impostor, Nodes
@@ -35,7 +36,8 @@ class Door:
 
     def reopen(self) -> None:
         """As after a restart of the hub."""
-        self.nodes = Nodes(self.state.registry, self.key.fingerprint)
+        self.nodes = Nodes(self.state.registry, self.key.fingerprint,
+                           Auditor(self.state.audit))
         self.revoked: list[str] = []
         self.groups: dict[str, str] = {}
         self.nodes.on_revoke.append(self.revoked.append)

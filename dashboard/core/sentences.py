@@ -1,0 +1,114 @@
+"""What a person reads of a command: one place, so that pages, terminal and record say the same."""
+
+from gpudeck.acts import Verified
+
+from .commands import CommandRecord
+
+ENDED = {"end": "ended", "pause": "paused", "resume": "resumed", "notify": "told its owner",
+         "hold": "held", "release": "released"}
+DOING = {"end": "ending", "pause": "pausing", "resume": "resuming", "notify": "telling its owner",
+         "hold": "holding", "release": "releasing"}
+OPEN = {
+    "requested": "Asked for; the signer is asked next.",
+    "queued": "Signed; it is sent as soon as the node is connected.",
+    "sent": "Sent to the node; it has not answered yet.",
+    "accepted": "The node has taken it and looks once more before it acts.",
+}
+
+
+def sentence(record: CommandRecord) -> str:
+    """One or a few short sentences, the outcome first."""
+    match record.state:
+        case "acting":
+            return f"The node is {DOING[record.action]}" + (
+                f": {record.step}." if record.step else " now.")
+        case "refused":
+            why = record.refusal.sentence if record.refusal else "the node gave no reason"
+            return f"Refused, nothing was done: {why.rstrip('.')}."
+        case "done":
+            return _done(record)
+        case "not_effective":
+            return _not_effective(record)
+        case "unkillable":
+            return ("It was killed and is still there: the kernel waits in its place, mostly for "
+                    "a driver or a disk, and no signal reaches it. Nothing more is sent; the node "
+                    "may have to be restarted." + _about(record.verified))
+        case "expired":
+            return ("Expired, nothing was done: " + (record.step.rstrip(".") or (
+                "it was not with the node in time")) + ".")
+        case "unknown":
+            return ("Unknown: the node has not said what became of it. It may have been done or "
+                    "not, and it is not sent again; look at the task itself. The node is asked "
+                    "whenever it is connected.")
+        case state:
+            return OPEN[state]
+
+
+def _done(record: CommandRecord) -> str:
+    if record.action in ("hold", "release"):
+        return ("The node acts on nothing until it is released." if record.action == "hold"
+                else "The node takes commands again.")
+    if record.action == "notify":
+        return "Its owner was told" + (f": {record.step.rstrip('.')}." if record.step else ".")
+    if record.action == "resume":
+        return "Resumed; it runs again."
+    if record.action == "pause":
+        return ("Paused. Its memory stays held, and whoever waits for it, such as the other ranks "
+                "of a job, hangs until it is resumed." + _bystanders(record.verified))
+    return "Ended: its processes are gone." + _about(record.verified, is_gone_said=True)
+
+
+def _not_effective(record: CommandRecord) -> str:
+    found = record.verified
+    if record.action != "end" or found is None:
+        return (f"It was not {ENDED[record.action]}, though the node tried"
+                + (f": {record.step.rstrip('.')}." if record.step else ".") + _about(found))
+    if found.exited and found.memory_returned is False:
+        return ("Its processes are gone, but their memory has not come back: the driver still "
+                "holds it, or another process does." + _about(found, is_gone_said=True))
+    if found.exited is False:
+        left = ", ".join(map(str, found.survivors[:5]))
+        return ("It is still running" + (f" (pid {left})" if left else "") + "."
+                + _about(found, is_gone_said=True))
+    return "The node could not see it gone." + _about(found)
+
+
+def _about(found: Verified | None, is_gone_said: bool = False) -> str:
+    """What was seen afterwards, each apart."""
+    if found is None:
+        return ""
+    said = []
+    if not is_gone_said and found.exited is not None:
+        said.append("Its processes are gone." if found.exited else "Its processes are there.")
+    said.append(_memory(found))
+    return "".join(f" {each}" for each in said if each) + _bystanders(found)
+
+
+def _memory(found: Verified) -> str:
+    before, after = found.mem_before_bytes, found.mem_after_bytes
+    if found.memory_returned is None:
+        return "Whether its memory came back could not be seen."
+    if found.memory_returned:
+        return "Its memory came back" + ("." if before is None else f" ({_bytes(before)}).")
+    if before is None or after is None:
+        return "Not all of its memory came back."
+    return f"{_bytes(after)} of its {_bytes(before)} did not come back."
+
+
+def _bystanders(found: Verified | None) -> str:
+    if found is None:
+        return ""
+    if found.bystanders_alive is None:
+        return " Whether the other tasks there live could not be seen."
+    if found.bystanders_alive:
+        return " The other tasks there are alive."
+    count = len(found.vanished)
+    return (f" {count} other task{'s' if count != 1 else ''} on its Gpus vanished in the same "
+            "moment: look at them.")
+
+
+def _bytes(number: float) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number / 1024:.0f} KiB"

@@ -1,0 +1,94 @@
+"""The SQL of what people have said and what stands until it is taken back: holds, keeps, addresses.
+
+Used by the hub and, over a connection of its own, by `gpudeck address`.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# A hold of node '' is one of the whole fleet.
+SCHEMA = """
+create table holds (
+  node_id text primary key, by text not null, reason text not null, since real not null
+) without rowid;
+create table keeps (
+  node_id text not null, task_id text not null, until real not null, because text not null,
+  by text not null, set_at real not null, primary key (node_id, task_id)
+) without rowid;
+create table addresses (unix_name text primary key, address text not null) without rowid;
+"""
+FLEET = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    node_id: str
+    by: str
+    reason: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Its owner wants this Task to be left alone until then."""
+
+    node_id: str
+    task_id: str
+    until: float
+    because: str
+    by: str
+    set_at: float
+
+
+class Standing:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    # -- holds
+
+    def holds(self) -> dict[str, Hold]:
+        return {row[0]: Hold(*row) for row in self._db.execute("select * from holds")}
+
+    def put_hold(self, hold: Hold) -> None:
+        self._db.execute("insert or replace into holds values (?, ?, ?, ?)",
+                         (hold.node_id, hold.by, hold.reason, hold.since))
+
+    def drop_hold(self, node_id: str) -> None:
+        self._db.execute("delete from holds where node_id = ?", (node_id,))
+
+    # -- keeps
+
+    def keeps(self) -> list[Keep]:
+        return [Keep(*row) for row in self._db.execute("select * from keeps")]
+
+    def put_keep(self, keep: Keep) -> None:
+        self._db.execute("insert or replace into keeps values (?, ?, ?, ?, ?, ?)", (
+            keep.node_id, keep.task_id, keep.until, keep.because, keep.by, keep.set_at))
+
+    def drop_keep(self, node_id: str, task_id: str) -> None:
+        self._db.execute("delete from keeps where node_id = ? and task_id = ?", (node_id, task_id))
+
+    def drop_keeps_before(self, now: float) -> None:
+        self._db.execute("delete from keeps where until <= ?", (now,))
+
+    # -- addresses
+
+    def addresses(self) -> dict[str, str]:
+        return dict(self._db.execute("select * from addresses order by unix_name"))
+
+    def address(self, unix_name: str) -> str | None:
+        row = self._db.execute("select address from addresses where unix_name = ?",
+                               (unix_name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put_address(self, unix_name: str, address: str) -> None:
+        self._db.execute("insert or replace into addresses values (?, ?)", (unix_name, address))
+
+    def drop_address(self, unix_name: str) -> bool:
+        return self._db.execute("delete from addresses where unix_name = ?",
+                                (unix_name,)).rowcount > 0
+
+    def replace_addresses(self, rows: Iterable[tuple[str, str]]) -> None:
+        self._db.execute("delete from addresses")
+        self._db.executemany("insert into addresses values (?, ?)", rows)

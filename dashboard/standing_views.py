@@ -1,0 +1,54 @@
+"""What the routes of hold, keep and addresses are told, and what they answer."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+NodeId = Annotated[str, Meta(min_length=1, max_length=128)]
+Line = Annotated[str, Meta(max_length=400)]
+UnixName = Annotated[str, Meta(min_length=1, max_length=128)]
+Address = Annotated[str, Meta(min_length=3, max_length=254)]
+
+
+class NewHold(Struct, forbid_unknown_fields=True):
+    """`node` null: the whole fleet; said in so many words."""
+
+    node: NodeId | None
+    reason: Line = ""
+
+
+class HoldView(Struct):
+    by: str
+    reason: str
+    since: float
+
+
+class HeldNode(Struct):
+    """`holds`: what the node itself says is in force there. `wanted`: by this hub."""
+
+    node: str
+    host: str | None
+    holds: list[str]
+    wanted: bool
+    by: str | None
+    reason: str | None
+    since: float | None
+
+
+class HoldState(Struct):
+    fleet: HoldView | None
+    nodes: list[HeldNode]
+
+
+class NewKeep(Struct, forbid_unknown_fields=True):
+    until: float
+    because: Line = ""
+
+
+class AddressView(Struct, forbid_unknown_fields=True):
+    unix_name: UnixName
+    address: Address
+
+
+class AddressList(Struct, forbid_unknown_fields=True):
+    items: Annotated[list[AddressView], Meta(max_length=10_000)]

@@ -1,0 +1,99 @@
+"""Reads an Audit where it lies: in a hub's folder, in a node's, or in a copy. Writes nothing."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from gpudeck.chain import Break, Link, verify
+from gpudeck.errors import CommandError, ExitCode
+
+HUB, NODE = "state.db", "acts.db"
+_decode = msgspec.json.Decoder(Link).decode
+
+
+class AuditFile:
+    """`nodes`: whose chains are in it; a hub's has one, without a name."""
+
+    def __init__(self, folder: Path) -> None:
+        found = [folder / name for name in (HUB, NODE) if (folder / name).exists()]
+        if not found:
+            raise CommandError(f"neither a hub nor an agent has kept its audit in {folder}; name "
+                               "the folder with --data", ExitCode.CANNOT_START)
+        self._is_hub = found[0].name == HUB
+        try:
+            self._db = sqlite3.connect(f"{found[0].absolute().as_uri()}?mode=ro", uri=True,
+                                       isolation_level=None)
+            self.nodes = [""] if self._is_hub else [row[0] for row in self._db.execute(
+                "select distinct node from audit order by node")] or [""]
+        except sqlite3.Error as error:
+            raise CommandError(f"cannot read {found[0]}: {error}", ExitCode.CANNOT_START) from error
+
+    def links(self, node: str = "", after: int = 0) -> Iterator[Link]:
+        """Oldest first, as they lie there."""
+        whose, values = ("", [after]) if self._is_hub else (" and node = ?", [after, node])
+        rows = self._db.execute("select seq, body, hash from audit where seq > ?"
+                                f"{whose} order by seq", values)
+        with contextlib.closing(rows):
+            for row in rows:
+                yield Link(*row)
+
+    def last_seq(self, node: str = "") -> int:
+        whose, values = ("", []) if self._is_hub else (" where node = ?", [node])
+        found = self._db.execute(f"select max(seq) from audit{whose}", values).fetchone()[0]
+        return int(found or 0)
+
+    def vouched(self) -> dict[int, str]:
+        """Heads of a hub's chain that nodes have said they keep. Where they differ about one
+        record, that which is not ours counts: it is what has to be looked at."""
+        if not self._is_hub:
+            return {}
+        found: dict[int, str] = {}
+        for seq, head in self._db.execute("select seq, head from vouched"):
+            own = self._db.execute("select hash from audit where seq = ?", (seq,)).fetchone()
+            if seq not in found or own != (head,):
+                found[seq] = head
+        return found
+
+    def verify(self, node: str = "", copy: Path | None = None,
+               anchors: dict[int, str] | None = None) -> tuple[int, str, Break | None]:
+        """How many records there are, the head, and the first that does not hold. One pass."""
+        counted = _Counted(self.links(node))
+        self._db.execute("begin")
+        try:
+            broken = verify(counted, self.vouched() | (anchors or {}),
+                            copy=() if copy is None else links_in(copy))
+            records = self.last_seq(node)
+        finally:
+            self._db.execute("rollback")
+        return records, counted.head, broken
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class _Counted:
+    """Remembers the last one that went by."""
+
+    def __init__(self, links: Iterator[Link]) -> None:
+        self._links = links
+        self.head = ""
+
+    def __iter__(self) -> Iterator[Link]:
+        for link in self._links:
+            self.head = link.hash
+            yield link
+
+
+def links_in(path: Path) -> Iterator[Link]:
+    """Of a copy or an export, line by line. A line that a full disk or a crash has cut is no
+    record."""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                with contextlib.suppress(msgspec.MsgspecError):
+                    yield _decode(line)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error

@@ -1,0 +1,80 @@
+"""What a record of an Audit says, the hub's or a node's, to people. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from gpudeck.chain import Link
+
+Body = dict[str, Any]
+SPOILED = "this record was changed and is not readable"
+
+
+def content(link: Link) -> Body | None:
+    """None: somebody has spoiled it."""
+    try:
+        return msgspec.json.decode(link.body, type=Body)
+    except msgspec.MsgspecError:
+        return None
+
+
+def word(body: Body, name: str) -> str | None:
+    value = body.get(name)
+    return value if isinstance(value, str) else None
+
+
+def actor_of(body: Body) -> str | None:
+    """A node's records carry the whole Asker."""
+    asker = body.get("asker")
+    told = word(asker, "name") if isinstance(asker, dict) else None
+    return word(body, "actor") or told
+
+
+def outcome_of(body: Body) -> str | None:
+    return word(body, "outcome") or word(body, "state")
+
+
+# Where a record brings no sentence of its own: kind and action -> what happened.
+SENTENCES = {
+    ("user", "add"): "{actor} added {person} as {role}",
+    ("user", "change"): "{actor} changed {person}",
+    ("user", "remove"): "{actor} removed {person}",
+    ("user", "reset_password"): "{actor} made {person} choose a new password",
+    ("user", "link"): "{actor} made a link that signs {person} in",
+    ("session", "end"): "{actor} ended a session of {person}",
+    ("session", "sign_out"): "{actor} signed out",
+    ("session", "sign_out_everywhere"): "{actor} signed out everywhere",
+    ("token", "add"): "{actor} made the API token {name} with the role {role}",
+    ("token", "remove"): "{actor} revoked the API token {token}",
+    ("enrolment", "add"): "{actor} made a place for a new node",
+    ("enrolment", "withdraw"): "{actor} took the place {enrolment} back",
+    ("node", "enrol"): "{host} enrolled with a place that {by} made",
+    ("node", "approve"): "{actor} approved {host}",
+    ("node", "revoke"): "{actor} revoked {host}",
+    ("node", "group"): "{actor} moved {host} from the group {from} to {to}",
+    ("address", "replace"): "{actor} changed where owners read their mail",
+    ("address", "set"): "{actor} changed where {unix_name} reads mail",
+    ("address", "remove"): "{actor} forgot where {unix_name} reads mail",
+    ("hub", "start"): "the hub started, epoch {epoch}",
+}
+
+
+class _Known(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def sentence_of(body: Body) -> str:
+    told = word(body, "sentence")
+    if told:
+        return told
+    made = SENTENCES.get((word(body, "kind") or "", word(body, "action") or ""))
+    if made is not None:
+        detail = body.get("detail")
+        known = _Known(body | (detail if isinstance(detail, dict) else {}))
+        refused = " (refused)" if outcome_of(body) == "refused" else ""
+        return made.format_map(known) + refused
+    refusal = body.get("refusal")
+    why = word(refusal, "sentence") if isinstance(refusal, dict) else word(body, "step")
+    said = (actor_of(body), word(body, "kind"), word(body, "action"), outcome_of(body))
+    return " ".join(part for part in said if part) + (f": {why}" if why else "")

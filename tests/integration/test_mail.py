@@ -1,0 +1,156 @@
+"""Owners are told by mail, over a real connection to a mail server."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from email import message_from_string
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+from dashboard.addresses import Addresses, address_flaw
+from dashboard.audit import Auditor
+from dashboard.core.notices import Told
+from dashboard.notify import Notifier, Smtp
+from dashboard.settings import hub_settings
+from dashboard.state import State
+from gpudeck.errors import CommandError
+from tests.fakes.smtp import MailSink
+
+
+class Post:
+    """A notifier with its surroundings, in this process."""
+
+    def __init__(self, folder: Path, sink: MailSink, **smtp: Any) -> None:
+        folder.chmod(0o700)
+        self.state = State(folder)
+        self.audit = Auditor(self.state.audit)
+        self.addresses = Addresses(self.state.standing, self.audit)
+        self.notifier = Notifier(
+            Smtp("127.0.0.1", sink.port, "gpudeck@example.org", "none", None, None),
+            self.addresses, lambda: "https://deck.example.org", self.audit.note, (0.05, 0.05))
+        self._running = gevent.spawn(self.notifier.run)
+
+    def kinds(self) -> list[str]:
+        return [link.body for link in self.state.audit.links() if '"notice"' in link.body]
+
+    def close(self) -> None:
+        self._running.kill()
+        self.state.close()
+
+
+@pytest.fixture(name="post")
+def _post(tmp_path: Path) -> Iterator[Callable[..., tuple[Post, MailSink]]]:
+    with ExitStack() as stack:
+        def made(refuses: int = 0) -> tuple[Post, MailSink]:
+            sink = stack.enter_context(MailSink(refuses))
+            post = Post(tmp_path, sink)
+            stack.callback(post.close)
+            return post, sink
+        yield made
+
+
+def soon(what: Callable[[], Any], within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline
+        gevent.sleep(0.02)
+
+
+def told(**given: Any) -> Told:
+    usual = Told("end", "n1", "boot-1:1:1", "python train.py", "carol", "idle", grace_s=30.0)
+    return replace(usual, **given)
+
+
+def parsed(mail: tuple[str, str, str]) -> Message:
+    return message_from_string(mail[2])
+
+
+def test_the_owner_hears_who_why_and_what_now(post: Any) -> None:
+    one, sink = post()
+    reason = f"idle since {secrets.token_hex(4)}"
+    one.state.standing.put_address("alice", "alice@example.org")
+    assert one.notifier.unreached("alice") is None
+    assert one.notifier.tell("alice", told(reason=reason))
+    soon(lambda: sink.mails and one.kinds())
+    mail = parsed(sink.mails[0])
+    assert "<alice@example.org>" in sink.mails[0][1]
+    assert mail["To"] == "alice@example.org"
+    assert mail["Subject"] == "[gpudeck] Your task on n1 is being ended"
+    text = str(mail.get_payload())
+    for word in (reason, "carol", "python train.py", "boot-1:1:1", "within 30 s"):
+        assert word in text
+    assert len(sink.mails) == 1
+    assert '"outcome":"done"' in one.kinds()[0]
+
+
+def test_who_has_no_address_is_not_written_to_and_the_preview_says_so(post: Any) -> None:
+    one, sink = post()
+    one.state.standing.put_address("alice", "alice@example.org")
+    assert not one.notifier.tell("bob", told())
+    assert not one.notifier.tell(None, told())
+    assert "no address of bob" in str(one.notifier.unreached("bob"))
+    assert "not known" in str(one.notifier.unreached(None))
+    without = Notifier(None, one.addresses, str, one.audit.note)
+    assert "smtp_host" in str(without.unreached("alice"))
+    assert not without.tell("alice", told())
+    assert one.notifier.tell("alice", told())  # the control: mail does come here
+    soon(lambda: sink.mails)
+    assert len(sink.mails) == 1
+
+
+def test_a_server_that_is_busy_is_asked_again(post: Any) -> None:
+    one, sink = post(refuses=2)
+    one.state.standing.put_address("alice", "alice@example.org")
+    one.notifier.tell("alice", told())
+    soon(lambda: sink.mails)
+    assert sink.refused == 2
+
+
+def test_what_cannot_be_sent_is_recorded(post: Any) -> None:
+    one, sink = post(refuses=100)
+    one.state.standing.put_address("alice", "alice@example.org")
+    one.notifier.tell("alice", told())
+    soon(one.kinds)
+    assert '"outcome":"failed"' in one.kinds()[0]
+    assert sink.mails == []
+
+
+def test_text_from_nodes_adds_no_header_and_no_line(post: Any) -> None:
+    one, sink = post()
+    one.state.standing.put_address("alice", "alice@example.org")
+    one.notifier.tell("alice", told(host="n1\r\nBcc: eve@example.org",
+                                    command="x\r\n.\r\nMAIL FROM:<eve@example.org>"))
+    soon(lambda: sink.mails)
+    mail = parsed(sink.mails[0])
+    assert mail["Bcc"] is None
+    assert len(sink.mails) == 1
+    assert "\n.\n" not in str(mail.get_payload()).replace("\r", "")
+
+
+@pytest.mark.parametrize("address", [
+    "alice", "alice@", "a b@example.org", "alice@example.org\nBcc: x@y", "<alice@example.org>",
+    "alice@example.org, bob@example.org", "a" * 65 + "@example.org"])
+def test_what_is_no_address_is_not_taken(address: str) -> None:
+    assert address_flaw("alice", address) is not None
+    assert address_flaw("alice", "alice@example.org") is None
+
+
+def test_a_password_does_not_travel_in_clear(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("x\n")
+    env = {"GPUDECK_SMTP_PASSWORD_FILE": str(secret)}
+    given = ["--smtp-host", "mail.example.org", "--smtp-from", "a@b.org", "--smtp-user", "u"]
+    settings = hub_settings([*given, "--smtp-tls", "none"], env)
+    with pytest.raises(CommandError, match="in clear"):
+        Smtp.of(settings)
+    found = Smtp.of(hub_settings(given, env))
+    assert found is not None
+    assert (found.password, found.tls) == ("x", "starttls")
+    with pytest.raises(CommandError, match="smtp_from"):
+        Smtp.of(hub_settings(given[:2], env))
