@@ -21,13 +21,14 @@ from gpudeck.keys import spaced
 
 from .acts_journal import ActsStore
 from .backends import ProcessReading, Reading, resolve
+from .hold import hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
 from .link import tls_context
 from .node import NodeConfig, run_node
 from .reader_process import ReaderProcess, phase_of
 from .settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
-from .table import as_json, gpu_items, gpu_table, task_items, task_table
+from .table import Item, as_json, gpu_items, gpu_table, held_lines, task_items, task_table
 from .tasks import TaskTable, boot_id
 
 FIRST_READING_WITHIN_S = 30.0
@@ -108,10 +109,14 @@ def status(argv: Sequence[str]) -> int:
     hosts: dict[str, str] = {}
     if asked.hub is not None:
         client = _client(asked.hub, asked)
-        items, hosts = client.gpus(), host_names(client)
+        items, nodes = client.gpus(), client.nodes()
+        hosts, held = host_names(nodes), {node["host"]: node.get("holds", []) for node in nodes}
     else:
         items = gpu_items(read_once(asked, readings=2)[0], asked.host)
-    print(as_json(items) if asked.json else gpu_table(items, hosts))
+        held = {asked.host: holds(hold_files(asked.data))}
+    held = {host: [*why] for host, why in held.items() if why}
+    print(as_json(items, holds=held) if asked.json
+          else "\n".join([*held_lines(held), gpu_table(items, hosts)]))
     return ExitCode.OK
 
 
@@ -120,7 +125,7 @@ def tasks(argv: Sequence[str]) -> int:
     hosts: dict[str, str] = {}
     if asked.hub is not None:
         client = _client(asked.hub, asked)
-        items, hosts = client.tasks(), host_names(client)
+        items, hosts = client.tasks(), host_names(client.nodes())
     else:
         processes = read_once(asked, readings=3)[1]
         items = task_items(TaskTable(boot_id()).describe(processes), asked.host)
@@ -132,8 +137,8 @@ def _client(hub: str, asked: ShowSettings) -> Client:
     return Client(hub, asked.token(), tls=tls_context(hub, asked.ca_file))
 
 
-def host_names(client: Client) -> dict[str, str]:
-    return {str(node["id"]): str(node["host"]) for node in client.nodes()}
+def host_names(nodes: Sequence[Item]) -> dict[str, str]:
+    return {str(node["id"]): str(node["host"]) for node in nodes}
 
 
 def read_once(

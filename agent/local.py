@@ -26,11 +26,12 @@ from gpudeck.acts import (
     TaskAction,
 )
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.wire import Task
 
 from . import scene
 from .act import HELD
 from .acts_journal import ActsJournal, ActsStore, JournalRefuses
-from .backends import ProcessReading, resolve
+from .backends import resolve
 from .hand import Hand, Patience
 from .hold import hold_files, holds
 from .lock import ActLock
@@ -86,9 +87,9 @@ class Local:
         self._source.close()
         self._store.close()
 
-    def tasks(self) -> tuple[ProcessReading, ...]:
+    def tasks(self) -> list[Task]:
         found = find(self._place)
-        return () if found is None else found.fresh.processes
+        return [] if found is None else [*{each.task.id: each.task for each in found.seen}.values()]
 
     def holds(self) -> tuple[str, ...]:
         """Who holds all acts here: files, and the hub as the agent has kept it."""

@@ -94,6 +94,8 @@ SHOW_TABLE: tuple[Setting, ...] = (
     CA_FILE,
     BACKEND,
     SIMULATE,
+    Setting("data", folder, None, "without --hub: the folder of this machine's agent",
+            default_words="$XDG_STATE_HOME/gpudeck/agent"),
     Setting("json", flag, False, "JSON, shaped like the REST interface, instead of a table"),
 )
 
@@ -105,6 +107,7 @@ class ShowSettings:
     ca_file: Path | None
     backend: str
     simulate: str
+    data: Path
     host: str
     json: bool
 
@@ -134,6 +137,7 @@ def read_show(
 ) -> ShowSettings:
     given = load(program, SHOW_TABLE, argv, env)
     token_file = given.pop("token_file")
+    given["data"] = given["data"] or state_folder(env)
     return ShowSettings(token=token_source(token_file, env), host=this_host(), **given)
 
 

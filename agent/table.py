@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from gpudeck.act_words import printable
 from gpudeck.metrics import COLUMNS, Absence
 
 from .backends import Reading
@@ -57,8 +58,14 @@ def task_items(seen: Sequence[Seen], node: str) -> list[Item]:
     return list(items.values())
 
 
-def as_json(items: Sequence[Item]) -> str:
-    return json.dumps({"items": list(items), "next": None}, indent=2)
+def as_json(items: Sequence[Item], **more: Any) -> str:
+    return json.dumps({"items": list(items), "next": None, **more}, indent=2)
+
+
+def held_lines(held: Mapping[str, Sequence[str]]) -> list[str]:
+    """Nobody shall wonder why nothing acts."""
+    return [f"HELD, nothing acts on {printable(host)}: {'; '.join(map(printable, why))}"
+            for host, why in held.items()]
 
 
 def gpu_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -87,11 +94,6 @@ def _table(columns: Sequence[Column], items: Sequence[Item], empty: str) -> str:
         ).rstrip()
         for row in rows
     )
-
-
-def printable(text: str) -> str:
-    """A task names itself: its escape sequences must not reach the terminal."""
-    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 def _value(key: str, digits: int = 0, scale: float = 1.0) -> Callable[[Item], str]:
@@ -146,5 +148,6 @@ _TASK_COLUMNS: tuple[Column, ...] = (
     ("SM %", True, _sm),
     ("STATE", False, _text("state")),
     ("MANAGER", False, _text("manager")),
+    ("TASK", False, _text("id")),
     ("COMMAND", False, lambda item: _text("command")(item)[:COMMAND_WIDTH]),
 )

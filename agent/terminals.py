@@ -11,6 +11,7 @@ from pathlib import Path
 TERMINALS = (Path("/dev/pts"), Path("/dev"))
 _NAME = re.compile(r"\d+|tty\d+")
 LINE_MAX = 1_000
+NOBODY_SIGNED_IN = 2**32 - 1
 
 
 def tell(uid: int, sentences: list[str]) -> int:
@@ -59,3 +60,15 @@ def _write(path: Path, uid: int, message: bytes) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def who_is_here() -> str:
+    """Who sits at this terminal; through sudo and su too, where the kernel keeps who signed in."""
+    user = name_of(os.getuid())
+    try:
+        signed_in = int(Path("/proc/self/loginuid").read_text())
+    except (OSError, ValueError):
+        signed_in = NOBODY_SIGNED_IN
+    if signed_in in (NOBODY_SIGNED_IN, os.getuid()):
+        return user
+    return f"{name_of(signed_in)} as {user}"

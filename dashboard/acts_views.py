@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Meta
 
 from gpudeck.acts import Bystander, Held, Params, Preview, Refusal, TaskAction, Victim
+from gpudeck.sentences import sentence
 
 from .core.commands import CommandRecord
 from .core.lens import Reads
-from .core.sentences import sentence
 
 MAX_TARGETS = 512
 
@@ -39,6 +39,7 @@ class ProcessView(msgspec.Struct):
     user: str | None
     command: str | None
     task_id: str | None
+    start_ticks: int  # with pid and boot, what is never reused
 
 
 class BystanderView(msgspec.Struct):
@@ -187,7 +188,7 @@ def item(preview: Preview, host: str, reads: Reads, indexes: dict[str, int],
         preview.kind, preview.manager, _total([each.mem_used_bytes for each in held]),
         _held(held, indexes),
         [ProcessView(victim.process.pid, victim.user, reads.line(victim.user, victim.command),
-                     victim.task_id) for victim in victims],
+                     victim.task_id, victim.process.start_ticks) for victim in victims],
         [_bystander(one, reads, indexes) for one in preview.bystanders], keep,
         list(preview.warnings),
         [RefusalView(one.code, one.sentence) for one in (*preview.refusals, *refusals)])

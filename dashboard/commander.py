@@ -11,13 +11,13 @@ from typing import Any, Protocol
 import msgspec
 
 from gpudeck.acts import COMMAND_LASTS_S, Action, Asker, Command, Preview, Refusal, Reply
+from gpudeck.sentences import sentence
 from gpudeck.wire import FromHub, SignedCommand
 
 from .audit import Auditor, CannotRecord
 from .commands_store import CommandsStore
 from .core.commands import CommandRecord, Commands, Effect, Keep, Tell
 from .core.fence import Fence
-from .core.sentences import sentence
 from .signing import GONE, Signer, SignerGone
 
 log = logging.getLogger("gpudeck.commander")

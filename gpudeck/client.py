@@ -5,17 +5,25 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Any, TypeVar
 
+import msgspec
+
+from gpudeck.act_views import CommandView, Holds, Ordered, PreviewView, WaitingPlan
 from gpudeck.errors import CommandError, ExitCode
 
 TIMEOUT_S = 10.0
 LONG_S = 120.0
 PAGE = 1_000  # the hub's largest `limit`
 
+LOOK_TIMEOUT_S = 30.0  # nodes look anew before the hub answers
+
 Item = dict[str, Any]
+T = TypeVar("T")
 
 
 class Client:
@@ -40,23 +48,82 @@ class Client:
     def tasks(self, filter: str = "") -> list[Item]:
         return list(self._all("tasks", filter))
 
+    def task(self, task_id: str) -> Item | None:
+        """None: there is none that we may see."""
+        try:
+            return self._told("GET", f"tasks/{_quoted(task_id)}")
+        except NotThere:
+            return None
+
+    def me(self) -> Item:
+        return self._told("GET", "me")
+
+    # -- acts
+
+    def preview(self, action: str, targets: Sequence[str], params: Mapping[str, Any],
+                is_plan: bool = False) -> PreviewView:
+        asked = {"action": action, "targets": [*targets], "params": {**params}, "plan": is_plan}
+        return _as(PreviewView, self._told("POST", "previews", asked, timeout_s=LOOK_TIMEOUT_S))
+
+    def order(self, preview_id: str, reason: str) -> Ordered:
+        """Never twice: whether a request without an answer was obeyed, only the hub can say."""
+        try:
+            told = self._told("POST", "commands", {"preview": preview_id, "reason": reason})
+            return _as(Ordered, told, ExitCode.UNREACHABLE)
+        except CommandError as error:
+            if error.code != ExitCode.UNREACHABLE:
+                raise
+            raise CommandError(
+                f"{error}; it was asked already, and may or may not be done: look at the "
+                "Record page before you ask again", ExitCode.UNKNOWN) from error
+
+    def command(self, command_id: str) -> CommandView:
+        return _as(CommandView, self._told("GET", f"commands/{_quoted(command_id)}"))
+
+    def plan(self, plan_id: str) -> WaitingPlan | None:
+        """None: it does not wait any more."""
+        for item in self._told("GET", "plans").get("items", []):
+            if item.get("id") == plan_id:
+                return _as(WaitingPlan, item)
+        return None
+
+    def commands(self, **query: str) -> list[CommandView]:
+        path = f"commands?{urllib.parse.urlencode(query)}"
+        return [_as(CommandView, item) for item in self._told("GET", path).get("items", [])]
+
+    def keep(self, task_id: str, until: float, because: str) -> Item | None:
+        return self._ask("PUT", f"tasks/{_quoted(task_id)}/keep",
+                         {"until": until, "because": because})
+
+    def let_go(self, task_id: str) -> None:
+        self._ask("DELETE", f"tasks/{_quoted(task_id)}/keep")
+
+    def holds(self) -> Holds:
+        return _as(Holds, self._told("GET", "hold"))
+
+    def hold(self, node_id: str | None, reason: str) -> Item | None:
+        """`node_id` None: the whole fleet."""
+        return self._ask("POST", "hold", {"node": node_id, "reason": reason})
+
+    def release(self, node_id: str | None) -> None:
+        self._ask("DELETE", "hold" if node_id is None else f"hold?node={_quoted(node_id)}")
+
     # -- the Audit
 
     def audit(self, **query: str) -> Item:
         """One page, newest first."""
-        return self._get(f"/api/v1/audit?{urllib.parse.urlencode(query)}")
+        return self._get(f"audit?{urllib.parse.urlencode(query)}")
 
     def audit_verdict(self) -> Item:
         """It walks all records: that takes a while where there are millions."""
-        with self._opened("/api/v1/audit/verify", "application/json", LONG_S) as answer:
-            verdict = json.loads(answer.read())
-        if not isinstance(verdict, dict) or "broken" not in verdict:
-            raise CommandError(f"{self._url} answers, but it is not a hub of gpudeck")
+        verdict = self._told("GET", "audit/verify", timeout_s=LONG_S)
+        if "broken" not in verdict:
+            raise self._no_hub()
         return verdict
 
     def audit_lines(self) -> Iterator[bytes]:
         """All records, oldest first, each with its line end."""
-        with self._opened("/api/v1/audit/export", "*/*", LONG_S) as answer:
+        with self._opened("GET", "audit/export", timeout_s=LONG_S, accept="*/*") as answer:
             yield from answer
 
     def _all(self, kind: str, filter: str = "") -> Iterator[Item]:
@@ -67,43 +134,83 @@ class Client:
                 query["filter"] = filter
             if cursor is not None:
                 query["cursor"] = cursor
-            page = self._get(f"/api/v1/{kind}?{urllib.parse.urlencode(query)}")
+            page = self._get(f"{kind}?{urllib.parse.urlencode(query)}")
             yield from page["items"]
             cursor = page.get("next")
             if cursor is None:
                 return
 
     def _get(self, path: str) -> Item:
-        with self._opened(path, "application/json", self._timeout_s) as answer:
-            return self._page(answer.read())
+        page = self._ask("GET", path)
+        if page is None or not isinstance(page.get("items"), list):
+            raise self._no_hub()
+        return page
+
+    def _told(self, method: str, path: str, body: Any = None, timeout_s: float | None = None
+              ) -> Item:
+        told = self._ask(method, path, body, timeout_s)
+        if told is None:
+            raise self._no_hub()
+        return told
+
+    def _ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None
+             ) -> Item | None:
+        """None: an empty answer."""
+        with self._opened(method, path, body, timeout_s) as answer:
+            return self._item(answer.read())
 
     @contextmanager
-    def _opened(self, path: str, accept: str, timeout_s: float) -> Iterator[Any]:
+    def _opened(self, method: str, path: str, body: Any = None, timeout_s: float | None = None,
+                accept: str = "application/json") -> Iterator[Any]:
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": accept}
+        data = None if body is None else json.dumps(body).encode()
+        if data is not None:
+            headers["Content-Type"] = "application/json"
         request = urllib.request.Request(
-            self._url + path,
-            headers={"Authorization": f"Bearer {self._token}", "Accept": accept},
-        )
+            f"{self._url}/api/v1/{path}", data, headers, method=method)
         try:
-            with self._opener.open(request, timeout=timeout_s) as answer:
+            with self._opener.open(request, timeout=timeout_s or self._timeout_s) as answer:
                 yield answer
         except urllib.error.HTTPError as error:
             with error:
                 raise _refused(self._url, error.code, error.read(65_536)) from error
-        except (urllib.error.URLError, OSError) as error:
+        except (urllib.error.URLError, OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise CommandError(
                 f"no hub at {self._url}: {reason}; is it running, and is --hub right?",
                 ExitCode.UNREACHABLE,
             ) from error
 
-    def _page(self, body: bytes) -> Item:
+    def _item(self, body: bytes) -> Item | None:
+        if not body:
+            return None
         try:
-            page = json.loads(body)
+            item = json.loads(body)
         except ValueError:
-            page = None
-        if not isinstance(page, dict) or not isinstance(page.get("items"), list):
-            raise CommandError(f"{self._url} answers, but it is not a hub of gpudeck")
-        return page
+            item = None
+        if not isinstance(item, dict):
+            raise self._no_hub()
+        return item
+
+    def _no_hub(self) -> CommandError:
+        return CommandError(f"{self._url} answers, but it is not a hub of gpudeck",
+                            ExitCode.UNREACHABLE)
+
+
+def _quoted(word: str) -> str:
+    return urllib.parse.quote(word, safe="")
+
+
+def _as(kind: type[T], told: Any, code: ExitCode = ExitCode.FAILED) -> T:
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError as error:
+        raise CommandError(f"the hub answers in a way that this version does not know ({error}); "
+                           "update gpudeck here or there", code) from error
+
+
+class NotThere(CommandError):
+    """The hub knows no such thing, or none that we may see."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -118,7 +225,12 @@ def _refused(url: str, status: int, body: bytes) -> CommandError:
             f"the hub at {url} refuses ({detail or status}); give a valid token by --token-file",
             ExitCode.DENIED,
         )
-    return CommandError(f"the hub at {url} answers {status}" + (f": {detail}" if detail else ""))
+    if status == HTTPStatus.NOT_FOUND:
+        return NotThere(f"the hub at {url} answers 404" + (f": {detail}" if detail else ""))
+    # Said by a proxy: of what the hub behind it has done, it knows nothing.
+    code = ExitCode.UNREACHABLE if status in (502, 504) else ExitCode.FAILED
+    return CommandError(
+        f"the hub at {url} answers {status}" + (f": {detail}" if detail else ""), code)
 
 
 def _problem(body: bytes) -> str:

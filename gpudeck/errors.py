@@ -10,6 +10,13 @@ class ExitCode(IntEnum):
     CANNOT_START = 3  # port in use, folder not writable, extra not installed
     UNREACHABLE = 4  # no hub there
     DENIED = 5  # the hub is there and says no
+    # How an act ended, other than done; of several acts the worst.
+    REFUSED = 10  # nothing was touched
+    NOT_EFFECTIVE = 11  # it was done, and what it was for did not come about
+    UNKILLABLE = 12  # still there 60 s after SIGKILL
+    EXPIRED = 13  # it came too late; nothing was touched
+    UNKNOWN = 14  # no answer: done or not, nobody can say yet
+    WAITING = 15  # for the second person
 
 
 class CommandError(Exception):

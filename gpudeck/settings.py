@@ -60,26 +60,34 @@ def load(
     description: str = "",
 ) -> dict[str, Any]:
     """The value of every setting of the table, by name. In the file, `[program]` is its section."""
-    given = vars(_parser(program, table, description).parse_args(list(argv)))
-    path = given.pop("config", None) or env.get("GPUDECK_CONFIG")
+    return resolve(program, table, vars(parser(program, table, description).parse_args(list(argv))),
+                   env)
+
+
+def resolve(
+    program: str, table: Sequence[Setting], given: Mapping[str, Any], env: Mapping[str, str]
+) -> dict[str, Any]:
+    """As `load`, from flags that are parsed already."""
+    path = given.get("config") or env.get("GPUDECK_CONFIG")
     from_file = _section(program, table, path, _read_file(path))
     return {setting.name: _resolve(setting, given, env, from_file) for setting in table}
 
 
-def _parser(
+def parser(
     program: str, table: Sequence[Setting], description: str
 ) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    """The flags of these settings; a command may add what is no setting, such as its targets."""
+    made = argparse.ArgumentParser(
         prog=f"gpudeck {program}",
         description=description,
         epilog=f"Settings: {SECTION_HELP}.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
+    made.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
     for setting in table:
         if not setting.secret:
-            _add_flag(parser, setting)
-    return parser
+            _add_flag(made, setting)
+    return made
 
 
 def _add_flag(parser: argparse.ArgumentParser, setting: Setting) -> None:

@@ -231,6 +231,8 @@ VERBS = (
     _local("hub"), _local("demo"), _local("up"), _local("agent"), _local("simulate"),
     # Of this machine; with --hub they ask the routes above, with a token.
     _local("status"), _local("tasks"),
+    _local("notify"), _local("pause"), _local("resume"), _local("end"), _local("follow"),
+    _local("hold"), _local("release"), _local("keep"),
     _local("link"),
     _local("user"), _local("user add"), _local("user list"), _local("user set"),
     _local("user remove"), _local("user link"),

@@ -141,3 +141,22 @@ def test_a_fleet_by_host_name(hub: Hub, tmp_path: Path) -> None:
     assert [line.split()[:2] for line in asked.stdout.splitlines()[1:]] == [
         ["h0", str(n)] for n in range(5)
     ]
+
+
+def test_what_is_held_is_said(hub: Hub, tmp_path: Path) -> None:
+    nvml, data = FakeNvml(tmp_path / "nvml.txt", gpus=1), tmp_path / "agent"
+    nvml.write()
+    free = show("status", "--data", str(data), env=nvml.env())
+    data.mkdir()
+    (data / "hold").write_text("flaky \x1b[31mcooling\n")
+    held = show("status", "--data", str(data), env=nvml.env())
+    assert "HELD" not in free.stdout
+    line = held.stdout.splitlines()[0]
+    assert line.startswith("HELD, nothing acts on ")
+    assert line.endswith("says: flaky [31mcooling")
+    told = json.loads(show("status", "--json", "--data", str(data), env=nvml.env()).stdout)
+    assert list(told["holds"].values()) == [[f"the file {data / 'hold'} says: flaky [31mcooling"]]
+    hub.items[1]["holds"] = ["ops holds it"]
+    (tmp_path / "token").write_text(hub.token)
+    fleet = show("status", "--hub", hub.url, "--token-file", str(tmp_path / "token"))
+    assert fleet.stdout.splitlines()[0] == "HELD, nothing acts on h1: ops holds it"

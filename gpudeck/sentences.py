@@ -1,8 +1,9 @@
-"""What a person reads of a command: one place, so that pages, terminal and record say the same."""
+"""What a person reads of a command: one place, so that pages, terminal and record say the same.
+Pure."""
 
-from gpudeck.acts import Verified
+from typing import Protocol
 
-from .commands import CommandRecord
+from gpudeck.acts import Action, CommandState, Refusal, Verified
 
 ENDED = {"end": "ended", "pause": "paused", "resume": "resumed", "notify": "told its owner",
          "hold": "held", "release": "released"}
@@ -16,7 +17,22 @@ OPEN = {
 }
 
 
-def sentence(record: CommandRecord) -> str:
+class Told(Protocol):
+    """A command, as far as it is told."""
+
+    @property
+    def action(self) -> Action: ...
+    @property
+    def state(self) -> CommandState: ...
+    @property
+    def step(self) -> str: ...
+    @property
+    def refusal(self) -> Refusal | None: ...
+    @property
+    def verified(self) -> Verified | None: ...
+
+
+def sentence(record: Told) -> str:
     """One or a few short sentences, the outcome first."""
     match record.state:
         case "acting":
@@ -44,7 +60,7 @@ def sentence(record: CommandRecord) -> str:
             return OPEN[state]
 
 
-def _done(record: CommandRecord) -> str:
+def _done(record: Told) -> str:
     if record.action in ("hold", "release"):
         return ("The node acts on nothing until it is released." if record.action == "hold"
                 else "The node takes commands again.")
@@ -58,7 +74,7 @@ def _done(record: CommandRecord) -> str:
     return "Ended: its processes are gone." + _about(record.verified, is_gone_said=True)
 
 
-def _not_effective(record: CommandRecord) -> str:
+def _not_effective(record: Told) -> str:
     found = record.verified
     if record.action != "end" or found is None:
         return (f"It was not {ENDED[record.action]}, though the node tried"
