@@ -70,8 +70,8 @@ def wards(texts: list[str]) -> list[Said]:
     a task."""
     lots = list(zip(*(random.sample(texts, len(texts)) for _ in range(3)), strict=True))
     return [Said(f"ward-{at}", "wards", 0, f"GPU-ward{at}x{secrets.token_hex(6)}", "ward",
-                 *lots[at], more=tuple(lots[at + 1 : at + DRAWN]))
-            for at in range(0, len(lots), DRAWN)]
+                 user, command, manager, more=tuple(lots[at + 1 : at + DRAWN]))
+            for at, (user, command, manager) in list(enumerate(lots))[::DRAWN]]
 
 
 class Crowd:

@@ -107,6 +107,7 @@ class SimulatedReader:
         self._planned: tuple[Job, ...] = ()
         self._planned_from = self._planned_until = float("-inf")
         self._lives: tuple[Live, ...] = ()
+        self._listed: tuple[Live, ...] = ()
         self._leaks: dict[str, dict[str, float]] = {}
         self._world: World | None = None
         self._read_at = self._listed_at = self._kept_at = float("-inf")
@@ -124,8 +125,9 @@ class SimulatedReader:
         self._read_at = now
         self._keep_energy(world, at, now)
         processes = None
-        if now - self._listed_at >= PROCESSES_EVERY_S:
-            self._listed_at = now
+        # What has been done to a process shows at once.
+        if now - self._listed_at >= PROCESSES_EVERY_S or lives != self._listed:
+            self._listed_at, self._listed = now, lives
             processes = world.processes(lives, gpus)
         return Reading(at, interval_s, gpus, world.facts, processes, DRIVER_VERSION)
 

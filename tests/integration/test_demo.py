@@ -71,6 +71,7 @@ def test_control_json_is_obeyed(demo: Demo) -> None:
 def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:
     before = demo.told()
     agent, task = before["agents"][1], before["tasks"][0]
+    assert task["job"] == task["id"]  # a rank would take the others with it
     for pid in (before["hub_pid"], agent["pid"], task["pid"]):
         os.kill(pid, signal.SIGKILL)
 

@@ -1,7 +1,8 @@
-"""Real processes as jobs of a simulated node: stopped, killed, replaced, never mistaken."""
+"""Real processes as jobs of a simulated node: stopped, ended, replaced, never mistaken."""
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -22,8 +23,12 @@ from agent.backends.simulation.keeper import Keeper
 from agent.backends.simulation.profiles import PROFILES
 from agent.tasks import read_stat
 from gpudeck.metrics import COLUMN
+from tests.demos import descendants
 
-NODE = "n001"  # the showcase: a job on Gpus 0 to 3, another on 4, a hog on 5
+# The showcase: a training of four ranks on Gpus 0 to 3, a server on 4, on 5 a hog with workers, on
+# 6 a notebook that ignores SIGTERM.
+NODE = "n001"
+RANKS, SERVER, HOG, NOTEBOOK = range(4), 4, 5, 6
 RESERVED = PROFILES["h100"].mem_reserved_bytes
 
 
@@ -35,6 +40,17 @@ class Kept:
 
     def jobs(self) -> tuple[Job, ...]:
         return self.keeper._jobs(NODE)
+
+    def job(self, gpu: int) -> Job:
+        [job] = [job for job in self.jobs() if self.reader._uuids[gpu] in job.gpus]
+        return job
+
+    def others(self, *gpus: int) -> list[Job]:
+        mine = {self.reader._uuids[gpu] for gpu in gpus}
+        return [job for job in self.jobs() if mine.isdisjoint(job.gpus)]
+
+    def control(self, job: Job, **told: object) -> None:
+        (self.path / "control.json").write_text(json.dumps({"tasks": {task_id(job): told}}))
 
     def listed(self) -> set[tuple[int, str | None]]:
         return {(each.pid, each.state) for each in self.reader.read().processes or ()}
@@ -69,6 +85,43 @@ def soon(true: Callable[[], bool], seconds: float = 3.0) -> bool:
     return held
 
 
+def all_run(jobs: list[Job]) -> bool:
+    return bool(jobs) and all(lives(job) for job in jobs)
+
+
+def lives(job: Job) -> bool:
+    return state_of(job.pid, job.start_ticks) is not None
+
+
+def running(pids: "tuple[int, ...] | list[int]") -> list[int]:
+    stats = {pid: read_stat(folder.PROC, pid) for pid in pids}
+    return [pid for pid, stat in stats.items() if stat is not None and stat.state != "zombie"]
+
+
+def children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def root_of(job: Job) -> int:
+    assert job.job_id is not None
+    return int(job.job_id.split("-")[1])
+
+
+def hears_sigterm(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def sigterm(job: Job) -> None:
+    assert soon(lambda: hears_sigterm(job.pid))
+    os.kill(job.pid, signal.SIGTERM)
+
+
 def test_the_jobs_are_there_and_named(kept: Kept) -> None:
     reading = kept.reader.read()
     assert reading.processes is not None
@@ -76,14 +129,15 @@ def test_the_jobs_are_there_and_named(kept: Kept) -> None:
     assert listed == {job.pid for job in kept.jobs()}
     told = json.loads((kept.path / "world" / "tasks.json").read_text())
     assert {task["pid"] for task in told} == listed
+    assert max(listed) <= 2**22
     for job in kept.jobs():
         command = Path(f"/proc/{job.pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
         assert " ".join(word.decode() for word in command) == job.command
-        assert os.getsid(job.pid) == job.pid
+        assert os.getsid(job.pid) == root_of(job)
 
 
 def test_a_stopped_job_computes_no_more_and_keeps_its_memory(kept: Kept) -> None:
-    job, bystander = kept.jobs()[0], kept.jobs()[1]
+    job, bystander = kept.job(0), kept.job(SERVER)
     assert soon(lambda: kept.util(0) > 0)
     os.kill(job.pid, signal.SIGSTOP)
     assert soon(lambda: kept.util(0) == 0)
@@ -96,34 +150,173 @@ def test_a_stopped_job_computes_no_more_and_keeps_its_memory(kept: Kept) -> None
 
 
 def test_a_killed_job_gives_its_memory_back_and_another_follows(kept: Kept) -> None:
-    job, *bystanders = kept.jobs()
+    job, bystanders = kept.job(SERVER), kept.others(SERVER)
     os.kill(job.pid, signal.SIGKILL)
-    assert soon(lambda: kept.mem(0) == RESERVED, 1.0)
+    assert soon(lambda: kept.mem(SERVER) == RESERVED, 1.0)
+    kept.keeper.step(time.time())
+    told = json.loads((kept.path / "world" / "tasks.json").read_text())
+    assert {task["id"] for task in told} == {task_id(each) for each in bystanders}
 
     def replaced() -> bool:
         kept.keeper.step(time.time())
-        return any(0 < len(new.gpus) == len(job.gpus) and new.pid != job.pid and
-                   new.gpus == job.gpus for new in kept.jobs())
+        return any(new.gpus == job.gpus and task_id(new) != task_id(job) for new in kept.jobs())
 
     assert soon(replaced)
-    assert soon(lambda: kept.mem(0) > RESERVED)
+    assert soon(lambda: kept.mem(SERVER) > RESERVED)
     for each in bystanders:
         assert state_of(each.pid, each.start_ticks) == "running"
         assert each in kept.jobs()
 
 
+def test_each_rank_is_a_task_on_its_own_gpu_and_one_takes_all(kept: Kept) -> None:
+    ranks, bystanders = [kept.job(gpu) for gpu in RANKS], kept.others(*RANKS)
+    launcher = root_of(ranks[0])
+    assert {root_of(job) for job in ranks} == {parent(job.pid) for job in ranks} == {launcher}
+    assert [len(job.gpus) for job in ranks] == [1, 1, 1, 1]
+    assert launcher not in {pid for pid, _ in kept.listed()}
+    told = json.loads((kept.path / "world" / "tasks.json").read_text())
+    assert sum(task["job"] == ranks[0].job_id for task in told) == len(ranks)
+    os.kill(ranks[random.choice(RANKS)].pid, signal.SIGKILL)
+    assert soon(lambda: not any(lives(job) for job in ranks))
+    assert soon(lambda: {kept.mem(gpu) for gpu in RANKS} == {RESERVED}, 1.0)
+    assert all_run(bystanders)
+
+
+def test_a_launcher_that_is_asked_to_end_ends_its_ranks(kept: Kept) -> None:
+    ranks, bystanders = [kept.job(gpu) for gpu in RANKS], kept.others(*RANKS)
+    assert soon(lambda: all(hears_sigterm(job.pid) for job in ranks))
+    os.kill(root_of(ranks[0]), signal.SIGTERM)
+    assert soon(lambda: not any(lives(job) for job in ranks))
+    assert all_run(bystanders)
+
+
+def test_ranks_outlive_a_killed_launcher_until_the_next_job(kept: Kept) -> None:
+    ranks, bystanders = [kept.job(gpu) for gpu in RANKS], kept.others(*RANKS)
+    os.kill(ranks[0].pid, signal.SIGSTOP)
+    os.kill(root_of(ranks[0]), signal.SIGKILL)
+    kept.keeper._posts[NODE, 0].tree.root.wait()  # type: ignore[union-attr]
+    kept.keeper.step(time.time())
+    assert all_run(ranks)
+    assert kept.job(0) == ranks[0]
+
+    def followed() -> bool:
+        kept.keeper.step(time.time())
+        return kept.keeper._posts[NODE, 0].is_running
+
+    assert soon(followed)
+    assert soon(lambda: not any(lives(job) for job in ranks))
+    assert all_run([kept.job(gpu) for gpu in RANKS])
+    assert all_run(bystanders)
+
+
+def test_workers_outlive_a_killed_parent_and_not_one_that_was_asked(kept: Kept) -> None:
+    job, bystanders = kept.job(HOG), kept.others(HOG)
+    assert 2 <= len(job.workers) <= 4
+    assert children(job.pid) == list(job.workers)
+    os.kill(job.pid, signal.SIGKILL)
+    assert soon(lambda: not lives(job))
+    assert soon(lambda: kept.mem(HOG) == RESERVED, 1.0)
+    assert running(job.workers) == list(job.workers)
+
+    def followed() -> bool:
+        kept.keeper.step(time.time())
+        return any(new.gpus == job.gpus and task_id(new) != task_id(job) for new in kept.jobs())
+
+    assert soon(followed)
+    assert soon(lambda: not running(job.workers))
+    after = kept.job(HOG)
+    sigterm(after)
+    assert soon(lambda: not lives(after) and not running(after.workers))
+    assert all_run(bystanders)
+
+
+def test_a_training_saves_before_it_ends_and_a_server_does_not(kept: Kept) -> None:
+    took_s = {}
+    bystanders = kept.others(HOG, SERVER)
+    for gpu in (HOG, SERVER):
+        job = kept.job(gpu)
+        sigterm(job)
+        began = time.monotonic()
+        if gpu == HOG:
+            assert kept.mem(gpu) > RESERVED
+        assert soon(lambda job=job: not lives(job))  # type: ignore[misc]
+        took_s[gpu] = time.monotonic() - began
+        assert kept.mem(gpu) == RESERVED
+    assert took_s[HOG] > 0.4
+    assert all_run(bystanders)
+
+
+def test_sigterm_is_ignored_by_whoever_control_json_says(kept: Kept) -> None:
+    stubborn, server = kept.job(NOTEBOOK), kept.job(SERVER)
+    told = json.loads((kept.path / "world" / "tasks.json").read_text())
+    assert [task["id"] for task in told if task["ignores_sigterm"]] == [task_id(stubborn)]
+    kept.control(server, ignore_sigterm=True)
+    sigterm(stubborn)
+    sigterm(server)
+    # Only what comes after it tells that a signal has been heard and ignored.
+    for job in (stubborn, server):
+        assert not soon(lambda job=job: not lives(job), 0.7)  # type: ignore[misc]
+    kept.control(stubborn, ignore_sigterm=False)
+    sigterm(stubborn)
+    sigterm(server)
+    assert soon(lambda: not lives(stubborn) and not lives(server))
+    assert all_run(kept.others(NOTEBOOK, SERVER))
+
+
+def test_one_that_forks_when_it_is_asked_to_end(kept: Kept) -> None:
+    job = kept.job(SERVER)
+    kept.control(job, fork_on_term=True, ignore_sigterm=True)
+    assert children(job.pid) == []
+    sigterm(job)
+    assert soon(lambda: len(children(job.pid)) == 1)
+    [born] = children(job.pid)
+    assert os.getsid(born) == job.pid
+    assert soon(lambda: not hears_sigterm(born))
+    os.kill(born, signal.SIGTERM)
+    os.kill(job.pid, signal.SIGKILL)
+    assert soon(lambda: not lives(job))
+    assert running([born]) == [born]
+    assert all_run(kept.others(SERVER))
+
+
+def test_processes_are_as_they_are_now(kept: Kept) -> None:
+    """Without a reading between: a guard looks when it must know."""
+    job, bystander = kept.job(SERVER), kept.job(HOG)
+    kept.reader.read()
+    states = {each.pid: each.state for each in kept.reader.fresh().processes}
+    assert states[job.pid] == states[bystander.pid] == "running"
+    os.kill(job.pid, signal.SIGSTOP)
+    assert soon(lambda: state_of(job.pid, job.start_ticks) == "paused")
+    now = {each.pid: each for each in kept.reader.fresh().processes}
+    assert now[job.pid].state == "paused"
+    assert now[job.pid].mem_used_bytes
+    os.kill(job.pid, signal.SIGKILL)
+    assert soon(lambda: not lives(job))
+    pids = {each.pid for each in kept.reader.fresh().processes}
+    assert job.pid not in pids
+    assert bystander.pid in pids
+    assert kept.reader.fresh().mem_used_bytes[job.gpus[0]] == RESERVED
+
+
+def test_a_reader_that_has_read_nothing_yet_lists_processes(tmp_path: Path) -> None:
+    made_up = SimulatedReader(Options(NODE, world=tmp_path), None).fresh().processes
+    assert made_up
+    # No kernel gives these out (Documentation/admin-guide/sysctl/kernel.rst: 2^22 is the most).
+    assert min(process.pid for process in made_up) > 2**22
+
+
 def test_a_leak_stays_until_it_is_withdrawn(kept: Kept) -> None:
-    job = kept.jobs()[0]
+    job = kept.job(HOG)
     control = kept.path / "control.json"
-    control.write_text(json.dumps({"tasks": {task_id(job): {"leak_memory_on_exit": True}}}))
+    kept.control(job, leak_memory_on_exit=True)
     kept.reader.read()
     os.kill(job.pid, signal.SIGKILL)
-    assert soon(lambda: state_of(job.pid, job.start_ticks) is None)
-    time.sleep(0.1)
-    assert kept.mem(0) > RESERVED
-    assert kept.util(0) == 0
+    assert soon(lambda: not lives(job))
+    assert kept.mem(HOG) > RESERVED
+    assert kept.util(HOG) == 0
+    assert job.pid not in {process.pid for process in kept.reader.fresh().processes}
     control.unlink()
-    assert soon(lambda: kept.mem(0) == RESERVED)
+    assert soon(lambda: kept.mem(HOG) == RESERVED)
 
 
 def test_another_process_with_its_pid_is_not_the_job(tmp_path: Path) -> None:
@@ -169,6 +362,7 @@ def test_a_hung_reader_blocks_and_is_released(kept: Kept) -> None:
 
 
 def test_jobs_end_with_their_keeper_even_if_it_is_killed(tmp_path: Path) -> None:
+    """Those that are stopped and those that are not its own children, too."""
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"
@@ -183,8 +377,12 @@ def test_jobs_end_with_their_keeper_even_if_it_is_killed(tmp_path: Path) -> None
     assert process.stdout is not None
     with process, process.stdout:
         assert process.stdout.readline() == b"ready\n"
-        pids = [task["pid"] for task in json.loads((tmp_path / "world/tasks.json").read_text())]
-        assert pids
-        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+        pids = sorted(descendants(process.pid))
+        told = json.loads((tmp_path / "world" / "tasks.json").read_text())
+        theirs = [pid for task in told for pid in (task["pid"], *task["workers"])]
+        assert len(pids) == len(theirs) + 1  # the launcher of the ranks
+        assert running(pids) == pids
+        for pid in theirs[::2]:
+            os.kill(pid, signal.SIGSTOP)
         process.kill()
-    assert soon(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    assert soon(lambda: not running(pids))

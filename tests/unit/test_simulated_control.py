@@ -111,7 +111,9 @@ def test_control_beats_the_fault_schedule(tmp_path: Path) -> None:
         ({"gpus": {"GPU-1": {"unsupported": ["fan"]}}}, "no metric 'fan'"),
         ({"nodes": {"n001": {"reader": "crash"}}}, "hang"),
         ({"tasks": {"1-2-3": {"leak_memory_on_exit": 1}}}, "true or false"),
-        ({"tasks": {"1-2-3": {"leak": True}}}, "unknown key 'leak'"),
+        ({"tasks": {"1-2-3": {"ignore_sigterm": "yes"}}}, "true or false"),
+        ({"tasks": {"1-2-3": {"fork_on_term": None}}}, "true or false"),
+        ({"tasks": {"1-2-3": {"leak": True}}}, "unknown key 'leak'; there are leak_memory_on"),
     ],
 )
 def test_what_means_nothing_is_said(told: dict[str, Any], word: str) -> None:

@@ -10,6 +10,8 @@ from gpudeck.metrics import COLUMN, COLUMNS
 from gpudeck.wire import GPU_STATES, GpuState
 
 LEAK = "leak_memory_on_exit"
+# The others are for the tasks themselves: stand_in.py reads them when SIGTERM comes.
+TASK_FLAGS = (LEAK, "ignore_sigterm", "fork_on_term")
 # Setting a mean sets its maximum too: exact means exact.
 FOLLOWERS = {"util_pct": "util_max_pct", "power_w": "power_max_w"}
 
@@ -99,9 +101,8 @@ def _word(
 
 
 def _leaks(task: str, entry: dict[str, Any], said: list[str]) -> bool:
-    said.extend(f"{task}: unknown key {other!r}" for other in entry.keys() - {LEAK})
-    leaks = entry.get(LEAK, False)
-    if not isinstance(leaks, bool):
-        said.append(f"{task}: {LEAK} must be true or false, not {leaks!r}")
-        return False
-    return leaks
+    said.extend(f"{task}: unknown key {other!r}; there are {', '.join(TASK_FLAGS)}"
+                for other in entry.keys() - set(TASK_FLAGS))
+    said.extend(f"{task}: {flag} must be true or false, not {entry[flag]!r}"
+                for flag in TASK_FLAGS if not isinstance(entry.get(flag, False), bool))
+    return entry.get(LEAK) is True

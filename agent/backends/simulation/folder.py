@@ -98,9 +98,13 @@ def write_jobs(folder: Path, node: str, jobs: tuple[Job, ...]) -> None:
 
 
 def write_tasks(folder: Path, jobs: dict[str, tuple[Job, ...]]) -> None:
-    """The real processes of all nodes, for `demo.json`."""
-    tasks = [{"id": task_id(job), "node": node, "pid": job.pid}
+    """The real processes of all nodes, for `demo.json`. Those that stand alone come first: whoever
+    takes any task takes no others with it."""
+    tasks = [{"id": task_id(job), "node": node, "pid": job.pid, "kind": job.kind,
+              "job": job.job_id, "rank": job.rank, "workers": job.workers,
+              "ignores_sigterm": job.ignores_sigterm}
              for node, theirs in jobs.items() for job in theirs]
+    tasks.sort(key=lambda task: task["job"] != task["id"])
     _replace(folder / "world" / "tasks.json", msgspec.json.encode(tasks))
 
 
@@ -131,8 +135,12 @@ def state_of(pid: int, start_ticks: int) -> TaskState | None:
 
 
 def task_id(job: Job) -> str:
+    return identity(job.pid, job.start_ticks)
+
+
+def identity(pid: int, start_ticks: int) -> str:
     """As tasks.py makes it."""
-    return f"{_boot_id()[:8]}-{job.pid}-{job.start_ticks}"
+    return f"{_boot_id()[:8]}-{pid}-{start_ticks}"
 
 
 _boot_id = cache(boot_id)

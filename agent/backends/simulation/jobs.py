@@ -24,7 +24,7 @@ USERS = ("alice", "bohdan", "chen.wei", "dilara", "emeka", "fatima", "giulia", "
 
 
 class Job(Struct, frozen=True):
-    """One process on one or more Gpus of a node."""
+    """One process on one or more Gpus of a node; of a job with ranks, one of them."""
 
     pid: int
     start_ticks: int
@@ -36,6 +36,10 @@ class Job(Struct, frozen=True):
     command: str
     started_at: float  # of its process
     working_since: float  # what its epochs count from; a job found running is well under way
+    rank: int = 0
+    job_id: str | None = None  # the id of the first process of its tree; None: made up
+    workers: tuple[int, ...] = ()  # pids of its children, which hold no Gpu
+    ignores_sigterm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,64 +5,48 @@ with it. One that ends, by whatever hand, is followed by another after a while, 
 cluster whose queue is never empty.
 """
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gpudeck.lifeline import tied_to_me
 
-from ...tasks import read_stat
+from ...tasks import command_line, read_stat
 from .chance import between, roll, seed_of
-from .folder import PROC, write_jobs, write_tasks
+from .folder import PROC, identity, state_of, write_jobs, write_tasks
+from .forms import form_of
 from .jobs import CONFIGS, MODELS, Job, Kind, Lane, Turn, job_of, turns_at
+from .tree import Tree, write_scripts
 from .world import uuid_of
 
 FOLLOWED_AFTER_S = (12.0, 25.0)
 END_WITHIN_S = 3.0
-
-_WAITS = '''"""Stands in for a job: it holds still until somebody ends it."""
-import signal
-
-while True:
-    signal.pause()
-'''
-_SAVES = '''"""Stands in for a job that saves a checkpoint when it is asked to end."""
-import signal
-import sys
-import time
-
-
-def save(signum, frame):
-    time.sleep(0.5)
-    sys.exit(0)
-
-
-signal.signal(signal.SIGTERM, save)
-while True:
-    signal.pause()
-'''
-SCRIPTS: dict[str, str] = {"train.py": _SAVES, "finetune.py": _SAVES, "serve.py": _WAITS,
-                           "notebook.py": _WAITS}
+COMPLETE_WITHIN_S = 10.0  # on a very busy machine; some 50 ms on an idle one
 SCRIPT: dict[Kind, str] = {"train": "train.py", "finetune": "finetune.py", "serve": "serve.py",
                            "notebook": "notebook.py", "hog": "train.py"}
 
 
 @dataclass(slots=True)
 class Post:
-    """One lane of one node, and the process that works there."""
+    """One lane of one node, and the job that runs there."""
 
     node: str
     lane: Lane
-    child: "subprocess.Popen[bytes] | None" = None
-    job: Job | None = None
+    tree: Tree | None = None
+    plan: Job | None = None  # what its processes have in common
+    jobs: tuple[Job, ...] = ()
+    is_complete: bool = True
     turn_seed: int | None = None
     followers: int = 0
     free_until: float = 0.0
     ending_since: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.plan is not None
 
 
 class Keeper:
@@ -74,97 +58,144 @@ class Keeper:
                        for node in nodes}
         self._posts: dict[tuple[str, int], Post] = {}
         self._tie = tied_to_me()
-        _write_scripts(folder / "jobs")
+        write_scripts(folder / "jobs")
+        for node in nodes:  # from now on nothing here is made up
+            write_jobs(folder, node, ())
 
     def step(self, now: float) -> None:
         """Whoever has ended is noticed, whoever is due is started; the world is told."""
-        changed = {node for node in self._nodes if self._step_node(node, now)}
+        first = not self._posts
+        changed = {node for node in self._nodes if self._step_node(node, now, first)}
+        changed |= self._complete(COMPLETE_WITHIN_S)
         for node in changed:
             write_jobs(self._folder, node, self._jobs(node))
-        if changed:
+        if changed or first:
             write_tasks(self._folder, {node: self._jobs(node) for node in self._nodes})
 
     def close(self) -> None:
-        posts = [post for post in self._posts.values() if post.child is not None]
-        for post in posts:
-            assert post.child is not None
-            post.child.kill()  # one that is paused would not hear a milder word
-        for post in posts:
-            assert post.child is not None
-            post.child.wait()
+        trees = [post.tree for post in self._posts.values() if post.tree is not None]
+        for tree in trees:
+            tree.cut()  # one that is paused would not hear a milder word
+        for tree in trees:
+            tree.root.wait()
 
     def _jobs(self, node: str) -> tuple[Job, ...]:
-        return tuple(post.job for (name, _), post in self._posts.items()
-                     if name == node and post.job is not None)
+        return tuple(job for (name, _), post in self._posts.items() if name == node
+                     for job in post.jobs)
 
-    def _step_node(self, node: str, now: float) -> bool:
-        first = not any(name == node for name, _ in self._posts)
-        changed = first
+    def _step_node(self, node: str, now: float, first: bool) -> bool:
+        changed = False
         for lane, turn in turns_at(self._seed, node, self._gpus, now):
             post = self._posts.setdefault((node, lane.first), Post(node, lane))
             changed |= self._step_post(post, turn, now, first)
         return changed
 
     def _step_post(self, post: Post, turn: Turn, now: float, first: bool) -> bool:
-        if post.child is not None and post.child.poll() is not None:
+        changed = _forget_ended(post)
+        if post.is_running and post.tree is not None and post.tree.root.poll() is not None:
             self._ended(post, turn, now)
             return True
-        if turn.seed != post.turn_seed and post.child is not None:
+        if turn.seed != post.turn_seed and post.is_running:
             self._end(post, now)
-            return False
-        if post.child is None and turn.begins_at <= now and now >= post.free_until:
+        elif not post.is_running and turn.begins_at <= now and now >= post.free_until:
             # What is found running at the start has long been at work.
             self._start(post, turn, turn.begins_at if first else now)
             return True
-        return False
+        return changed
 
     def _ended(self, post: Post, turn: Turn, now: float) -> None:
+        """Children that outlive a killed parent stay until the next job comes, as orphans do."""
         part = roll(seed_of(turn.seed, "follows"), post.followers)
         post.free_until = now + between(*FOLLOWED_AFTER_S, part)
         post.followers += 1
-        post.child = post.job = post.ending_since = None
+        if post.ending_since is not None and post.tree is not None:
+            post.tree.cut()
+        post.plan = post.ending_since = None
+        _forget_ended(post)
 
     def _end(self, post: Post, now: float) -> None:
-        assert post.child is not None
+        assert post.tree is not None
         if post.ending_since is None:
             post.ending_since = now
-            post.child.terminate()
+            post.tree.root.terminate()
         elif now - post.ending_since > END_WITHIN_S:
-            post.child.kill()
+            post.tree.cut()
 
     def _start(self, post: Post, turn: Turn, working_since: float) -> None:
+        if post.tree is not None:
+            post.tree.cut()
         if post.turn_seed != turn.seed:
             post.followers = 0
         seed = turn.seed if post.followers == 0 else seed_of(turn.seed, post.followers)
         mine = Turn(seed, turn.kind, working_since, turn.ends_at)
-        arguments = _arguments(mine, post.lane, self._folder / "jobs")
-        post.child = subprocess.Popen(
-            arguments, preexec_fn=self._tie, start_new_session=True, cwd=self._folder,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        form = form_of(mine, post.lane)
+        post.tree = Tree(
+            self._folder / "jobs" / SCRIPT[turn.kind], _words(mine, post.lane), form,
+            self._folder / "control.json", self._tie,
         )
-        stat = read_stat(PROC, post.child.pid)
+        root = post.tree.root.pid
+        stat = read_stat(PROC, root)
         assert stat is not None, "a child that nobody has waited for is in /proc"
-        planned = job_of(post.lane, mine, self._nodes[post.node])
-        post.turn_seed = turn.seed
-        post.job = Job(
-            pid=post.child.pid, start_ticks=stat.start_ticks, kind=planned.kind, seed=planned.seed,
-            gpus=planned.gpus, mem_share=planned.mem_share, user=planned.user,
-            command=" ".join(arguments), started_at=time.time(), working_since=working_since,
+        post.turn_seed, post.is_complete, post.jobs = turn.seed, False, ()
+        post.plan = replace(
+            job_of(post.lane, mine, self._nodes[post.node]), pid=root,
+            start_ticks=stat.start_ticks, command=" ".join(post.tree.arguments),
+            started_at=time.time(), job_id=identity(root, stat.start_ticks),
+            ignores_sigterm=form.ignores_sigterm,
         )
 
+    def _complete(self, within_s: float) -> set[str]:
+        """Waits until the trees that were started have all their processes, and makes do with
+        those that are there if it takes too long: somebody may have ended the others."""
+        deadline = time.monotonic() + within_s
+        waiting = new = [post for post in self._posts.values() if not post.is_complete]
+        while waiting := [post for post in waiting if not _is_all_there(post)]:
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.005)
+        for post in new:
+            post.is_complete, post.jobs = True, _jobs_of(post)
+        return {post.node for post in new}
 
-def _write_scripts(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, source in SCRIPTS.items():
-        (folder / name).write_text(source)
+
+def _is_all_there(post: Post) -> bool:
+    """Also true of one that has ended before."""
+    tree = post.tree
+    return (tree is None or tree.root.poll() is not None
+            or len(tree.children()) == tree.form.children)
 
 
-def _arguments(turn: Turn, lane: Lane, scripts: Path) -> list[str]:
-    """Without site and environment: small, and started in some 10 ms."""
+def _jobs_of(post: Post) -> tuple[Job, ...]:
+    if post.plan is None or post.tree is None:
+        return ()
+    children = post.tree.children()
+    if not post.tree.form.ranks:
+        return (replace(post.plan, workers=children),)
+    ranks = (_rank(post.plan, number, pid) for number, pid in enumerate(children))
+    return tuple(job for job in ranks if job is not None)
+
+
+def _rank(plan: Job, number: int, pid: int) -> Job | None:
+    stat = read_stat(PROC, pid)
+    command = command_line(PROC / str(pid))
+    if stat is None or command is None:
+        return None
+    return replace(plan, pid=pid, start_ticks=stat.start_ticks, rank=number, command=command,
+                   gpus=plan.gpus[number : number + 1])
+
+
+def _forget_ended(post: Post) -> bool:
+    if post.is_running and len(post.jobs) < 2:
+        return False  # its first process tells, and is looked at anyway
+    left = tuple(job for job in post.jobs if state_of(job.pid, job.start_ticks) is not None)
+    changed, post.jobs = left != post.jobs, left
+    return changed
+
+
+def _words(turn: Turn, lane: Lane) -> list[str]:
     config = CONFIGS[int(roll(turn.seed, 3) * len(CONFIGS))]
     model = MODELS[int(roll(turn.seed, 3) * len(MODELS))]
-    words = {
+    return {
         "serve": ["--model", model, "--tensor-parallel-size", str(lane.width)],
         "notebook": ["--kernel", f"{turn.seed % 16**8:08x}"],
     }.get(turn.kind, ["--config", f"{config}.yaml", "--devices", str(lane.width)])
-    return [os.path.realpath(sys.executable), "-S", "-E", str(scripts / SCRIPT[turn.kind]), *words]

@@ -130,7 +130,7 @@ class World:
                  for uuid in self.uuids}
         for live in lives:
             asked = load_of(live.job, at) if live.state == RUNNING else paused(live.job, at)
-            for number, uuid in enumerate(live.job.gpus):
+            for number, uuid in enumerate(live.job.gpus, start=live.job.rank):
                 if uuid in loads:
                     loads[uuid] = (_sum(loads[uuid][0], _own(asked, live.job, number, at)), True)
         return loads

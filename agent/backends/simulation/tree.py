@@ -1,0 +1,99 @@
+"""The processes of one job: started here, and never longer there than their keeper."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...tasks import command_line
+from .folder import PROC
+from .forms import Form
+
+PYTHON = (os.path.realpath(sys.executable), "-S", "-E")  # small, and started in some 10 ms
+JOB, LAUNCHER = "stand_in.py", "launcher.py"
+SCRIPTS = {"train.py": JOB, "finetune.py": JOB, "serve.py": JOB, "notebook.py": JOB,
+           "torchrun.py": LAUNCHER}
+
+
+class Tree:
+    """A process group of its own, in a session of its own.
+
+    Its standard input is a pipe whose other end only we hold. When that closes, by `cut` or
+    because we have died, the kernel itself sends SIGKILL to the whole group (fcntl(2), F_SETSIG):
+    also to those that are stopped, and never to another group that came by the same number.
+    """
+
+    def __init__(
+        self, script: Path, words: Sequence[str], form: Form, control: Path,
+        tie: Callable[[], None],
+    ) -> None:
+        self.form = form
+        self._script = str(script)
+        launcher = [str(script.with_name("torchrun.py")), "--nproc-per-node", str(form.ranks)]
+        self.arguments = [*PYTHON, *(launcher if form.ranks else ()), self._script, *words]
+        theirs, self._lifeline = os.pipe()
+        try:
+            self.root = subprocess.Popen(
+                self.arguments, preexec_fn=lambda: _prepare(tie), start_new_session=True,
+                cwd=script.parent.parent, env={**os.environ, **_told(form, control)},
+                stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+        except OSError:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(theirs)
+        self.is_cut = False
+
+    def children(self) -> tuple[int, ...]:
+        """Those that are there already, in the order of their ranks."""
+        if not self.form.children:
+            return ()
+        root = self.root.pid
+        try:
+            told = (PROC / str(root) / "task" / str(root) / "children").read_text()
+        except OSError:
+            return ()
+        found = [int(pid) for pid in told.split()]
+        if not self.form.ranks:
+            return tuple(found)
+        ranked = [(rank, pid) for pid in found if (rank := self._rank(pid)) is not None]
+        return tuple(pid for _, pid in sorted(ranked))
+
+    def _rank(self, pid: int) -> int | None:
+        """None: it is not yet the program that the launcher starts."""
+        words = (command_line(PROC / str(pid)) or "").split(" ")
+        if len(words) > 3 and words[3] == self._script and words[-2] == "--rank":
+            return int(words[-1])
+        return None
+
+    def cut(self) -> None:
+        """Ends all that is left of it."""
+        if not self.is_cut:
+            self.is_cut = True
+            os.close(self._lifeline)
+
+
+def write_scripts(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, source in SCRIPTS.items():
+        (folder / name).write_text(Path(__file__).with_name(source).read_text())
+
+
+def _prepare(tie: Callable[[], None]) -> None:
+    """In the child, which already leads its group. `tie` alone would leave its children behind."""
+    fcntl.fcntl(0, fcntl.F_SETOWN, -os.getpid())
+    fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
+    tie()
+
+
+def _told(form: Form, control: Path) -> dict[str, str]:
+    return {
+        "GPUDECK_JOB_WORKERS": str(form.workers), "GPUDECK_JOB_SAVES_S": str(form.saves_s),
+        "GPUDECK_JOB_IGNORES_SIGTERM": str(int(form.ignores_sigterm)),
+        "GPUDECK_JOB_CONTROL": str(control),
+    }
