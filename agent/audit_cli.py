@@ -55,26 +55,27 @@ def _here(asked: argparse.Namespace) -> list[Item]:
     kept: deque[Item] = deque(maxlen=asked.number)
     with _opened(asked) as file:
         node = _node(asked, file)
-        after = 0 if _filters(asked) else max(0, file.last_seq(node) - asked.number)
-        kept.extend(_wanted(asked, file.links(node, after)))
+        after = 0 if _filters(asked, file) else max(0, file.last_seq(node) - asked.number)
+        kept.extend(_wanted(_filters(asked, file), file.links(node, after)))
     return [*kept]
 
 
 def _newer_here(asked: argparse.Namespace, last: int) -> list[Item]:
     with _opened(asked) as file:
-        return list(_wanted(asked, file.links(_node(asked, file), last)))
+        return list(_wanted(_filters(asked, file), file.links(_node(asked, file), last)))
 
 
-def _wanted(asked: argparse.Namespace, links: Iterable[Link]) -> Iterator[Item]:
-    filters = _filters(asked)
+def _wanted(filters: dict[str, str], links: Iterable[Link]) -> Iterator[Item]:
     for link in links:
         item = item_of(link)
         if all(item[name] == value for name, value in filters.items()):
             yield item
 
 
-def _filters(asked: argparse.Namespace) -> dict[str, str]:
-    given = {"kind": asked.kind, "actor": asked.actor, "node": asked.on, "task_id": asked.task}
+def _filters(asked: argparse.Namespace, file: AuditFile | None = None) -> dict[str, str]:
+    """Of a node's own chain, every record is about that node."""
+    node = asked.on if file is None or file.is_hub else None
+    given = {"kind": asked.kind, "actor": asked.actor, "node": node, "task_id": asked.task}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -22,18 +22,18 @@ class AuditFile:
         if not found:
             raise CommandError(f"neither a hub nor an agent has kept its audit in {folder}; name "
                                "the folder with --data", ExitCode.CANNOT_START)
-        self._is_hub = found[0].name == HUB
+        self.is_hub = found[0].name == HUB
         try:
             self._db = sqlite3.connect(f"{found[0].absolute().as_uri()}?mode=ro", uri=True,
                                        isolation_level=None)
-            self.nodes = [""] if self._is_hub else [row[0] for row in self._db.execute(
+            self.nodes = [""] if self.is_hub else [row[0] for row in self._db.execute(
                 "select distinct node from audit order by node")] or [""]
         except sqlite3.Error as error:
             raise CommandError(f"cannot read {found[0]}: {error}", ExitCode.CANNOT_START) from error
 
     def links(self, node: str = "", after: int = 0) -> Iterator[Link]:
         """Oldest first, as they lie there."""
-        whose, values = ("", [after]) if self._is_hub else (" and node = ?", [after, node])
+        whose, values = ("", [after]) if self.is_hub else (" and node = ?", [after, node])
         rows = self._db.execute("select seq, body, hash from audit where seq > ?"
                                 f"{whose} order by seq", values)
         with contextlib.closing(rows):
@@ -41,14 +41,14 @@ class AuditFile:
                 yield Link(*row)
 
     def last_seq(self, node: str = "") -> int:
-        whose, values = ("", []) if self._is_hub else (" where node = ?", [node])
+        whose, values = ("", []) if self.is_hub else (" where node = ?", [node])
         found = self._db.execute(f"select max(seq) from audit{whose}", values).fetchone()[0]
         return int(found or 0)
 
     def vouched(self) -> dict[int, str]:
         """Heads of a hub's chain that nodes have said they keep. Where they differ about one
         record, that which is not ours counts: it is what has to be looked at."""
-        if not self._is_hub:
+        if not self.is_hub:
             return {}
         found: dict[int, str] = {}
         for seq, head in self._db.execute("select seq, head from vouched"):
