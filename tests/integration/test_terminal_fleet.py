@@ -1,0 +1,142 @@
+"""The terminal through a real hub to a real agent with real children over the C fake."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.hold_cli import hold
+from gpudeck.client import Client
+from gpudeck.errors import ExitCode
+from tests.boards import OLD_ENOUGH_S, Boards, Child
+from tests.demos import ROOT, soon
+from tests.terminals import Terminal, run
+
+from .hubs import HubProcess
+
+
+@pytest.fixture
+def boards(tmp_path: Path) -> Iterator[Boards]:
+    boards = Boards(tmp_path)
+    yield boards
+    boards.close()
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "hub") as hub:
+        yield hub
+
+
+@pytest.fixture
+def client(hub: HubProcess) -> Client:
+    return Client(hub.url, hub.api_token)
+
+
+@pytest.fixture
+def at(hub: HubProcess) -> list[str]:
+    return ["--hub", hub.url, "--token-file", str(hub.folder / "api.token")]
+
+
+@pytest.fixture
+def node(hub: HubProcess, boards: Boards, tmp_path: Path) -> Iterator[Path]:
+    """The folder of an agent that reports to the hub."""
+    (tmp_path / "enrol").write_text(hub.token().text)
+    (tmp_path / "enrol").chmod(0o600)
+    data = tmp_path / "agent"
+    with open(tmp_path / "agent.log", "w") as log:
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "agent", "--hub", hub.url, "--token-file",
+             str(tmp_path / "enrol"), "--backend", "nvml", "--data", str(data), "--ceiling",
+             str(boards.ceiling())], cwd=ROOT, env=boards.nvml.env(), stderr=log)
+    yield data
+    agent.terminate()
+    try:
+        agent.wait(10)
+    except subprocess.TimeoutExpired:
+        agent.kill()
+        agent.wait(10)
+
+
+def shown(client: Client, *children: Child) -> None:
+    """The hub lists them, the node knows the hub's time, and they are old enough."""
+    ids = {child.task_id for child in children}
+    assert soon(lambda: ids <= {task["id"] for task in client.tasks()}, 60)
+    born = max(Path(f"/proc/{child.process.pid}").stat().st_ctime for child in children)
+    time.sleep(max(0.0, born + OLD_ENOUGH_S - time.time()))
+
+
+def test_end_by_plan_hits_the_right_child_and_no_other(
+    boards: Boards, client: Client, node: Path, at: list[str], tmp_path: Path
+) -> None:
+    victim, bystander = boards.child("victim", workers=2), boards.child("bystander")
+    shown(client, victim, bystander)
+    plan = str(tmp_path / "plan.json")
+    planned = run("end", victim.task_id, "--grace", "5", "--plan-out", plan, *at)
+    assert planned.code == ExitCode.OK, planned
+    assert victim.lives
+    said = run("end", "--plan", plan, "--yes", "--reason", "nightly", "--json", *at)
+    assert said.code == ExitCode.OK, said
+    assert victim.all_gone
+    assert bystander.lives
+    assert not bystander.heard_sigterm
+    last = said.of("command")[-1]["command"]
+    assert (last["state"], last["verified"]["exited"], last["verified"]["memory_returned"],
+            last["verified"]["bystanders_alive"]) == ("done", True, True, True), said
+    again = run("end", "--plan", plan, "--yes", "--reason", "nightly", *at)
+    assert again.code != ExitCode.OK, again
+    assert bystander.lives
+
+
+def test_end_at_a_terminal_shows_whom_it_hits(
+    boards: Boards, client: Client, node: Path, at: list[str]
+) -> None:
+    victim, bystander = boards.child("victim"), boards.child("bystander")
+    shown(client, victim, bystander)
+    no = run("end", victim.task_id, "--reason", "idle", *at, answers=["n"])
+    assert (no.code, victim.lives) == (ExitCode.FAILED, True), no
+    for word in (victim.task_id, str(victim.process.pid), bystander.task_id, "SIGTERM"):
+        assert word in no.out
+    yes = run("end", victim.task_id, "--reason", "idle", *at, answers=["y"])
+    assert yes.code == ExitCode.OK, yes
+    assert (victim.all_gone, bystander.lives) == (True, True)
+    assert client.command(client.commands()[0].id).sentence == yes.out.splitlines()[-1]
+
+
+def test_a_hold_on_the_node_stops_what_the_hub_has_begun(
+    boards: Boards, client: Client, node: Path, at: list[str]
+) -> None:
+    victim, bystander = boards.child("victim", stubborn=True), boards.child("bystander")
+    shown(client, victim, bystander)
+    terminal = Terminal("end", victim.task_id, "--reason", "x", "--grace", "8", *at, answers=["y"])
+    assert soon(lambda: victim.heard_sigterm or terminal.process.poll() is not None, 60)
+    assert hold(["--data", str(node), "--reason", "stop it"]) == ExitCode.OK
+    said = terminal.end()
+    assert said.code == ExitCode.NOT_EFFECTIVE, said
+    assert victim.lives
+    assert bystander.lives
+
+
+def test_hold_and_keep_through_the_hub(
+    boards: Boards, client: Client, node: Path, at: list[str]
+) -> None:
+    victim = boards.child("victim")
+    shown(client, victim)
+    kept = run("keep", victim.task_id, "--until", "+2h", "--because", "the paper", *at)
+    assert kept.code == ExitCode.OK, kept
+    held = run("hold", "--fleet", "--reason", "flaky cooling", "--json", *at)
+    assert held.code == ExitCode.OK, held
+    assert "flaky cooling" in json.dumps(json.loads(held.out)["nodes"][0]["holds"])
+    refused = run("end", victim.task_id, "--reason", "x", *at, answers=["y"])
+    assert refused.code == ExitCode.REFUSED, refused
+    assert "the paper" in refused.out
+    assert victim.lives
+    released = run("release", "--fleet", *at)
+    assert released.code == ExitCode.OK, released
+    ended = run("end", victim.task_id, "--reason", "x", *at, answers=["y"])
+    assert ended.code == ExitCode.OK, ended
+    assert victim.all_gone
