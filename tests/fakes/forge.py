@@ -39,6 +39,7 @@ def obedient(is_stubborn):
     """One that execs on SIGUSR1 and forks on SIGUSR2."""
     pid = os.fork()
     if pid == 0:
+        os.setsid()  # else we and all our children would be one Job
         signal.signal(signal.SIGUSR1, become_another)
         signal.signal(signal.SIGUSR2, fork_a_worker)
         if is_stubborn:
@@ -202,6 +203,8 @@ class Forge:
 
     def finish(self, pid):
         """What became of it; all that is left of it ends."""
+        if not os.path.exists(f"/proc/{pid}/stat"):
+            return {"died": True, "innocent": False}  # it was made to, and reaped
         left = [] if state(pid) in "ZX" else read(pid, f"task/{pid}/children").split()
         died = os.waitpid(pid, os.WNOHANG) != (0, 0)
         if not died:
