@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent import guard
+from agent import guard, hand
 from agent.act import Desk, DeskConfig
 from agent.acts_journal import ActsJournal, ActsStore
 from agent.hand import Hand, Patience
@@ -34,9 +34,9 @@ from gpudeck.wire import (
 from tests.fakes.children import Child, Children, a_ceiling
 from tests.fakes.hub import wait_for
 
-DELIVERIES = 10_000
+DELIVERIES = int(os.environ.get("GPUDECK_DELIVERIES") or ("10000" if os.environ.get("CI") else "2000"))
 SOAK_DELIVERIES = int(os.environ.get("GPUDECK_SOAK_DELIVERIES", "1000000"))
-COMMANDS = 600
+COMMANDS = 240
 ENDS = 12  # of them, on real tasks; the others tell the owner of one
 WAITING = 24  # the desk lets 32 wait
 
@@ -111,6 +111,7 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
+    monkeypatch.setattr(hand, "tell", lambda *_: 1)  # not at the terminals of who tests
     executed: Counter[str] = Counter()
     real = Hand.act
 
@@ -156,8 +157,11 @@ def deliver(stage: Stage, deliveries: int) -> Counter[str]:
         commands += fresh
         old = random.sample(commands, min(len(commands), batch))  # of earlier batches: a replay
         stream = scrambled([stage.signed(each) for each in [*fresh, *old]], per_batch)
-        for message in stream:
+        for number, message in enumerate(stream):
             random.choice(stage.nodes).hear(message)
+            if number % 100 == 99:  # a desk with more than 256 to judge lets go of the rest
+                for node in stage.nodes:
+                    node.rest()
         for each in fresh:  # and once, to be sure, where it belongs
             stage.nodes[0 if each.node_id == stage.nodes[0].id else 1].hear(stage.signed(each))
         for node in stage.nodes:
@@ -183,7 +187,7 @@ def check(stage: Stage, deliveries: int) -> None:
     ended = deliver(stage, deliveries)
     print(f"{deliveries} deliveries of {COMMANDS} commands: {dict(ended)}")
     assert ended.total() == COMMANDS
-    assert set(ended) == {"done", "not_effective", "expired"}  # told nobody: no terminal is open
+    assert set(ended) == {"done", "expired"}
     assert ended["done"] >= ENDS
     assert ended["expired"] > COMMANDS / 20
     killed = [child for child in stage.children.all if not child.is_alive()]
