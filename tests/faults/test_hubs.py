@@ -1,5 +1,6 @@
 """Hubs that are copied, restored and cut off, with commands in flight: real hubs, real sockets."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import socketio
 
-from gpudeck.acts import Command, Reply
-from gpudeck.wire import decode_command
+from gpudeck.acts import Command, Refusal, Reply
+from gpudeck.wire import FromAgent, SignedCommand, decode_command
 from tests.integration.acting import DONE, ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import Visitor, add_person, signed_in
@@ -28,6 +30,23 @@ GENEROUS = ("--signer-ends-per-node-hour", "100000", "--signer-ends-per-hour", "
 def a_hub(folder: Path) -> Iterator[HubProcess]:
     with HubProcess(folder, 0, *GENEROUS) as hub:
         yield hub
+
+
+class Cut(ActingAgent):
+    """What it says while the connection is cut is lost, as on a wire."""
+
+    def say(self, message: FromAgent) -> None:
+        with contextlib.suppress(socketio.exceptions.SocketIOError, AssertionError):
+            super().say(message)
+
+    def _take(self, message: SignedCommand) -> None:
+        """An older hub's are refused, as agent/act.py does it."""
+        command = decode_command(message.body)
+        if command.epoch < self.caller.said.epoch_seen:
+            self.say(Reply(command.command_id, 1, "refused", time.time(), refusal=Refusal(
+                "epoch", "another hub with its key has taken over")))
+            return
+        super()._take(message)
 
 
 def shown(agent: ActingAgent, hub: HubProcess) -> list[str]:
@@ -49,7 +68,7 @@ def epochs(agent: ActingAgent) -> list[int]:
 
 
 def test_of_two_copies_the_one_that_was_left_gives_no_orders(tmp_path: Path) -> None:
-    agent = ActingAgent("n1")
+    agent = Cut("n1")
     with a_hub(tmp_path / "one") as one:
         first, second = shown(agent, one)
         ops = operator(one)
@@ -68,22 +87,22 @@ def test_of_two_copies_the_one_that_was_left_gives_no_orders(tmp_path: Path) -> 
             [command] = ordered(ops_two, previewed(ops_two, second))["items"]
             settled(ops_two, command["id"])
             assert epochs(agent)[-1] > epochs(agent)[0] + 1
-            # What the first hub still has in hand finds no node; and when it is back, none that
-            # takes its orders.
+            # What the first hub still has in hand waits for the node, which does not obey it.
             before = len(agent.executed)
-            ordered(ops_one, left)
+            [late] = ordered(ops_one, left)["items"]
             agent.close()
-            agent.connect(one)
-            answer = ops_one.send("/api/v1/previews", {"action": "end", "targets": [first]})
-            if answer.status == 201:
-                [refused] = ordered(ops_one, answer.json)["items"]
-                found = settled(ops_one, refused["id"], "refused", 10)
-                assert found["refusal"]["code"] == "fence"
+            shown(agent, one)
+            found = settled(ops_one, late["id"], "refused", 10)
+            assert found["refusal"]["code"] in ("epoch", "fence", "offline")
+            preview = ops_one.send("/api/v1/previews", {"action": "end", "targets": [first]}).json
+            if not preview["refused"]:
+                [refused] = ordered(ops_one, preview)["items"]
+                assert settled(ops_one, refused["id"], "refused", 10)["refusal"]["code"] == "fence"
             assert len(agent.executed) == before
 
 
 def test_a_restored_backup_goes_ahead_and_repeats_nothing(tmp_path: Path) -> None:
-    agent = ActingAgent("n1")
+    agent = Cut("n1")
     with a_hub(tmp_path / "data") as hub:
         first, second = shown(agent, hub)
         ops = operator(hub)
@@ -116,7 +135,7 @@ def test_a_restored_backup_goes_ahead_and_repeats_nothing(tmp_path: Path) -> Non
 def reconnects(folder: Path, count: int) -> None:
     """The connection is cut at any moment of a command; each has one outcome, and was done at most
     once."""
-    agent = ActingAgent("n1")
+    agent = Cut("n1")
     with a_hub(folder) as hub:
         tasks = shown(agent, hub)
         ops = operator(hub)
@@ -131,11 +150,8 @@ def reconnects(folder: Path, count: int) -> None:
         agent.does = slowly
         ids = []
         for _ in range(count):
-            answer = ops.send("/api/v1/previews", {
-                "action": "notify", "targets": [random.choice(tasks)],
-                "params": {"text": "please save"}})
-            if answer.status == 201 and not answer.json["refused"]:
-                ids += [each["id"] for each in ordered(ops, answer.json)["items"]]
+            if preview := shows_again(agent, ops, random.choice(tasks)):
+                ids += [each["id"] for each in ordered(ops, preview)["items"]]
             time.sleep(random.choice((0.0, 0.001, 0.005, 0.02)))
             agent.close()
             agent.connect(hub)
@@ -151,6 +167,19 @@ def reconnects(folder: Path, count: int) -> None:
         given = Counter(decode_command(each.body).command_id for each in agent.commands)
         assert max(given.values()) == 1  # asked after, never given twice
         assert hub.get("/api/v1/audit/verify")["broken"] is None
+
+
+def shows_again(agent: ActingAgent, who: Visitor, task_id: str) -> Any:
+    """None: the hub has not taken the node's tasks back in so quickly."""
+    agent.show(several(2))
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        answer = who.send("/api/v1/previews", {
+            "action": "notify", "targets": [task_id], "params": {"text": "please save"}})
+        if answer.status == 201 and not answer.json["refused"]:
+            return answer.json
+        time.sleep(0.05)
+    return None
 
 
 def state(who: Visitor, command_id: str) -> Any:

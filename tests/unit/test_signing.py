@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dashboard.commander import new_id
 from dashboard.core.commands import CommandRecord
 from dashboard.core.fence import SETTLING_S, Fence
-from dashboard.core.sentences import sentence
+from gpudeck.sentences import sentence
 from dashboard.core.signing import HOUR_S, MAX_EPOCH_JUMP, Budget, Signing, Spent
 from gpudeck.acts import (
     COMMAND_LASTS_S,
