@@ -40,7 +40,6 @@ HOME = {
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
     "sqlite3": ("agent/journal.py", "agent/acts_journal.py", "dashboard/state.py",
-    "sqlite3": ("agent/journal.py", "agent/acts_journal.py", "dashboard/state.py",
                 "dashboard/accounts.py", "dashboard/registry.py", "dashboard/transaction.py",
                 "dashboard/audit_store.py", "dashboard/commands_store.py",
                 "dashboard/standing.py", "gpudeck/audit_file.py"),

@@ -12,11 +12,13 @@ import os
 import signal
 import sys
 import time
+import typing
 
 LAST_PID = "/proc/sys/kernel/ns_last_pid"
+Who = dict[str, typing.Any]
 
 
-def born():
+def born() -> int:
     pid = os.fork()
     if pid == 0:
         while True:
@@ -24,18 +26,18 @@ def born():
     return pid
 
 
-def become_another(*_):
+def become_another(*_: object) -> None:
     os.execv("/bin/sleep", ["sleep", "1000"])
 
 
-def fork_a_worker(*_):
+def fork_a_worker(*_: object) -> None:
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         while True:
             signal.pause()
 
 
-def obedient(is_stubborn):
+def obedient(is_stubborn: bool) -> int:
     """One that execs on SIGUSR1 and forks on SIGUSR2."""
     pid = os.fork()
     if pid == 0:
@@ -49,7 +51,7 @@ def obedient(is_stubborn):
     return pid
 
 
-def under(pid):
+def under(pid: int) -> bool:
     """A new process of exactly this pid."""
     with open(LAST_PID, "w") as file:
         file.write(str(pid - 1))
@@ -60,30 +62,30 @@ def under(pid):
     return False
 
 
-def end(pid):
+def end(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 
 
-def state(pid):
+def state(pid: int) -> str:
     return read(pid, "stat").rpartition(")")[2].split()[0]
 
 
-def is_alive_or_zombie(pid):
+def is_still_there(pid: int) -> bool:
     """Our child, which nobody else reaps: its number cannot be another's."""
     return os.path.exists(f"/proc/{pid}/stat") and state(pid) not in "ZX"
 
 
-def read(pid, name):
+def read(pid: int, name: str) -> str:
     with open(f"/proc/{pid}/{name}") as file:
         return file.read()
 
 
-def start_ticks(pid):
+def start_ticks(pid: int) -> int:
     return int(read(pid, "stat").rpartition(")")[2].split()[19])
 
 
-def who(pid):
+def who(pid: int) -> Who:
     """The fields of gpudeck.acts.Process, read as agent/processes.py does."""
     program = os.stat(f"/proc/{pid}/exe")
     pidfd = os.pidfd_open(pid)
@@ -98,7 +100,7 @@ def who(pid):
     }
 
 
-def reuse(victim=None):
+def reuse(victim: int | None = None) -> tuple[Who, int]:
     """(victim, the start of the innocent that now has its pid)."""
     while True:
         pid = victim or born()
@@ -109,12 +111,12 @@ def reuse(victim=None):
         assert victim is None, "another process took the pid"
 
 
-def is_alive(pid):
+def is_alive(pid: int) -> bool:
     """That very child, which nobody but us reaps."""
     return os.waitpid(pid, os.WNOHANG) == (0, 0)
 
 
-def judge(victims):
+def judge(victims: list[Who]) -> dict[str, int]:
     """Who of the innocents lives; and whom the usual ways of ending a process would hit."""
     told = {"alive": 0, "late": 0, "os_kill": 0}
     for was in victims:
@@ -133,33 +135,32 @@ def judge(victims):
 
 
 class Forge:
-    def __init__(self):
-        self.agent = None
-        self.innocents = set()
+    def __init__(self) -> None:
+        self.innocents: set[int] = set()
 
-    def program(self, argv, env, cwd, log):
-        self.agent = os.fork()
-        if self.agent == 0:
+    def program(self, argv: list[str], env: dict[str, str], cwd: str, log: str) -> int:
+        pid = os.fork()
+        if pid == 0:
             out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
             os.dup2(out, 1)
             os.dup2(out, 2)
             os.chdir(cwd)
             os.execve(argv[0], argv, env)
-        return self.agent
+        return pid
 
-    def trials(self, count):
+    def trials(self, count: int) -> list[tuple[Who, int]]:
         return [reuse() for _ in range(count)]
 
-    def live(self, count):
+    def live(self, count: int) -> list[Who]:
         """Processes that stay as they are, for now."""
         return [who(born()) for _ in range(count)]
 
-    def replace(self, pids):
+    def replace(self, pids: list[int]) -> list[int]:
         """Each ends, and an innocent takes its number."""
         return [reuse(pid)[1] for pid in pids]
 
-    def owners(self, pids, earlier, gap_s):
+    def owners(self, pids: int, earlier: int, gap_s: float) -> list[tuple[list[Who], int]]:
         """Under each pid `earlier` victims one after the other, then an innocent that stays."""
         told = []
         for pid in (end_and_say(born()) for _ in range(pids)):
@@ -170,18 +171,18 @@ class Forge:
                     end(pid)
                     time.sleep(gap_s)
             if under(pid):
-                told.append([owners, start_ticks(pid)])
+                told.append((owners, start_ticks(pid)))
         return told
 
-    def obedient(self, is_stubborn):
+    def obedient(self, is_stubborn: bool) -> Who:
         pid = obedient(is_stubborn)
         while not int(read(pid, "status").split("SigCgt:")[1].split()[0], 16) >> 11 & 1:
             time.sleep(0.0005)
         return who(pid)
 
-    def poke(self, pid, how):
+    def poke(self, pid: int, how: str) -> bool:
         """Done to a child between two steps of somebody else. False: it had ended already."""
-        if not is_alive_or_zombie(pid):
+        if not is_still_there(pid):
             return False
         if how == "exit":
             end(pid)
@@ -201,7 +202,7 @@ class Forge:
                 time.sleep(0.0005)
         return True
 
-    def finish(self, pid):
+    def finish(self, pid: int) -> dict[str, bool]:
         """What became of it; all that is left of it ends."""
         if not os.path.exists(f"/proc/{pid}/stat"):
             return {"died": True, "innocent": False}  # it was made to, and reaped
@@ -215,19 +216,19 @@ class Forge:
         self.innocents.discard(pid)
         return {"died": died, "innocent": was_innocent}
 
-    def is_running(self, pid):
+    def is_running(self, pid: int) -> bool:
         return is_alive(pid)
 
-    def judge(self, victims):
+    def judge(self, victims: list[Who]) -> dict[str, int]:
         return judge(victims)
 
 
-def end_and_say(pid):
+def end_and_say(pid: int) -> int:
     end(pid)
     return pid
 
 
-def main():
+def main() -> None:
     forge = Forge()
     for line in sys.stdin:
         request = json.loads(line)

@@ -42,6 +42,7 @@ class Fleet:
     folder: Path
     hub: HubProcess
     children: Children
+    agent: "subprocess.Popen[bytes]"
 
     def shows(self, children: list[Child], within_s: float = 30.0) -> None:
         """Until the hub lists them all."""
@@ -106,7 +107,7 @@ def a_fleet(folder: Path) -> Iterator[Fleet]:
     a_ceiling(folder, kills_per_hour=10**6)
     children = Children()
     try:
-        with HubProcess(folder / "hub", 0, *GENEROUS) as hub, an_agent(folder, hub):
-            yield Fleet(folder, hub, children)
+        with HubProcess(folder / "hub", 0, *GENEROUS) as hub, an_agent(folder, hub) as agent:
+            yield Fleet(folder, hub, children, agent)
     finally:
         children.close()

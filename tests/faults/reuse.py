@@ -1,6 +1,5 @@
 """An agent and a forge of pids in a PID namespace of their own, beside a hub outside."""
 
-import json
 import os
 import secrets
 import shutil
@@ -28,6 +27,7 @@ from gpudeck.wire import preview_statement
 from tests.fakes.children import a_ceiling
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
+from tests.faults.forging import Forge
 
 ROOT = Path(__file__).parents[2]
 INTO = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -45,30 +45,6 @@ def why_not() -> str:
     tried = subprocess.run([*INTO, "sh", "-c", "echo 100 > /proc/sys/kernel/ns_last_pid"],
                            capture_output=True, text=True, check=False)
     return f"no PID namespace here: {tried.stderr.strip()}" if tried.returncode else ""
-
-
-class Forge:
-    """tests/fakes/forge.py, and what it is asked."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [*INTO, sys.executable, "-S", "-E", str(ROOT / "tests/fakes/forge.py")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, do: str, **given: Any) -> Any:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"do": do, **given}) + "\n")
-        self._process.stdin.flush()
-        said = json.loads(self._process.stdout.readline())
-        assert "answer" in said, said
-        return said["answer"]
-
-    def close(self) -> None:
-        """All inside ends with the first process."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-        self._process.wait(10)
 
 
 @dataclass
@@ -135,7 +111,7 @@ def task_id(was: Who) -> str:
 def a_bed(folder: Path, **ceiling: Any) -> Iterator[Bed]:
     if why := why_not():
         pytest.skip(why)
-    hub, forge = FakeHub(), Forge()
+    hub, forge = FakeHub(), Forge(*INTO)
     # On a disk each commit is an fsync; what is measured here is not that disk.
     shm = Path("/dev/shm")
     data = Path(tempfile.mkdtemp(dir=shm if shm.is_dir() else folder, prefix="gpudeck-reuse-"))

@@ -31,6 +31,7 @@ from agent.tasks import boot_id
 from gpudeck.acts import Asker, Command, Params, Reply
 from gpudeck.chain import verify
 from tests.fakes.children import a_ceiling
+from tests.faults.forging import Forge
 
 # (where its name is looked up, its name, before or after it)
 STEPS: dict[str, tuple[Any, str, str]] = {
@@ -55,26 +56,6 @@ STEPS: dict[str, tuple[Any, str, str]] = {
     "before the second look": (targets.Targets, "recheck", "before"),
     "after the second look": (targets.Targets, "recheck", "after"),
 }
-
-
-class Nursery:
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", str(Path(__file__).parents[1] / "fakes/forge.py")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, do: str, **given: Any) -> Any:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"do": do, **given}) + "\n")
-        self._process.stdin.flush()
-        said = json.loads(self._process.stdout.readline())
-        assert "answer" in said, said
-        return said["answer"]
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
 
 
 @dataclass
@@ -124,7 +105,7 @@ def lay(where: Any, name: str, when: str) -> tuple[Trap, Callable[[], None]]:
 
 @dataclass
 class Stage:
-    nursery: Nursery
+    nursery: Forge
     listed: Listed
     place: Place
     journal: ActsJournal
@@ -153,14 +134,19 @@ def a_stage(folder: Path) -> Stage:
     journal = ActsJournal(ActsStore(folder / "acts.db", durable=False))
     place = Place("node", boot_id(), listed, lambda: (), lambda _: 0,
                   a_ceiling(folder, kills_per_hour=10**7), host_pids_only=False)
-    return Stage(Nursery(), listed, place, journal)
+    return Stage(Forge(), listed, place, journal)
+
+
+def by_number(grip: actions.Grip, number: signal.Signals) -> bool:
+    os.kill(grip.pid, number)
+    return True
 
 
 def main(folder: str, rounds: str, events: str, control: str = "") -> None:
-    guard.YOUNGEST_S = 0.0  # what is shown here must be who it is, not how old
+    guard.YOUNGEST_S = 0.0  # type: ignore[attr-defined]  # what is shown here must be who it is, not how old
     if control == "os_kill":
-        actions.Grip.send = lambda self, number: os.kill(self.pid, number) is None  # type: ignore[method-assign]
-    hand.tell = lambda *_: 0  # not at the terminals of who tests
+        actions.Grip.send = by_number  # type: ignore[method-assign]
+    hand.tell = lambda *_: 0  # type: ignore[attr-defined]  # nobody's terminal is meant
     subprocess.run(["true"], check=True)  # pid 2, whose children are taken for the kernel's
     stage = a_stage(Path(folder))
     bystander = stage.nursery.ask("live", count=1)[0]["pid"]
@@ -182,6 +168,7 @@ def main(folder: str, rounds: str, events: str, control: str = "") -> None:
         "told": told, "bystander": stage.nursery.ask("is_running", pid=bystander),
         "broken": str(verify(stage.journal.links())),
     }))
+    stage.nursery.ask("finish", pid=bystander)
     stage.nursery.close()
 
 

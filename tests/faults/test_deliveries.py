@@ -34,7 +34,8 @@ from gpudeck.wire import (
 from tests.fakes.children import Child, Children, a_ceiling
 from tests.fakes.hub import wait_for
 
-DELIVERIES = int(os.environ.get("GPUDECK_DELIVERIES") or ("10000" if os.environ.get("CI") else "2000"))
+DELIVERIES = int(os.environ.get("GPUDECK_DELIVERIES")
+                 or ("10000" if os.environ.get("CI") else "2000"))
 SOAK_DELIVERIES = int(os.environ.get("GPUDECK_SOAK_DELIVERIES", "1000000"))
 COMMANDS = 240
 ENDS = 12  # of them, on real tasks; the others tell the owner of one
@@ -64,7 +65,11 @@ class Node:
             self.place, self.journal, lambda: None)
         self.desk.greeted(self.hub.public)
         self.desk.connected(1, time.monotonic())
-        wait_for(lambda: self.pump() or self.desk._clock.at(time.monotonic()))
+        wait_for(self.knows_the_time)
+
+    def knows_the_time(self) -> bool:
+        self.pump()
+        return self.desk._clock.at(time.monotonic()) is not None
 
     def pump(self) -> None:
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""A task in D state: SIGKILL is sent once, and that it stays is said. Needs root and a loop mount."""
+"""A task in D state: SIGKILL is sent once, and that it stays is said."""
 
 import os
 import shutil

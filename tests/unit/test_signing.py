@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from dashboard.commander import new_id
 from dashboard.core.commands import CommandRecord
 from dashboard.core.fence import SETTLING_S, Fence
-from gpudeck.sentences import sentence
 from dashboard.core.signing import HOUR_S, MAX_EPOCH_JUMP, Budget, Signing, Spent
 from gpudeck.acts import (
     COMMAND_LASTS_S,
@@ -25,6 +24,7 @@ from gpudeck.acts import (
     Verified,
     Victim,
 )
+from gpudeck.sentences import sentence
 
 NOW, MONO, EPOCH = 1_700_000_000.0, 500.0, 7
 NODE = "n1"
