@@ -145,7 +145,7 @@ def by_number(grip: actions.Grip, number: signal.Signals) -> bool:
 def main(folder: str, rounds: str, events: str, control: str = "") -> None:
     guard.YOUNGEST_S = 0.0  # type: ignore[attr-defined]  # what is shown here must be who it is, not how old
     if control == "os_kill":
-        actions.Grip.send = by_number  # type: ignore[method-assign]
+        actions.Grip.send = by_number  # type: ignore[assignment, method-assign]
     hand.tell = lambda *_: 0  # type: ignore[attr-defined]  # nobody's terminal is meant
     subprocess.run(["true"], check=True)  # pid 2, whose children are taken for the kernel's
     stage = a_stage(Path(folder))
