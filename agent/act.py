@@ -17,6 +17,7 @@ import msgspec
 
 from gpudeck.acts import (
     COMMAND_LASTS_S,
+    HELD_BY_HUB,
     PREVIEW_LASTS_S,
     Command,
     Preview,
@@ -37,10 +38,12 @@ from gpudeck.wire import (
     WireError,
     command_statement,
     decode_command,
+    decode_from_agent,
+    encode,
     preview_statement,
 )
 
-from . import scene
+from . import guard, scene
 from .acts_journal import ActsJournal, JournalRefuses, about
 from .ceiling import read_ceiling
 from .hand import Hand, Patience
@@ -82,6 +85,7 @@ class Desk:
         self._clock = HubClock()
         self._looks = Worker("looks", LOOKS_MAX)
         self._judge = Worker("judge")
+        self._clerk = Worker("clerk")  # whose disk nobody who holds or commands waits for
         self._acts = Worker("hand", WAITING_MAX)
         self._out: deque[FromAgent] = deque(maxlen=4_096)
         self._not_noted: dict[str, int] = {}
@@ -89,6 +93,7 @@ class Desk:
         self._hub_key: bytes | None = None
         self._hub_hold: str | None = None
         self.epoch = 0
+        self.anchor = Anchor(0, "")
         self.trouble = ""
         self._begin()
 
@@ -97,6 +102,7 @@ class Desk:
             self._journal.open()
             self._hub_hold = self._journal.fact(HELD)
             self.epoch = int(self._journal.fact(self._epoch_name) or 0)
+            self.anchor = self._kept_anchor()
             for reply in self._journal.recover():
                 log.warning("act_left_open command=%s state=%s", reply.command_id, reply.state)
             self._not_noted = {each.command_id: each.number for each in self._journal.unsettled()}
@@ -130,13 +136,13 @@ class Desk:
             case SignedCommand():
                 self._judge.put(lambda: self._command(message))
             case Inquire():
-                self._judge.put(lambda: self._inquired(message.command_ids))
+                self._clerk.put(lambda: self._inquired(message.command_ids))
             case Noted():
                 if self._not_noted.get(message.command_id, 0) <= message.number:
                     self._not_noted.pop(message.command_id, None)
-                self._judge.put(lambda: self._journal_note(message))
+                self._clerk.put(lambda: self._journal_note(message))
             case Anchor() if self._config.keeps_anchors:
-                self._judge.put(lambda: self._anchored(message))
+                self._clerk.put(lambda: self._anchored(message))
             case _:
                 pass
 
@@ -146,7 +152,7 @@ class Desk:
             self._out.append(Clock(clock_id))
         if self._not_noted and now >= self._resend_at:
             self._resend_at = now + RESEND_EVERY_S
-            self._judge.put(self._resend)
+            self._clerk.put(self._resend)
         said = []
         while self._out:
             said.append(self._out.popleft())
@@ -168,13 +174,18 @@ class Desk:
 
     def close(self) -> None:
         """An act in flight is not waited for long: its INTENT is on disk."""
-        for worker in (self._looks, self._judge, self._acts):
+        for worker in (self._looks, self._judge, self._clerk, self._acts):
             worker.close()
 
     # looking
 
     def _look(self, ask: Ask) -> None:
-        shown = scene.preview(self._place, ask)
+        try:
+            shown = scene.preview(self._place, ask)
+            decode_from_agent(encode(shown))  # what the hub would refuse must not break the line
+        except (OSError, UnicodeError, WireError) as error:
+            log.warning("look_failed task=%s why=%r", ask.task_id, str(error))
+            shown = scene.nothing(self._place, ask, guard.unreadable(str(error)[:200]))
         shown = msgspec.structs.replace(shown, key=self._config.key.public)
         signature = self._config.key.sign(preview_statement(shown))
         self._send(msgspec.structs.replace(shown, signature=signature))
@@ -316,12 +327,8 @@ class Desk:
     # acting
 
     def _act(self, command: Command, reply: Reply) -> None:
-        while not self._lock.take(0.5):  # `gpudeck end` on this very node is at work
-            if (late := self._late(command)) is not None:
-                self._settle(command, reply, "expired" if late.code == "expired" else "refused",
-                             Refusal("busy", "another act was in flight on this node until this "
-                                             "command expired; nothing was touched"))
-                return
+        if not self._is_alone(command, reply):
+            return
         try:
             if (late := self._late(command)) is not None:
                 self._settle(command, reply, "expired" if late.code == "expired" else "refused",
@@ -330,6 +337,23 @@ class Desk:
             self._hand.act(command, reply)
         finally:
             self._lock.free()
+
+    def _is_alone(self, command: Command, reply: Reply) -> bool:
+        """`gpudeck end` on this very node may be at work."""
+        try:
+            while not self._lock.take(0.5):
+                if (late := self._late(command)) is not None:
+                    state = "expired" if late.code == "expired" else "refused"
+                    self._settle(command, reply, state, Refusal(
+                        "busy", "another act was in flight on this node until this command "
+                                "expired; nothing was touched"))
+                    return False
+        except OSError as error:
+            self._settle(command, reply, "refused", Refusal(
+                "journal", f"the agent's data folder cannot be used ({error.strerror}); nothing "
+                           "was touched"))
+            return False
+        return True
 
     def _settle(self, command: Command, last: Reply, state: str, refusal: Refusal) -> None:
         reply = msgspec.structs.replace(
@@ -352,7 +376,7 @@ class Desk:
             self._refuse(command, digest, refusal)
             return
         by = command.asker
-        hold = f"the hub, by {by.name}: {command.reason}"[:1_024]
+        hold = f"{HELD_BY_HUB}{by.name}: {command.reason}"[:1_024]
         if command.action == "hold":
             self._hub_hold = hold  # before the disk is asked
         try:
@@ -383,13 +407,24 @@ class Desk:
     def _epoch_name(self) -> str:
         return f"epoch {self._config.hub}"
 
+    @property
+    def _anchor_name(self) -> str:
+        """Of this hub: another one knows nothing of it and would be accused."""
+        return f"anchor {self._config.hub}"
+
+    def _kept_anchor(self) -> Anchor:
+        """The hub is told at each Hello what it had recorded when we last heard of it."""
+        seq, _, head = (self._journal.fact(self._anchor_name) or "0 ").partition(" ")
+        return Anchor(int(seq), head)
+
     def _anchored(self, anchor: Anchor) -> None:
-        told = f"{anchor.audit_seq} {anchor.audit_head}"
+        if anchor == self.anchor:
+            return
         try:
-            if self._journal.fact("anchor") != told:
-                self._journal.keep("anchor", told, {
-                    "kind": "anchor", "hub": self._config.hub, "seq": anchor.audit_seq,
-                    "head": anchor.audit_head})
+            self._journal.keep(self._anchor_name, f"{anchor.audit_seq} {anchor.audit_head}", {
+                "kind": "anchor", "hub": self._config.hub, "seq": anchor.audit_seq,
+                "head": anchor.audit_head})
+            self.anchor = anchor
         except JournalRefuses as why:
             log.error("anchor_not_kept why=%r", str(why))
 

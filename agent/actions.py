@@ -4,7 +4,9 @@ What is compared through /proc while the pidfd is still alive is the process tha
 signals; the other way round, a pid given out anew in between is hit (reliability-security.md F9).
 """
 
+import errno
 import os
+import resource
 import select
 import signal
 import time
@@ -16,6 +18,9 @@ from gpudeck.acts import Process
 from .processes import PROC, Facts, facts
 
 WAKE_EVERY_S = 0.1
+# EINVAL before kernel 6.9, ENOENT since: the number is that of a thread.
+NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
+FILES_WANTED = 8_192  # two for each victim and bystander
 
 
 class Grip:
@@ -28,16 +33,21 @@ class Grip:
 
     @classmethod
     def take(cls, pid: int) -> "Grip | None":
-        """None: there is no such process (any more)."""
+        """None: there is no such process (any more). Whatever else is in the way is an OSError: a
+        victim that cannot be held must not pass for one that has ended."""
         try:
             pidfd = os.pidfd_open(pid)
-        except OSError:
-            return None
+        except OSError as error:
+            if error.errno in NO_PROCESS:
+                return None
+            raise
         try:
             folder = os.open(PROC / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
+        except OSError as error:
             os.close(pidfd)
-            return None
+            if error.errno in NO_PROCESS:
+                return None
+            raise
         return cls(pid, pidfd, folder)
 
     def facts(self) -> Facts | None:
@@ -99,6 +109,14 @@ class Grips:
     def close(self) -> None:
         while self._grips:
             self._grips.pop().close()
+
+
+def make_room() -> None:
+    """The usual 1,024 files are too few to hold on to a big job."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def is_same(found: Process, shown: Process) -> bool:

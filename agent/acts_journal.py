@@ -132,6 +132,8 @@ class ActsJournal:
         self._clock = clock
         self._worker = worker_name()
         self.head: tuple[int, str] = (0, START)  # of the Audit, as of our last look
+        self._appended = self.head
+        self._lock = threading.RLock()
 
     def open(self) -> None:
         """Raises JournalRefuses."""
@@ -153,7 +155,7 @@ class ActsJournal:
     def seen(self, command: Command, digest: str, reply: Reply) -> Reply:
         """The first word on a command: accepted, or why not. Raises JournalRefuses, also where
         another process was faster."""
-        with self._store.transaction() as db:
+        with self._writing() as db:
             self._forget_old(db)
             reply = self._record(db, reply, about(command))
             try:
@@ -180,7 +182,7 @@ class ActsJournal:
 
     def bury(self, reply: Reply) -> Reply:
         """For a command that never came: if it still comes, it finds this answer."""
-        with self._store.transaction() as db:
+        with self._writing() as db:
             reply = self._record(db, reply, {"inquired": True})
             db.execute(
                 "INSERT OR IGNORE INTO command (node, id, digest, nonce, action, at, worker,"
@@ -197,7 +199,7 @@ class ActsJournal:
 
     def note(self, command_id: str, number: int) -> None:
         """The hub has this Reply; it stays noted until there is a newer one."""
-        with self._store.transaction() as db:
+        with self._writing() as db:
             rows = db.execute("SELECT reply FROM command WHERE node = ? AND id = ?",
                               (self._node, command_id)).fetchall()
             if rows and _replies.decode(rows[0][0]).number <= number:
@@ -232,7 +234,7 @@ class ActsJournal:
         return rows[0][0] if rows else None
 
     def keep(self, name: str, value: str | None, record: dict[str, Any] | None = None) -> None:
-        with self._store.transaction() as db:
+        with self._writing() as db:
             if value is None:
                 db.execute("DELETE FROM fact WHERE node = ? AND name = ?", (self._node, name))
             else:
@@ -244,7 +246,7 @@ class ActsJournal:
     # the Audit
 
     def record(self, record: dict[str, Any]) -> None:
-        with self._store.transaction() as db:
+        with self._writing() as db:
             self._append(db, record)
 
     def links(self, after_seq: int = 0, step: int = 1_000) -> Iterator[Link]:
@@ -256,8 +258,17 @@ class ActsJournal:
 
     # inside
 
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """The head that others are told is one that is on disk."""
+        with self._lock:
+            self._appended = self.head
+            with self._store.transaction() as db:
+                yield db
+            self.head = self._appended
+
     def _said(self, reply: Reply, record: dict[str, Any] | None, intent: bool = False) -> Reply:
-        with self._store.transaction() as db:
+        with self._writing() as db:
             if record is not None:
                 reply = self._record(db, reply, record)
             # What was refused after its INTENT was not done, and costs no budget.
@@ -283,7 +294,7 @@ class ActsJournal:
         made = link(seq + 1, previous, {"at": self._clock(), **record})
         db.execute("INSERT INTO audit VALUES (?, ?, ?, ?)",
                    (self._node, made.seq, made.body, made.hash))
-        self.head = (made.seq, made.hash)
+        self._appended = (made.seq, made.hash)
         return made
 
     def _forget_old(self, db: sqlite3.Connection) -> None:

@@ -19,6 +19,7 @@ from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
 
+from .actions import make_room
 from .acts_journal import ActsStore
 from .backends import ProcessReading, Reading, resolve
 from .hold import hold_files, holds
@@ -39,6 +40,7 @@ log = logging.getLogger("gpudeck.agent")
 def agent(argv: Sequence[str]) -> int:
     settings = read(argv)
     log_to_stderr()
+    make_room()
     tls = tls_context(settings.hub, settings.ca_file)
     with locked(settings.data):
         if settings.forget_hub:

@@ -140,7 +140,7 @@ def _by_protection(case: Case) -> Iterator[Refusal]:
         if why and why not in said:
             said.add(why)
             pid = subject.facts.identity.pid
-            yield Refusal("protected", f"process {pid} is protected: {why}.")
+            yield Refusal("protected", f"process {pid} is protected: {why}."[:1_024])
 
 
 def _protection(case: Case, subject: Subject) -> str:
@@ -165,7 +165,7 @@ def _protection(case: Case, subject: Subject) -> str:
         return "it is an MPS server; all its clients would die with it"
     if subject.user is not None and subject.user in case.ceiling.protected_users:
         return f"the ceiling of this node protects the tasks of {subject.user}"
-    unit = _unit(identity.cgroup or "", case.ceiling.protected_units)
+    unit = _unit(facts.cgroups, case.ceiling.protected_units)
     if unit:
         return f"the ceiling of this node protects {unit}"
     if identity.uid == 0 and not case.ceiling.root_tasks:

@@ -129,7 +129,7 @@ class _Deed:
         self._patience = patience
 
     def do(self) -> Outcome:
-        with take(self._place, self._shown, self._command.asker.kind) as targets:
+        with self._take() as targets:
             if targets.refusal is not None:
                 raise Refused(targets.refusal)
             match self._shown.action:
@@ -141,6 +141,15 @@ class _Deed:
                     return self._resume(targets)
                 case "end":
                     return self._end(targets)
+
+    def _take(self) -> Targets:
+        try:
+            return take(self._place, self._shown, self._command.asker.kind)
+        except OSError as error:
+            raise Refused(Refusal("unreadable", "the agent could not take hold of each process "
+                                                f"({error.strerror}); nothing was touched. Look "
+                                                "at its limits (LimitNOFILE) and rights.")
+                          ) from error
 
     # notify
 

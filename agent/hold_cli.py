@@ -10,11 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from gpudeck.act_views import HeldNode
-from gpudeck.act_words import moment, printable, words
-from gpudeck.client import Client
+from gpudeck.act_words import moment, printable
+from gpudeck.client import Client, Item
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import parser
 from gpudeck.until import parse_until
@@ -27,7 +24,7 @@ from .settings import CA_FILE, TOKEN_FILE
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, DATA, JSON)
 KEEP_TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
-IN_EFFECT_WITHIN_S = 5.0
+IN_EFFECT_WITHIN_S = 15.0
 LOOK_EVERY_S = 0.1
 
 
@@ -184,25 +181,30 @@ def _node(client: Client, asked: argparse.Namespace) -> str | None:
 
 
 def _confirmed(reach: Reach, client: Client, node_id: str | None, is_held: bool) -> int:
-    """Done means that the nodes say so."""
+    """Done means that the nodes themselves say so; of the hub's own word nothing follows."""
     deadline = time.monotonic() + IN_EFFECT_WITHIN_S
     while True:
-        nodes = [node for node in client.holds().nodes if node_id in (None, node.node)]
-        late = [node for node in nodes if bool(node.holds) != is_held]
+        nodes = [_said(node) for node in client.nodes()
+                 if node_id in (None, node["id"]) and node["access"] != "revoked"]
+        late = [node for node in nodes if bool(node["holds"]) != is_held]
         if not late or time.monotonic() > deadline:
             break
         time.sleep(LOOK_EVERY_S)
     shown = [_line(node, is_held) for node in nodes]
-    _say(reach, {"nodes": msgspec.to_builtins(nodes)}, *(shown or ["no node is held"]))
-    return ExitCode.UNKNOWN if is_held and late else ExitCode.OK
+    _say(reach, {"nodes": nodes}, *(shown or ["there is no node that you may see"]))
+    return ExitCode.UNKNOWN if late or not nodes else ExitCode.OK
 
 
-def _line(node: HeldNode, is_held: bool) -> str:
-    host = printable(node.host or node.node)
-    if node.holds:
-        why = "; ".join(map(printable, node.holds))
-        return f"{host}  held: {why}" if is_held else f"{host}  STILL held: {why}"
-    if not node.wanted:
-        return f"{host}  not held"
-    return (f"{host}  to be held (by {words(node.by)}), and it has not said so yet; the hub sends "
+def _said(node: Item) -> Item:
+    return {"node": node["id"], "host": node["host"], "state": node["state"],
+            "holds": node.get("holds", [])}
+
+
+def _line(node: Item, is_held: bool) -> str:
+    host, why = printable(str(node["host"])), "; ".join(map(printable, node["holds"]))
+    if not is_held:
+        return f"{host}  STILL held: {why}" if why else f"{host}  not held"
+    if why:
+        return f"{host}  held: {why}"
+    return (f"{host}  is to be held and has not said so yet ({node['state']}); the hub sends "
             "nothing there, and tells it when it is back")

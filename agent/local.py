@@ -30,6 +30,7 @@ from gpudeck.wire import Task
 
 from . import scene
 from .act import HELD
+from .actions import make_room
 from .acts_journal import ActsJournal, ActsStore, JournalRefuses
 from .backends import resolve
 from .hand import Hand, Patience
@@ -52,7 +53,7 @@ class Local:
         self, data: Path, backend: str = "auto", simulate: str = "", ceiling: Path | None = None,
         patience: Patience | None = None,
     ) -> None:
-        self._data = data
+        make_room()
         self._files = hold_files(data)
         self._store = ActsStore(data / "acts.db")
         self._journal = ActsJournal(self._store)

@@ -216,7 +216,8 @@ class _Node:
             stream=self._outbox.stream, last_seq=self._outbox.last_seq, agent_version=__version__,
             backend=self._config.backend, platform=self._config.platform[:1_024],
             driver_version=self._driver_version, epoch_seen=self._desk.epoch,
-            actions=self._desk.actions(),
+            actions=self._desk.actions(), anchor_seq=self._desk.anchor.audit_seq,
+            anchor_head=self._desk.anchor.audit_head,
         ))
         self._desk.greeted(challenge.hub_key)
         return hello

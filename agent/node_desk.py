@@ -161,6 +161,7 @@ class _Told:
         self.action = action
         self.state = reply.state
         self.step = reply.step
+        self.bystanders: int | None = None
         self.refusal = reply.refusal
         self.verified = reply.verified
 

@@ -4,10 +4,11 @@ Read through the open folder of a process, so that all answers are of the same o
 what is shown of a Task; this file what an act compares.
 """
 
+import hashlib
 import os
 import time
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from gpudeck.acts import Process
@@ -18,8 +19,10 @@ from .managers import manager_of
 PROC = Path("/proc")
 HOST_PID_NAMESPACE = 4026531836  # PROC_PID_INIT_INO of the kernel
 PF_KTHREAD = 0x00200000
-CGROUP_MAX = 1_024
+# Longer ones, of containers, would make a preview of hundreds of processes too big to send.
+CGROUP_MAX = 128
 WORDS_MAX = 4_096
+PATH_MAX = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Facts:
 
     row: Row
     identity: Process
+    cgroups: str
     words: tuple[str, ...]
     executable_path: str | None
     oom_score_adj: int | None
@@ -76,12 +80,13 @@ def facts(pid: int, folder: int, pidfd: int) -> Facts | None:
     if row is None:
         return None
     executable, path = _executable(folder)
+    whole = ";".join(sorted(cgroups))
     identity = Process(
         pid=pid, start_ticks=row.start_ticks, uid=uid, executable=executable,
-        cgroup=";".join(sorted(cgroups))[:CGROUP_MAX],
+        cgroup=whole if len(whole) <= CGROUP_MAX else hashlib.sha256(whole.encode()).hexdigest(),
         pidfs_inode=os.fstat(pidfd).st_ino if has_pidfs() else None,
     )
-    return Facts(row, identity, _words(folder), path, _oom_score_adj(folder), caught,
+    return Facts(row, identity, whole, _words(folder), path, _oom_score_adj(folder), caught,
                  _manager(cgroups))
 
 
@@ -123,11 +128,16 @@ def own_manager() -> str | None:
 
 def ourselves() -> frozenset[int]:
     """This process and its line of parents."""
-    found, pid = set[int](), os.getpid()
-    while pid > 0 and pid not in found:
-        found.add(pid)
-        row = row_of(pid)
-        pid = 0 if row is None else row.parent
+    return _line_of(os.getpid(), os.getppid())
+
+
+@lru_cache(maxsize=2)
+def _line_of(pid: int, parent: int) -> frozenset[int]:
+    found = {pid}
+    while parent > 0 and parent not in found:
+        found.add(parent)
+        row = row_of(parent)
+        parent = 0 if row is None else row.parent
     return frozenset(found)
 
 
@@ -165,7 +175,8 @@ def _executable(folder: int) -> tuple[str | None, str | None]:
     """(device:inode, path). Others' need CAP_SYS_PTRACE; a kernel thread has none."""
     try:
         found = os.stat("exe", dir_fd=folder)
-        return f"{found.st_dev}:{found.st_ino}", os.readlink("exe", dir_fd=folder)
+        path = os.fsencode(os.readlink("exe", dir_fd=folder))
+        return f"{found.st_dev}:{found.st_ino}", path.decode(errors="replace")[:PATH_MAX]
     except OSError:
         return None, None
 

@@ -117,20 +117,20 @@ def preview(place: Place, ask: Ask) -> Preview:
     """Not signed yet."""
     found = find(place)
     if found is None:
-        return _nothing(place, ask, guard.unreadable(getattr(place.source, "detail", "")))
+        return nothing(place, ask, guard.unreadable(getattr(place.source, "detail", "")))
     task = found.task(ask.task_id)
     if task is None:
-        return _nothing(place, ask, guard.gone(ask.task_id))
+        return nothing(place, ask, guard.gone(ask.task_id))
     if (fiction := guard.made_up(task.pid)) is not None:
-        return _nothing(place, ask, fiction, task)
+        return nothing(place, ask, fiction, task)
     rows = table()
     with Grips() as grips:
         target = _facts(grips, task.pid)
         if target is None or target.identity.start_ticks != task.start_ticks:
-            return _nothing(place, ask, guard.gone(ask.task_id), task)
+            return nothing(place, ask, guard.gone(ask.task_id), task)
         job_id, group = _job(place, ask.action, target, rows)
         if len(group) > MAX_VICTIMS:
-            return _nothing(place, ask, _too_many(len(group)), task)
+            return nothing(place, ask, _too_many(len(group)), task)
         subjects = _subjects(place, grips, group, found, task)
         return _shown(place, ask, found, task, job_id, target, subjects, grips)
 
@@ -172,7 +172,8 @@ def subject_of(
     place: Place, facts: Facts, user: str | None, kind: str | None, may_signal: bool
 ) -> Subject:
     pid = facts.identity.pid
-    return Subject(facts, user, kind, may_signal, pid in ourselves() or pid in place.source.pids)
+    is_ours = pid in ourselves() or pid in place.source.pids
+    return Subject(facts, user, kind, may_signal, is_ours)
 
 
 def managed_by(facts: Facts) -> str | None:
@@ -306,7 +307,7 @@ def _too_many(count: int) -> Refusal:
                                f"{MAX_VICTIMS} at once. End it from inside, or by its manager.")
 
 
-def _nothing(place: Place, ask: Ask, refusal: Refusal, task: Task | None = None) -> Preview:
+def nothing(place: Place, ask: Ask, refusal: Refusal, task: Task | None = None) -> Preview:
     return msgspec.structs.replace(_empty(place, ask, task), refusals=(refusal,))
 
 

@@ -1,24 +1,38 @@
 // Where the page begins: the socket opens at once, the parts are mounted when Dash has drawn them.
 
-import { Fleet } from "./fleet.mjs";
+import { ActsStore } from "./acts_store.mjs";
+import { mountActs } from "./acts.mjs";
+import { Holds } from "./holds.mjs";
 import { Live } from "./live.mjs";
-import { Settings } from "./settings.mjs";
 import { mountShell } from "./shell.mjs";
+import { Tray } from "./tray.mjs";
 
-const isSettings = location.pathname === "/settings";
-const live = new Live({ isIdle: isSettings });
+// Each page's own modules come when it is that page: the others' would only stand in its way.
+const PAGES = {
+  "/tasks": { id: "tasks", come: () => import("./tasks.mjs"), build: ({ Tasks }, root, store, holds) => new Tasks(root, live, store, holds) },
+  "/record": { id: "record", come: () => import("./record.mjs"), build: ({ Record }, root) => new Record(root, live) },
+  "/settings": { id: "settings", come: () => import("./settings.mjs"), build: ({ Settings }, root, _store, holds) => new Settings(root, live, holds) },
+  "/": { id: "fleet", come: () => import("./fleet.mjs"), build: ({ Fleet }, root, _store, holds) => { fleet = new Fleet(root, live, holds); } },
+};
+const path = location.pathname in PAGES ? location.pathname : "/";
+const page = PAGES[path];
+const coming = page.come();
+const live = new Live({ isIdle: page.id !== "fleet" });
 const longTasks = { count: 0, longest_ms: 0 };
 let fleet = null;
 
 function mount() {
-  const root = document.getElementById(isSettings ? "settings" : "fleet");
+  const root = document.getElementById(page.id);
   if (root === null) return;
   seen.disconnect();
   root.hidden = false;
-  document.querySelector(`.bar nav a[href="${isSettings ? "/settings" : "/"}"]`).setAttribute("aria-current", "page");
+  document.querySelector(`.bar nav a[href="${path}"]`).setAttribute("aria-current", "page");
   mountShell(live);
-  if (isSettings) new Settings(root, live);
-  else fleet = new Fleet(root, live);
+  const store = new ActsStore(live);
+  mountActs(store);
+  new Tray(store);
+  const holds = new Holds(live);
+  coming.then((module) => page.build(module, root, store, holds));
 }
 
 const seen = new MutationObserver(mount);

@@ -1,8 +1,11 @@
 // The Gpu drawer: everything known of one Gpu now. Refreshed in place, never rebuilt under a reader.
 
+import { me } from "./account.mjs";
+import { begin, fitting, mayAct, pressed } from "./acts.mjs";
 import { ApiError, getGpu, getTask } from "./api.mjs";
 import { byId, copyText, make, say, show } from "./dom.mjs";
 import { age, gibibytes, secondsSince, valueOf } from "./format.mjs";
+import { holdLine } from "./holds.mjs";
 import { shareOf, stateWords, valueWords } from "./gpu_words.mjs";
 
 const MOST_TASKS = 50;
@@ -24,13 +27,14 @@ function joined(words) {
 }
 
 export class Drawer extends EventTarget {
-  constructor(picture, book) {
+  constructor(picture, book, holds) {
     super();
-    Object.assign(this, { picture, book, uuid: null, rows: new Map(), tasks: new Map() });
+    Object.assign(this, { picture, book, holds, person: null, uuid: null, rows: new Map(), tasks: new Map() });
     this.root = byId("drawer");
     this.body = byId("drawer-body");
     byId("drawer-close").addEventListener("click", () => this.close());
     byId("drawer-copy").addEventListener("click", () => this.copyLink());
+    me().then((person) => { this.person = person; }, () => {});
   }
 
   get isOpen() {
@@ -59,7 +63,8 @@ export class Drawer extends EventTarget {
     this.taskList = make("ul", { class: "tasks" });
     this.taskTitle = make("h3", {}, "Tasks");
     this.facts = make("dl", { class: "facts" });
-    return [this.taskTitle, this.taskList, make("h3", {}, "Now"), this.metrics, make("h3", {}, "Facts"), this.facts];
+    this.hold = make("div", {});
+    return [this.taskTitle, this.taskList, make("h3", {}, "Now"), this.metrics, make("h3", {}, "Facts"), this.facts, this.hold];
   }
 
   metricRow(metric) {
@@ -110,6 +115,7 @@ export class Drawer extends EventTarget {
     this.setState(stateLine(gpu, state, this.book.absence), state);
     for (const [key, cells] of this.rows) this.drawMetric(gpu, this.book.metrics.get(key), cells);
     this.drawFacts(gpu);
+    if (this.hold.childElementCount === 0) this.hold.append(make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host));
   }
 
   // That its node is silent the API says of the node; the picture says it of the Gpu.
@@ -165,18 +171,34 @@ export class Drawer extends EventTarget {
       this.tasks.set(task.id, item);
       this.taskList.append(item.root);
     }
-    const { owner, command, figures, manager } = this.tasks.get(task.id);
+    const item = this.tasks.get(task.id);
+    const { owner, command, figures, manager } = item;
     say(owner, task.user ?? "owner unknown");
+    this.drawActs(item, task);
     say(command, task.command ?? "command not known");
     command.title = task.command ?? "";
     say(figures, taskFigures(task, task.gpus?.find((use) => use.uuid === uuid) ?? {}));
     say(manager, task.manager ?? "");
   }
+
+  // An item is one task's for as long as it is there, and so are its buttons.
+  drawActs(item, task) {
+    const fit = this.person !== null && mayAct(this.person, task) ? fitting(task) : [];
+    const text = fit.map(([action]) => action).join();
+    if (item.drawnActs === text) return;
+    item.drawnActs = text;
+    const { id, pid } = task;
+    item.acts.replaceChildren(...fit.map(([action, word]) => {
+      const button = make("button", { type: "button", class: `row-act ${action}`, "data-act": action, "aria-label": `${word} task ${pid}` }, word);
+      pressed(button, () => (event) => begin(action, [id], { x: event.clientX, y: event.clientY }));
+      return button;
+    }), make("a", { class: "row-act", href: `/tasks?task=${encodeURIComponent(id)}` }, "Details"));
+  }
 }
 
 function taskItem() {
-  const item = { owner: make("strong", {}), command: make("code", { tabindex: "0" }), figures: make("span", { class: "figures" }), manager: make("span", { class: "manager" }) };
-  item.root = make("li", {}, make("div", { class: "task-head" }, item.owner, item.manager), item.command, item.figures);
+  const item = { owner: make("strong", {}), acts: make("div", { class: "task-acts" }), drawnActs: null, command: make("code", { tabindex: "0" }), figures: make("span", { class: "figures" }), manager: make("span", { class: "manager" }) };
+  item.root = make("li", {}, make("div", { class: "task-head" }, item.owner, item.manager), item.command, item.figures, item.acts);
   return item;
 }
 

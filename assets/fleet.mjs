@@ -16,7 +16,7 @@ import { drawTotals } from "./totals.mjs";
 const FILTER_WAIT_MS = 250;
 
 export class Fleet {
-  constructor(root, live) {
+  constructor(root, live, holds) {
     this.root = root;
     this.live = live;
     this.book = readBook(root);
@@ -26,7 +26,7 @@ export class Fleet {
     this.view = readAddress(location.search, [...this.book.metrics.keys()]);
     this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot));
     this.hover = new Hover(this.picture, this.book);
-    this.drawer = new Drawer(this.picture, this.book);
+    this.drawer = new Drawer(this.picture, this.book, holds);
     this.table = new TableView(byId("table-view"), this.picture, (slot) => this.describe(slot), (slot) => this.open(slot));
     this.putFilter();
     this.listen();

@@ -2,18 +2,20 @@
 
 import { isAdmin, me } from "./account.mjs";
 import { byId, say, show } from "./dom.mjs";
+import { Addresses } from "./settings_addresses.mjs";
 import { Nodes } from "./settings_nodes.mjs";
 import { SignIns } from "./settings_sign_ins.mjs";
 import { Tokens } from "./settings_tokens.mjs";
 import { Users } from "./settings_users.mjs";
 import { You } from "./settings_you.mjs";
 
-const SECTIONS = { users: Users, tokens: Tokens, nodes: Nodes, "sign-ins": SignIns, you: You };
-const FOR_ADMINS = ["users", "tokens", "nodes"];
+const SECTIONS = { users: Users, tokens: Tokens, nodes: Nodes, addresses: Addresses, "sign-ins": SignIns, you: You };
+const FOR_ADMINS = ["users", "tokens", "nodes", "addresses"];
 
 export class Settings {
-  constructor(root, live) {
+  constructor(root, live, holds) {
     this.root = root;
+    this.holds = holds;
     this.made = new Map();
     this.person = null;
     this.chosen = null;
@@ -51,7 +53,7 @@ export class Settings {
   }
 
   section(name) {
-    if (!this.made.has(name)) this.made.set(name, new SECTIONS[name](byId(`section-${name}`), this.person));
+    if (!this.made.has(name)) this.made.set(name, new SECTIONS[name](byId(`section-${name}`), this.person, this.holds));
     return this.made.get(name);
   }
 

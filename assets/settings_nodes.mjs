@@ -18,14 +18,15 @@ export const nodePath = (node) => `nodes/${encodeURIComponent(node.id)}`;
 const stateOf = (node) => (node.access === "approved" ? node.state : node.access);
 
 export class Nodes extends Section {
-  constructor(root, person) {
+  constructor(root, person, holds) {
     super(root, person);
+    this.holds = holds;
     this.nodes = [];
     this.rows = new Rows({
       label: "Nodes", key: ({ id }) => id, empty: "No node yet. “Connect a node” makes a line to paste on one.",
       columns: [
         { head: "Node", draw: (cell, node) => parts(cell, ["strong", "name", node.host], ["code", "fingerprint", node.fingerprint, "The fingerprint of the node's key"]) },
-        { head: "State", draw: drawState },
+        { head: "State", draw: (cell, node) => drawState(cell, node, this.holds.of(node.id)) },
         { head: "Group", text: ({ group }) => group },
         { head: "Gpus", text: ({ gpus, access }) => (access === "approved" ? String(gpus) : "–") },
         { head: "Heard", draw: timeCell((node) => node.last_heard_at, "never") },
@@ -85,9 +86,17 @@ export class Nodes extends Section {
     if (node.access === "revoked") return [];
     return [
       ...(node.access === "waiting" ? [["Approve", () => this.approve(node), { ...label("Approve"), class: "button small first" }]] : []),
+      ...this.holdAction(node, label),
       ["Group", () => this.group(node), label("Change the group of")],
       ["Revoke", () => this.revoke(node), label("Revoke")],
     ];
+  }
+
+  holdAction(node, label) {
+    if (node.access !== "approved" || !this.holds.mayHold || this.holds.fleet !== null) return [];
+    const found = this.holds.of(node.id);
+    if (found === null) return [["Hold", () => this.holds.hold(node.id, node.host).then(() => this.draw()), label("Hold every act on")]];
+    return found.wanted ? [["Release", () => this.holds.release(node.id, node.host).then(() => this.draw()), label("Release")]] : [];
   }
 
   approve(node) {
@@ -131,8 +140,8 @@ export class Nodes extends Section {
   }
 }
 
-function drawState(cell, node) {
+function drawState(cell, node, hold) {
   const state = stateOf(node);
   const title = { waiting: "An admin has to approve it first", revoked: "Its key opens nothing any more", suspect: "Not heard from for 15 s", silent: "Not heard from for 60 s" }[state];
-  parts(cell, ["span", `pill ${STATE_PILL[state] ?? ""}`, state, title]);
+  parts(cell, ["span", `pill ${STATE_PILL[state] ?? ""}`, state, title], hold === null ? null : ["span", "pill stale", "held", "No act is done there"]);
 }

@@ -311,6 +311,7 @@ class Acts:
             owner=wanted.owner if preview is None else preview.owner,
             command=wanted.command if victim is None else victim.command,
             mem_used_bytes=None if preview is None else mem_of(preview),
+            bystanders=None if preview is None else len(preview.bystanders),
             credential=actor.credential)
         return self._commander.order(record, preview, refusal, **by(actor))
 

@@ -12,7 +12,7 @@ import msgspec
 from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
-from . import views
+from . import task_list, views
 from .acts_views import KeepView
 from .core.access import Actor, may
 from .core.filters import Filter, FilterError, Mask, parse
@@ -26,10 +26,13 @@ from .room import Room
 PREFIX = "/api/v1"
 DEFAULT_LIMIT = 100
 KNOWN = ("limit", "cursor", "filter")
+OF_TASKS = ("sort", "order", "group", "open")
+MAX_OPEN = 100
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 _encode = msgspec.json.Encoder().encode
 T = TypeVar("T")
+W = TypeVar("W", bound=str)
 
 
 class Wrong(Exception):
@@ -48,15 +51,43 @@ class Question:
     picked: Filter | None
 
 
-def question() -> Question:
-    args = request.args
+@dataclass(frozen=True, slots=True)
+class TaskQuestion:
+    sort: str | None
+    order: task_list.Order
+    group: task_list.GroupBy | None
+    open: frozenset[str]
+
+
+def question(more: tuple[str, ...] = ()) -> Question:
+    args, known = request.args, (*KNOWN, *more)
     for name in args:
-        if name not in KNOWN:
-            raise _bad(f"there is no parameter {name[:40]!r}; there are {', '.join(KNOWN)}")
-        if len(args.getlist(name)) > 1:
+        if name not in known:
+            raise _bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
+        if len(args.getlist(name)) > 1 and name != "open":
             raise _bad(f"{name} is given more than once")
     return Question(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
                     _filter(args.get("filter", "")))
+
+
+def task_question() -> TaskQuestion:
+    args = request.args
+    opened = args.getlist("open")
+    if len(opened) > MAX_OPEN:
+        raise _bad(f"at most {MAX_OPEN} groups are opened at once")
+    sort = _one_of("sort", args.get("sort"), tuple(task_list.SORTS))
+    order: task_list.Order | None = _one_of("order", args.get("order"), task_list.ORDERS)
+    group = _one_of("group", args.get("group"), task_list.GROUP_BYS)
+    return TaskQuestion(sort, order or "asc", group, frozenset(opened))
+
+
+def _one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:
+    for word in known:
+        if word == given:
+            return word
+    if given is not None:
+        raise _bad(f"{name} is one of {', '.join(known)}")
+    return None
 
 
 def _bad(detail: str) -> Wrong:
@@ -185,17 +216,26 @@ class Api:
         return answer(views.gpu_view(fleet, slot, show, on, mono))
 
     def tasks(self) -> Response:
-        asked, mono, lens = question(), time.monotonic(), self._lens()
-        fleet = self._room.fleet
-        matches = self._matches(asked, lens, mono)
-        uuids = None if matches is None else {
-            (int(fleet.node_at[slot]), fleet.uuids[slot]) for slot in matches.nonzero()[0].tolist()}
-        keys = (((node_id, task.id), task) for node_id in sorted(lens.node_ids)
-                for task in self._tasks_of(fleet.nodes[node_id], lens)
-                if uuids is None or any((fleet.nodes[node_id].at, use.uuid) in uuids
-                                        for use in task.gpus))
+        asked, how, mono, lens = question(OF_TASKS), task_question(), time.monotonic(), self._lens()
+        tasks = [task for node_id in sorted(lens.node_ids)
+                 for task in self._tasks_of(self._room.fleet.nodes[node_id], lens)]
+        if asked.picked is not None:
+            hits = task_list.matching(self._room.fleet, lens, asked.picked, mono)
+            tasks = [task for task in tasks if (task.node, task.id) in hits]
+        total, groups = len(tasks), None
+        if how.sort is not None:
+            tasks = task_list.ordered(tasks, how.sort, how.order)
+        if how.group is not None:
+            groups = task_list.grouped(tasks, how.group)
+            if how.sort is not None:
+                groups = task_list.group_order(groups, how.sort, how.order)
+            tasks = [task for task in tasks if task_list.group_key(task, how.group) in how.open]
+        # By place where they are sorted, in fixed width: text then sorts as the number does.
+        keys = (((task.node, task.id) if how.sort is None else (f"{place:08d}",), task)
+                for place, task in enumerate(tasks))
         found, more = page(keys, asked)
-        return answer(views.TaskList(found, more))
+        return answer(task_list.TaskList(
+            found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS]))
 
     def _tasks_of(self, node: Node, lens: Lens) -> list[views.TaskView]:
         found = views.task_views(self._room.fleet, node, lens.reads)

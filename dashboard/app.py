@@ -334,7 +334,7 @@ class Hub:
         """Holds come into force, heads are exchanged, the copy catches up with what `gpudeck user`
         and its like have recorded."""
         while True:
-            gevent.sleep(TICK_S)
+            self.holds.wake.wait(TICK_S)
             self.holds.tick(time.monotonic())
             self.anchors.tick(time.monotonic())
             self.audit.copy_or_say()

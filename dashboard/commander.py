@@ -3,7 +3,6 @@ Audit and the wire around it."""
 
 import logging
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ from gpudeck.sentences import sentence
 from gpudeck.wire import FromHub, SignedCommand
 
 from .audit import Auditor, CannotRecord
-from .commands_store import CommandsStore
+from .commands_store import CannotStore, CommandsStore
 from .core.commands import CommandRecord, Commands, Effect, Keep, Tell
 from .core.fence import Fence
 from .signing import GONE, Signer, SignerGone
@@ -119,7 +118,7 @@ class Commander:
         """What cannot be written is not noted either, so that it is said or seen again."""
         try:
             self._run(effects, now)
-        except (CannotRecord, sqlite3.Error) as error:
+        except (CannotRecord, CannotStore) as error:
             log.warning("command_not_written reason=%r", str(error))
 
     def _run(self, effects: Iterable[Effect], now: float, **fields: Any) -> None:

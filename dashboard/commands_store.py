@@ -20,6 +20,7 @@ create index commands_pending on commands (state)
 OPEN = "'requested', 'queued', 'sent', 'accepted', 'acting'"
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder(CommandRecord).decode
+CannotStore = sqlite3.Error
 
 
 class CommandsStore:

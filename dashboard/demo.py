@@ -19,6 +19,9 @@ from .supervisor import Part, Supervisor
 
 ADMIN = "demo"
 PROFILES = ("h100", "a100", "l40s", "4090", "mixed")
+# Nobody's work is at stake here, and there is nobody who could be the second person.
+HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000",
+             "--second-person", "off")
 REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
 NODES_PER_PROCESS = 640
 # How many Gpus of the fleet are lost at a time, by the seeded schedule: about one.
@@ -85,7 +88,7 @@ class _Demo:
         self._data = data
         self._file = data / "demo.json"
         self._clear_the_past()
-        self._hub = open_hub("demo", data / "hub", settings.port, ADMIN)
+        self._hub = open_hub("demo", data / "hub", settings.port, ADMIN, HUB_FLAGS)
         self._places: dict[Path, Sequence[str | None]] = {}
         (data / "tokens").mkdir(mode=0o700, exist_ok=True)
         self._password = self._hub.add_admin()
@@ -139,7 +142,15 @@ class _Demo:
         return Part(f"agent of {name}", "agent", [
             *self._towards_hub(name), "--host", name, "--backend", "simulated",
             "--simulate", self._simulate(name), "--data", str(self._data / "agents" / name),
+            "--ceiling", str(self._ceiling()),
         ], self._log(name))
+
+    def _ceiling(self) -> Path:
+        """Here nobody's training is at stake, and its stand-ins are of whoever runs the demo."""
+        file = self._data / "ceiling.toml"
+        file.write_text("kills_per_hour = 1000\nroot_tasks = true\n")
+        file.chmod(0o600)
+        return file
 
     def _children(self) -> list[Part]:
         """The process that holds the tasks: not an agent, so that no agent's end is theirs."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gevent.event import Event
+
 from gpudeck.acts import HELD_BY_HUB, Action, Asker
 from gpudeck.acts import Refusal as ActRefusal
 
@@ -43,7 +45,7 @@ class Holds:
         self._again: dict[str, tuple[float, float]] = {}  # when it is ordered again; the wait then
         self._told: dict[str, tuple[str, ...]] = {}
         self._due: set[str] = set()  # nodes that are not as they should be, as far as we know
-        self.version = 0
+        self.wake = Event()
         self.on_change: list[Callable[[], None]] = []
 
     # -- what holds
@@ -137,10 +139,9 @@ class Holds:
         for each in due:
             self._again.pop(each, None)
         self.changed()
-        self.tick(time.monotonic(), at_once=True)
+        self.wake.set()  # whoever asked waits for no node; here it holds already
 
     def changed(self) -> None:
-        self.version += 1
         for tell in self.on_change:
             tell()
 
@@ -155,8 +156,9 @@ class Holds:
     def is_in_force(self, node_id: str) -> bool:
         return any(said.startswith(HELD_BY_HUB) for said in self.said(node_id))
 
-    def tick(self, mono: float, at_once: bool = False) -> None:
+    def tick(self, mono: float) -> None:
         """Order again where what is in force is not what is wanted."""
+        self.wake.clear()
         for node_id in list(self._due):
             node = self._place.fleet.nodes.get(node_id)
             hold = self.wanted(node_id)
@@ -165,7 +167,7 @@ class Holds:
                 self._again.pop(node_id, None)
                 continue
             due_mono, wait_s = self._again.get(node_id, (0.0, AGAIN_S))
-            if self._place.is_connected(node_id) and (at_once or mono >= due_mono):
+            if self._place.is_connected(node_id) and mono >= due_mono:
                 # A node that does not understand is not asked for ever at the same pace.
                 self._again[node_id] = mono + wait_s, min(2 * wait_s, AGAIN_MOST_S)
                 self._order(node_id, node.hello.host, hold)

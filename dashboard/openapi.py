@@ -36,7 +36,8 @@ from .people_views import (
     UserView,
 )
 from .standing_views import AddressList, HoldState, NewHold, NewKeep
-from .views import Gpus, GpuView, Nodes, NodeView, TaskList, TaskView
+from .task_list import GROUP_BYS, SORTS, TaskList
+from .views import Gpus, GpuView, Nodes, NodeView, TaskView
 
 MAX_LIMIT = 1_000
 MAX_CURSOR = 512
@@ -55,7 +56,9 @@ class Problem(msgspec.Struct):
 LISTS = (
     ("nodes", Nodes, "Nodes, by id. `filter` keeps those with a Gpu that matches."),
     ("gpus", Gpus, "Gpus, by slot. `filter` as on the Fleet page."),
-    ("tasks", TaskList, "Tasks, by node and id. `filter` keeps those on a Gpu that matches."),
+    ("tasks", TaskList, "Tasks, by node and id or as `sort` says. `filter` as on the Tasks "
+     "page: `user:` and `task:` mean the Task, all else its Gpus. With `group`, `groups` has the "
+     "sums and `items` the Tasks of the groups that `open` names."),
 )
 ITEMS = (
     ("nodes/{id}", NodeView, "One Node."),
@@ -203,10 +206,22 @@ def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None 
                           "maxLength": MAX_CURSOR}),
         *([_query("filter", {"type": "string", "maxLength": MAX_LENGTH})] if more is None
           else more),
+        *(_TASK_PARAMETERS if path == "tasks" else ()),
         _if_none_match(),
     ]
     return _operation(f"list_{path}", text, _ref(struct), parameters,
                       {"400": _problem("A parameter is wrong; `detail` says which and why.")})
+
+
+# In a sorted list rows move while it is read page by page; only by node and id is none missed.
+_TASK_PARAMETERS = (
+    {"name": "sort", "in": "query", "required": False, "schema": {"enum": list(SORTS)}},
+    {"name": "order", "in": "query", "required": False,
+     "schema": {"enum": ["asc", "desc"], "default": "asc"}},
+    {"name": "group", "in": "query", "required": False, "schema": {"enum": list(GROUP_BYS)}},
+    {"name": "open", "in": "query", "required": False, "schema": {
+        "type": "array", "items": {"type": "string"}, "maxItems": 100}},
+)
 
 
 def _item(path: str, struct: type, text: str) -> dict[str, Any]:

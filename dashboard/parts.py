@@ -49,7 +49,7 @@ class HubPart:
     """`admin`: somebody who is signed in by the link that is shown, without a form before it."""
 
     def __init__(self, program: str, data: Path, port: int, log: Path,
-                 admin: str | None = None) -> None:
+                 admin: str | None = None, flags: Sequence[str] = ()) -> None:
         self.data = data
         self._program = program
         self._admin = admin
@@ -57,7 +57,7 @@ class HubPart:
         self.url = f"http://127.0.0.1:{port}"
         self.api_token = secret(data / "api.token")
         self.part = Part("hub", "dashboard",
-                         ["--bind", f"127.0.0.1:{port}", "--data", str(data)], log)
+                         ["--bind", f"127.0.0.1:{port}", "--data", str(data), *flags], log)
 
     def enrol(self, places: Mapping[Path, Sequence[str | None]]) -> None:
         """A place for each host (None: any); their enrolment tokens go into the file, one per
@@ -125,9 +125,10 @@ class HubPart:
         return Client(self.url, self.api_token, ASK_WITHIN_S)
 
 
-def open_hub(program: str, data: Path, port: int, admin: str | None = None) -> HubPart:
+def open_hub(program: str, data: Path, port: int, admin: str | None = None,
+             flags: Sequence[str] = ()) -> HubPart:
     _make(data)
-    return HubPart(program, data, free_port(port), data.parent / "hub.log", admin)
+    return HubPart(program, data, free_port(port), data.parent / "hub.log", admin, flags)
 
 
 def free_port(port: int) -> int:

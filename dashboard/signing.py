@@ -25,7 +25,7 @@ from .signer import read_answer as _read_answer
 
 log = logging.getLogger("gpudeck.signing")
 
-START_WITHIN_S = 10.0
+START_WITHIN_S = 30.0
 ANSWER_WITHIN_S = 2.0
 WAIT_FOR_IT_S = 4.0  # a node that calls in the meantime; it would not wait for longer
 LOOK_EVERY_S = 0.1

@@ -274,11 +274,6 @@ class Gpus(msgspec.Struct):
     next: str | None
 
 
-class TaskList(msgspec.Struct):
-    items: list[TaskView]
-    next: str | None
-
-
 def node_view(room: Room, node_id: str, member: Member | None, mono: float) -> NodeView:
     node = room.fleet.nodes[node_id]
     hello, takeovers = node.hello, room.takeovers.get(node_id)

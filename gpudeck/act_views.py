@@ -127,18 +127,3 @@ class WaitingPlan(Struct, frozen=True):
 class Ordered(Struct, frozen=True):
     items: tuple[CommandView, ...]
     plan: WaitingPlan | None = None
-
-
-class HeldNode(Struct, frozen=True):
-    node: str
-    host: str | None
-    holds: tuple[str, ...] = ()
-    wanted: bool = False
-    by: str | None = None
-    reason: str | None = None
-    since: float | None = None
-
-
-class Holds(Struct, frozen=True):
-    nodes: tuple[HeldNode, ...]
-    fleet: dict[str, Any] | None = None

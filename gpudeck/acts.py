@@ -33,7 +33,7 @@ MEMORY_BACK_SHARE = 0.8
 SKEW_MAX_S = 5.0
 CLOCK_KNOWN_FOR_S = 300.0
 # In Beat.holds: by this the hub sees whether what it ordered is in force, whatever files there are.
-HELD_BY_HUB = "the hub: "
+HELD_BY_HUB = "the hub, by "
 
 TaskAction = Literal["notify", "pause", "resume", "end"]
 TASK_ACTIONS: tuple[TaskAction, ...] = ("notify", "pause", "resume", "end")

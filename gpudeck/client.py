@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gpudeck.act_views import CommandView, Holds, Ordered, PreviewView, WaitingPlan
+from gpudeck.act_views import CommandView, Ordered, PreviewView
 from gpudeck.errors import CommandError, ExitCode
 
 TIMEOUT_S = 10.0
@@ -55,9 +55,6 @@ class Client:
         except NotThere:
             return None
 
-    def me(self) -> Item:
-        return self._told("GET", "me")
-
     # -- acts
 
     def preview(self, action: str, targets: Sequence[str], params: Mapping[str, Any],
@@ -80,13 +77,6 @@ class Client:
     def command(self, command_id: str) -> CommandView:
         return _as(CommandView, self._told("GET", f"commands/{_quoted(command_id)}"))
 
-    def plan(self, plan_id: str) -> WaitingPlan | None:
-        """None: it does not wait any more."""
-        for item in self._told("GET", "plans").get("items", []):
-            if item.get("id") == plan_id:
-                return _as(WaitingPlan, item)
-        return None
-
     def commands(self, **query: str) -> list[CommandView]:
         path = f"commands?{urllib.parse.urlencode(query)}"
         return [_as(CommandView, item) for item in self._told("GET", path).get("items", [])]
@@ -97,9 +87,6 @@ class Client:
 
     def let_go(self, task_id: str) -> None:
         self._ask("DELETE", f"tasks/{_quoted(task_id)}/keep")
-
-    def holds(self) -> Holds:
-        return _as(Holds, self._told("GET", "hold"))
 
     def hold(self, node_id: str | None, reason: str) -> Item | None:
         """`node_id` None: the whole fleet."""

@@ -27,6 +27,8 @@ class Told(Protocol):
     @property
     def step(self) -> str: ...
     @property
+    def bystanders(self) -> int | None: ...  # that were shown; None: not known
+    @property
     def refusal(self) -> Refusal | None: ...
     @property
     def verified(self) -> Verified | None: ...
@@ -48,7 +50,7 @@ def sentence(record: Told) -> str:
         case "unkillable":
             return ("It was killed and is still there: the kernel waits in its place, mostly for "
                     "a driver or a disk, and no signal reaches it. Nothing more is sent; the node "
-                    "may have to be restarted." + _about(record.verified))
+                    "may have to be restarted." + _about(record))
         case "expired":
             return ("Expired, nothing was done: " + (record.step.rstrip(".") or (
                 "it was not with the node in time")) + ".")
@@ -70,34 +72,35 @@ def _done(record: Told) -> str:
         return "Resumed; it runs again."
     if record.action == "pause":
         return ("Paused. Its memory stays held, and whoever waits for it, such as the other ranks "
-                "of a job, hangs until it is resumed." + _bystanders(record.verified))
-    return "Ended: its processes are gone." + _about(record.verified, is_gone_said=True)
+                "of a job, hangs until it is resumed." + _bystanders(record))
+    return "Ended: its processes are gone." + _about(record, is_gone_said=True)
 
 
 def _not_effective(record: Told) -> str:
     found = record.verified
     if record.action != "end" or found is None:
         return (f"It was not {ENDED[record.action]}, though the node tried"
-                + (f": {record.step.rstrip('.')}." if record.step else ".") + _about(found))
+                + (f": {record.step.rstrip('.')}." if record.step else ".") + _about(record))
     if found.exited and found.memory_returned is False:
         return ("Its processes are gone, but their memory has not come back: the driver still "
-                "holds it, or another process does." + _about(found, is_gone_said=True))
+                "holds it, or another process does." + _about(record, is_gone_said=True))
     if found.exited is False:
         left = ", ".join(map(str, found.survivors[:5]))
         return ("It is still running" + (f" (pid {left})" if left else "") + "."
-                + _about(found, is_gone_said=True))
-    return "The node could not see it gone." + _about(found)
+                + _about(record, is_gone_said=True))
+    return "The node could not see it gone." + _about(record)
 
 
-def _about(found: Verified | None, is_gone_said: bool = False) -> str:
+def _about(record: Told, is_gone_said: bool = False) -> str:
     """What was seen afterwards, each apart."""
+    found = record.verified
     if found is None:
         return ""
     said = []
     if not is_gone_said and found.exited is not None:
         said.append("Its processes are gone." if found.exited else "Its processes are there.")
     said.append(_memory(found))
-    return "".join(f" {each}" for each in said if each) + _bystanders(found)
+    return "".join(f" {each}" for each in said if each) + _bystanders(record)
 
 
 def _memory(found: Verified) -> str:
@@ -111,8 +114,9 @@ def _memory(found: Verified) -> str:
     return f"{_bytes(after)} of its {_bytes(before)} did not come back."
 
 
-def _bystanders(found: Verified | None) -> str:
-    if found is None:
+def _bystanders(record: Told) -> str:
+    found = record.verified
+    if found is None or (record.bystanders == 0 and not found.vanished):
         return ""
     if found.bystanders_alive is None:
         return " Whether the other tasks there live could not be seen."

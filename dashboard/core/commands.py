@@ -62,6 +62,7 @@ class CommandRecord(msgspec.Struct, frozen=True):
     owner: str | None = None
     command: str | None = None  # the command line of its first victim
     mem_used_bytes: float | None = None
+    bystanders: int | None = None  # that were shown
     credential: str = ""
     refusal: Refusal | None = None
     verified: Verified | None = None

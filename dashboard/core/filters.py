@@ -56,12 +56,21 @@ class FilterError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Uses:
+    """Tasks on Gpus, one row for each pair."""
+
+    slots: npt.NDArray[np.intp]
+    tasks: list[Task]
+
+
+@dataclass(frozen=True, slots=True)
 class Scene:
-    """What a filter looks at: the fleet at one moment."""
+    """What a filter looks at: the fleet at one moment, Gpu by Gpu or Task by Task."""
 
     fleet: Fleet
     show: npt.NDArray[np.uint8]
     reads: Reads = ALL_READ
+    uses: Uses | None = None
 
 
 Test = Callable[[Scene], Truth]
@@ -76,6 +85,11 @@ class Filter:
         """Over the whole fleet. A filter is a question, so it must not answer more than its asker
         may read."""
         return self.test(Scene(fleet, fleet.shown(mono), reads)).yes
+
+    def matches_uses(self, fleet: Fleet, mono: float, uses: Uses, reads: Reads = ALL_READ) -> Mask:
+        """Of Tasks: `user:` and `task:` mean the Task itself and not its neighbours on the Gpu, so
+        that who selects all of alice's has nobody else's among them. All else is of its Gpu."""
+        return self.test(Scene(fleet, fleet.shown(mono), reads, uses)).yes
 
 
 # -- words
@@ -203,7 +217,7 @@ class _Parser:
         self._next += 1
         if op.text == ":":
             return _field(name, value)
-        return self._comparison(name, op, value)
+        return _spread(self._comparison(name, op, value))
 
     def _comparison(self, name: Token, op: Token, value: Token) -> Test:
         column = NAMES.get(name.text.lower())
@@ -227,6 +241,17 @@ def _either(left: Test, right: Test) -> Test:
 
 def _negated(test: Test) -> Test:
     return lambda scene: ~test(scene)
+
+
+def _spread(test: Test) -> Test:
+    """What is so of a Gpu is so for each Task on it."""
+    def spread(scene: Scene) -> Truth:
+        truth = test(scene)
+        if scene.uses is None:
+            return truth
+        return Truth(truth.yes[scene.uses.slots], truth.no[scene.uses.slots])
+
+    return spread
 
 
 def _unknown(word: str, wanted: dict[str, int], other: dict[str, "FieldTest"], what: str) -> str:
@@ -407,18 +432,49 @@ def _field(name: Token, value: Token) -> Test:
         near = difflib.get_close_matches(word, STATE_WORDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(STATE_WORDS)}"
         raise FilterError(f"there is no state {value.text!r}; {hint}", value.at)
-    test = FIELDS[field]
-    return lambda scene: test(scene, word)
+    of_gpu, of_task = FIELDS[field], TASK_FIELDS.get(field)
+    spread = _spread(lambda scene: of_gpu(scene, word))
+    if of_task is None:
+        return spread
+    return lambda scene: spread(scene) if scene.uses is None else of_task(scene, scene.uses, word)
+
+
+# -- words about a Task
+
+def _task_by_user(_scene: Scene, uses: Uses, word: str, exact: bool = True) -> Truth:
+    names = [None if task.user is None else task.user.lower() for task in uses.tasks]
+    hit = np.array([name is not None and (name == word if exact else word in name)
+                    for name in names], bool)
+    return Truth(hit, np.array([name is not None for name in names], bool) & ~hit)
+
+
+def _task_by_words(scene: Scene, uses: Uses, word: str) -> Truth:
+    hit = np.array([task.id.lower() == word or _has(scene, task, word) for task in uses.tasks],
+                   bool)
+    known = np.array([task.command is not None and scene.reads.has_whole(task)
+                      for task in uses.tasks], bool)
+    return Truth(hit, known & ~hit)
+
+
+TASK_FIELDS: dict[str, Callable[[Scene, Uses, str], Truth]] = {
+    "user": _task_by_user, "task": _task_by_words}
 
 
 def _bare(text: str) -> Test:
     """A word alone: in the node's name, the model, a user's name, or the UUID."""
     word = text.lower()
 
-    def test(scene: Scene) -> Truth:
+    def of_gpu(scene: Scene) -> Truth:
         in_uuid = _certain(np.fromiter((word in uuid.lower() for uuid in scene.fleet.uuids), bool,
                                        len(scene.fleet)))
-        return (_by_node(scene, word) | _by_model(scene, word) | in_uuid
-                | _by_user(scene, word, exact=False))
+        return _by_node(scene, word) | _by_model(scene, word) | in_uuid
+
+    place = _spread(of_gpu)
+
+    def test(scene: Scene) -> Truth:
+        if scene.uses is None:
+            return place(scene) | _by_user(scene, word, exact=False)
+        return (place(scene) | _task_by_user(scene, scene.uses, word, exact=False)
+                | _task_by_words(scene, scene.uses, word))
 
     return test

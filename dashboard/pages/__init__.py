@@ -7,15 +7,17 @@ import dash
 from flask import Flask
 
 from .fleet import fleet_page
+from .record import record_page
 from .settings import settings_page
 from .shell import INDEX, WAITING, shell
+from .tasks import tasks_page
 
 # Beside the program, in the checkout and in the wheel alike.
 ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 
 # Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
 # theme.js must run in the head, before the first paint: the index links it there.
-_NOT_LINKED = r"^(?!deck\.mjs$|(?:tokens|deck|forms|fleet|settings)\.css$).*$"
+_NOT_LINKED = r"^(?!deck\.mjs$|(?:tokens|deck|forms|fleet|tasks|acts|record|settings)\.css$).*$"
 
 
 class _Pages(dash.Dash):
@@ -36,5 +38,5 @@ def build_pages(server: Flask) -> dash.Dash:
         # Otherwise the title flickers with each callback.
         update_title=None,  # type: ignore[arg-type]
     )
-    app.layout = shell(fleet_page(), settings_page())
+    app.layout = shell(fleet_page(), tasks_page(), record_page(), settings_page())
     return app

@@ -126,9 +126,9 @@ def _tools() -> Component:
     return html.Div(
         className="tools",
         children=[
-            _choice("metric", "Show", [(m.key, m.label) for m in LIVE if m.aggregate != "counter"]),
-            _choice("group", "Group by", GROUPS),
-            _choice("sort", "Sort by", SORTS),
+            choice("metric", "Show", [(m.key, m.label) for m in LIVE if m.aggregate != "counter"]),
+            choice("group", "Group by", GROUPS),
+            choice("sort", "Sort by", SORTS),
             html.Div(
                 [
                     html.Label("Filter", htmlFor="filter"),
@@ -150,7 +150,7 @@ def _tools() -> Component:
     )
 
 
-def _choice(ident: str, label: str, options: Iterable[tuple[str, str]]) -> Component:
+def choice(ident: str, label: str, options: Iterable[tuple[str, str]]) -> Component:
     return html.Div(
         [html.Label(label, htmlFor=ident),
          html.Select([html.Option(words, value=value) for value, words in options], id=ident)],

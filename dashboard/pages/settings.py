@@ -26,6 +26,8 @@ SECTIONS = (
             "a scope of its own, and an end.", ("add-token", "Make a token")),
     Section("nodes", "Nodes", "The machines that belong here, each known by the key it made. "
             "A revoked one is out within a second.", ("connect-node", "Connect a node")),
+    Section("addresses", "Addresses", "Where the owners of tasks are written to, beside their "
+            "terminals.", ("add-address", "Add an address")),
     Section("sign-ins", "Sign-ins", "Where you are signed in. End what you do not know.",
             ("end-all-sessions", "Sign out everywhere"), is_harsh=True),
     Section("you", "You", "Who you are to this hub.", ("change-password", "Change your password")),

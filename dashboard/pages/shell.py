@@ -40,16 +40,20 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 </div></div>"""
 
 # (href, name): a page is listed here when it exists.
-PAGES = (("/", "Fleet"), ("/settings", "Settings"))
+PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/record", "Record"), ("/settings", "Settings"))
 
 SHORTCUTS = (
     ("/", "go to the filter"),
     ("g f", "go to the fleet"),
+    ("g t", "go to the tasks"),
+    ("g r", "go to the record"),
     ("g s", "go to the settings"),
-    ("← ↑ ↓ →", "move over the heatmap, when it has the focus"),
-    ("Home  End", "first and last Gpu of the heatmap"),
-    ("Enter", "open the Gpu under the mark"),
-    ("Space", "add it to the selection, or take it out"),
+    ("← ↑ ↓ →", "move over the heatmap or the tasks, when they have the focus"),
+    ("Home  End", "the first and the last"),
+    ("Enter", "open the Gpu under the mark, or the task"),
+    ("Space  x", "add it to the selection, or take it out"),
+    ("n  p  r  e", "notify, pause, resume or end the task, after a look at what it would hit"),
+    ("a", "the acts that are running"),
     ("Shift + click", "select from the last one to this one"),
     ("Ctrl + click", "add to the selection, or take out"),
     ("Esc", "close, then clear the selection, then clear the filter"),
@@ -67,8 +71,11 @@ def shell(*pages: Component) -> Component:
         children=[
             html.A("Skip to the content", href="#main", className="skip"),
             _bar(),
+            html.Div(id="held", className="held", hidden="hidden", role="status"),
             html.Main(list(pages), id="main", tabIndex="-1"),
             html.Div(id="banner", className="banner", role="alert", hidden="hidden"),
+            html.Aside(id="tray", className="tray", hidden="hidden",
+                       **marks(aria_label="Acts")),
             _help(),
         ],
     )
@@ -91,6 +98,8 @@ def _bar() -> Component:
                 className="link connecting",
                 role="status",
             ),
+            html.Button("Hold", id="hold", type="button", className="button hold-button",
+                        hidden="hidden", title="Stop every act on every node, at once"),
             icon_button("theme", "theme", "Dark or light (t)"),
             icon_button("help", "help", "Keyboard and help (?)"),
             _account(),

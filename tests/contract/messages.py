@@ -133,7 +133,7 @@ FROM_AGENT: dict[str, FromAgent] = {
     ),
     "beat": Beat(
         reader="hung", reading_age_s=6.25, pending=12, dropped=3, detail="see dmesg",
-        holds=("the hub: carol, driver update", "the file /run/gpudeck/hold"), audit_seq=17,
+        holds=("the hub, by carol: driver update", "the file /run/gpudeck/hold"), audit_seq=17,
         audit_head="ab" * 32,
     ),
     "beat_before_any_reading": Beat(reader="starting", reading_age_s=None, pending=0, dropped=0),

@@ -127,8 +127,10 @@ class _Handler(BaseHTTPRequestHandler):
                                        or gpu["uuid"] in hub.matched], "next": None}
             case "GET", "nodes":
                 nodes = {job["node"]: job["host"] for job in hub.jobs.values()}
-                return 200, {"items": [{"id": id, "host": host} for id, host in nodes.items()],
-                             "next": None}
+                return 200, {"items": [
+                    {"id": id, "host": host, "access": "approved", "state": "live",
+                     "holds": [f"the hub: {hub.held[id]}"] if id in hub.held else []}
+                    for id, host in nodes.items()], "next": None}
             case "POST", "previews":
                 return 201, hub.preview(body)
             case "POST", "commands":

@@ -30,6 +30,17 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
+# Writes down each SIGTERM, and stays.
+COUNTS = """
+import signal, sys
+def note(*_):
+    with open(sys.argv[1], "a") as file:
+        file.write("t")
+signal.signal(signal.SIGTERM, note)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
 STUBBORN = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -141,6 +152,7 @@ class Children:
     hangs: bool = False
     looked: Callable[[], None] = lambda: None  # after each fresh list
     all: list[Child] = field(default_factory=list)
+    more: list[ProcessReading] = field(default_factory=list)
 
     def start(
         self, code: str = STEADY, *arguments: str, gpu: str = "GPU-1", listed: bool = True,
@@ -167,10 +179,10 @@ class Children:
         used: dict[str, float | None] = dict.fromkeys((child.gpu for child in self.all), 0.0)
         for child in holding:
             used[child.gpu] = (used[child.gpu] or 0.0) + (child.mem_used_bytes or 0.0)
-        fresh = Fresh(tuple(
-            ProcessReading(child.pid, child.gpu, child.mem_used_bytes, 1.0,
-                           child.kind)  # type: ignore[arg-type]
-            for child in there), used)
+        listed = [ProcessReading(child.pid, child.gpu, child.mem_used_bytes, 1.0,
+                                 child.kind)  # type: ignore[arg-type]
+                  for child in there]
+        fresh = Fresh((*listed, *self.more), used)
         self.looked()
         return fresh
 

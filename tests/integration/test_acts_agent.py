@@ -277,7 +277,7 @@ def test_memory_that_stays_is_not_done(bed: Bed) -> None:
 
 def test_a_bystander_that_vanishes_is_told(bed: Bed) -> None:
     child, other = bed.children.start(STUBBORN), bed.children.start()
-    command_id = bed.hub.send(bed.hub.order(bed.preview(child, grace_s=1.0)))
+    command_id = bed.hub.send(bed.hub.order(bed.preview(child, grace_s=4.0)))
     bed.hub.acting(command_id, "SIGTERM sent")
     os.kill(other.pid, signal.SIGKILL)
     reply = bed.hub.reply(command_id)
@@ -290,7 +290,7 @@ def test_a_bystander_that_vanishes_is_told(bed: Bed) -> None:
 
 def test_a_hold_between_sigterm_and_sigkill_stops_it(bed: Bed) -> None:
     child = bed.children.start(STUBBORN)
-    command_id = bed.hub.send(bed.hub.order(bed.preview(child, grace_s=1.5)))
+    command_id = bed.hub.send(bed.hub.order(bed.preview(child, grace_s=4.0)))
     bed.hub.acting(command_id, "SIGTERM sent")
     if random.random() < 0.5:
         (bed.data / "hold").write_text("somebody is at the machine\n")

@@ -3,8 +3,11 @@
 import json
 import os
 import random
+import re
 import resource
 import sqlite3
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -18,7 +21,7 @@ from agent.audit_cli import audit as audit_command
 from dashboard.accounts import Exists, User
 from dashboard.anchors import Anchors
 from dashboard.audit import Auditor, CannotRecord
-from dashboard.audit_copy import AuditCopy
+from dashboard.audit_copy import AuditCopy, line_of
 from dashboard.audit_verdict import Verifier
 from dashboard.audit_views import record_view
 from dashboard.core.access import Role, Scope
@@ -369,6 +372,21 @@ def test_an_agents_chains_are_read_alike(
         db.commit()
         assert audit_command(["verify", "--data", str(tmp_path)]) == 1
         assert "n2: BROKEN at record 3" in capsys.readouterr().out
+
+
+def test_by_hand_as_the_docs_say(deck: Deck, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/audit.md").read_text()
+    [script] = re.findall(r"```python\n(.*?)```", page, re.S)
+    deck.fill(7)
+    lines = b"".join(map(line_of, deck.state.audit.links()))
+    for content, code in ((lines, 0), (lines.replace(b"carol", b"davie", 1) if b"carol" in lines
+                                       else lines.replace(b"dave", b"dove", 1), 1),
+                          (b"".join(lines.splitlines(True)[1:]), 1)):
+        (tmp_path / "export").write_bytes(content)
+        done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "export")],
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert code or str(deck.state.audit.head()[1]) in done.stdout
 
 
 def test_a_folder_without_an_audit_says_so(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.core.filters import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, FilterError, parse
+from dashboard.core.filters import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, FilterError, Uses, parse
 from dashboard.core.fleet import Fleet
 from gpudeck.metrics import Absence
 from tests.unit.fleets import MONO, NOW, add_node, frame, tasks
@@ -186,3 +187,33 @@ def test_ten_thousand_gpus_take_milliseconds() -> None:
         assert picked.matches(fleet, MONO).sum() == 25
         took.append(time.perf_counter() - started)
     assert min(took) < 0.05  # some 3 ms where nothing else runs
+
+
+def tasks_matched(text: str) -> set[str]:
+    fleet = make()
+    picked = parse(text)
+    assert picked is not None
+    found = [(node, use) for node in fleet.nodes.values() for use in node.uses]
+    uses = Uses(np.array([node.listing.order[use.gpu] for node, use in found if node.listing]),
+                [node.tasks[use.task_id] for node, use in found])
+    mask = picked.matches_uses(fleet, MONO, uses)
+    return {uses.tasks[at].id for at in mask.nonzero()[0]}
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("user:alice", {"t1", "t5"}),  # and not bob, who is on the same Gpu as t5
+    ("user:bob", {"t4"}),
+    ("!user:alice", {"t4"}),  # t3's owner is not known: perhaps alice
+    ("task:t5.py", {"t5"}),
+    ("task:t4", {"t4"}),
+    ("node:b", {"t4", "t5"}),
+    ("node:b & user:alice", {"t5"}),
+    ("util>90", {"t1"}),
+    ("!util>90", {"t4", "t5"}),  # t3's Gpu has no utilization
+    ("alice", {"t1", "t5"}),
+    ("l40s bob", {"t4"}),
+    ("state:ok", {"t1", "t3", "t4", "t5"}),
+])
+def test_of_tasks_a_filter_means_the_task_and_not_its_neighbours(text: str, wanted: set[str]
+                                                                 ) -> None:
+    assert tasks_matched(text) == wanted

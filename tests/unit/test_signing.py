@@ -1,7 +1,9 @@
 """What the signer signs, the fence of epochs, and what people read of a command."""
 
 import os
+import re
 from itertools import product
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -211,3 +213,13 @@ def test_what_was_not_seen_is_never_said_to_be_well() -> None:
     said = told("done", verified=Verified(True, None, None))
     assert said.count("could not be seen") == 2
     assert told("unknown").startswith("Unknown: ")
+    alone = told("done", verified=Verified(True, True, None), bystanders=0)
+    assert alone == "Ended: its processes are gone. Its memory came back."
+
+
+def test_the_life_in_the_docs_is_the_contract_s() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "orders.md").read_text()
+    rows = re.findall(r"^\| ([a-z_, ]+) \| ([a-z_, ]*) ?\|", text.partition("| state |")[2], re.M)
+    found = {state: tuple(then.replace(" ", "").split(",")) if then.strip() else ()
+             for states, then in rows for state in states.split(", ")}
+    assert found == LIFE

@@ -1,0 +1,81 @@
+// The lines of the Tasks page, and their order. Pure: answers of the API in, lines out.
+
+export const DEFAULTS = { filter: "", sort: "mem_used_bytes", order: "desc", group: "none", open: [], task: "" };
+export const COLUMNS = [
+  { key: "command", head: "Task", sort: "command", first: "asc" },
+  { key: "user", head: "Owner", sort: "user", first: "asc" },
+  { key: "host", head: "Node", sort: "host", first: "asc" },
+  { key: "gpus", head: "Gpus", sort: "gpus", first: "desc" },
+  { key: "memory", head: "Memory", sort: "mem_used_bytes", first: "desc", isNumber: true },
+  { key: "sm", head: "SM", sort: "sm_pct", first: "desc", isNumber: true, title: "Share of time in which a kernel of this task ran, summed over its Gpus." },
+  { key: "age", head: "Age", sort: "started_at", first: "asc", isNumber: true },
+  { key: "state", head: "State", sort: "state", first: "asc" },
+  { key: "manager", head: "Manager", sort: "manager", first: "asc" },
+  { key: "job", head: "Job", sort: "job", first: "asc" },
+];
+const SORTS = COLUMNS.map(({ sort }) => sort);
+
+export function readView(search) {
+  const given = new URLSearchParams(search);
+  const view = { ...DEFAULTS, open: given.getAll("open") };
+  for (const name of ["filter", "task"]) view[name] = given.get(name) ?? "";
+  if (SORTS.includes(given.get("sort"))) view.sort = given.get("sort");
+  if (["asc", "desc"].includes(given.get("order"))) view.order = given.get("order");
+  if (["owner", "job"].includes(given.get("group"))) view.group = given.get("group");
+  return view;
+}
+
+export function addressOf(view, pathname = "/tasks") {
+  const query = new URLSearchParams();
+  for (const name of ["filter", "sort", "order", "group", "task"]) if (view[name] !== DEFAULTS[name]) query.set(name, view[name]);
+  if (view.group !== "none") view.open.forEach((key) => query.append("open", key));
+  const text = query.toString();
+  return text === "" ? pathname : `${pathname}?${text}`;
+}
+
+/** What the API is asked. */
+export function queryOf(view, limit) {
+  const query = new URLSearchParams({ limit, sort: view.sort, order: view.order });
+  if (view.filter !== "") query.set("filter", view.filter);
+  if (view.group !== "none") { query.set("group", view.group); view.open.forEach((key) => query.append("open", key)); }
+  return `tasks?${query}`;
+}
+
+export const jobOf = (task) => `${task.node}/${task.job_id ?? task.id}`;
+const keyOf = (task) => `${task.node}/${task.id}`;
+const groupOf = (task, by) => (by === "owner" ? task.user ?? "" : jobOf(task));
+
+/** [{key, task} | {key, group, isOpen}] in the order of the answer. */
+export function linesOf({ items, groups }, view) {
+  if (view.group === "none" || !groups) return items.map((task) => ({ key: keyOf(task), task }));
+  const inside = Map.groupBy ? Map.groupBy(items, (task) => groupOf(task, view.group)) : byGroup(items, view.group);
+  return groups.flatMap((group) => {
+    const isOpen = view.open.includes(group.key);
+    const tasks = isOpen ? inside.get(group.key) ?? [] : [];
+    return [{ key: `group ${group.key}`, group, isOpen }, ...tasks.map((task) => ({ key: keyOf(task), task }))];
+  });
+}
+
+function byGroup(items, by) {
+  const found = new Map();
+  for (const task of items) found.set(groupOf(task, by), [...(found.get(groupOf(task, by)) ?? []), task]);
+  return found;
+}
+
+/** The newest values in the former places: {lines, came, went, isMoved}. What went keeps its place, marked. */
+export function merged(shown, newest) {
+  const fresh = new Map(newest.map((line) => [line.key, line]));
+  const known = new Set(shown.map(({ key }) => key));
+  const lines = shown.map((line) => fresh.get(line.key) ?? { ...line, isGone: true });
+  const stayed = lines.filter(({ isGone }) => !isGone).map(({ key }) => key);
+  const wanted = newest.map(({ key }) => key).filter((key) => known.has(key));
+  return {
+    lines, came: newest.length - wanted.length, went: lines.length - stayed.length,
+    isMoved: wanted.some((key, at) => key !== stayed[at]),
+  };
+}
+
+export function heldWords({ came, went, isMoved }) {
+  const parts = [...(came > 0 ? [`${came} came`] : []), ...(went > 0 ? [`${went} went`] : []), ...(isMoved ? ["the order changed"] : [])];
+  return parts.join(", ");
+}

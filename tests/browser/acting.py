@@ -1,0 +1,127 @@
+"""People who act on real tasks of a demo, each in a browser of their own; and what /proc says."""
+
+import json
+import random
+import secrets
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Locator, Page
+
+from tests.demos import Demo, soon
+
+PATIENCE_MS = 60_000
+
+
+def send(demo: Demo, method: str, path: str, body: object = None) -> Any:
+    told = demo.told()
+    request = urllib.request.Request(
+        f"{told['url']}/api/v1/{path}", method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {told['token']}", "Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        raw = answer.read()
+    return json.loads(raw) if raw else None
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie that its parent has not reaped yet has ended."""
+    state = state_of(pid)
+    return state is not None and state not in "ZX"
+
+
+def state_of(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
+
+
+def tasks(demo: Demo) -> list[dict[str, Any]]:
+    """The real ones, as the page lists them."""
+    real = {task["id"] for task in demo.told()["tasks"]}
+    return [task for task in demo.get("/api/v1/tasks?limit=1000")["items"] if task["id"] in real]
+
+
+def jobs(demo: Demo) -> list[list[dict[str, Any]]]:
+    """In random order."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for task in tasks(demo):
+        found.setdefault(f"{task['node']}/{task['job_id']}", []).append(task)
+    return random.sample(list(found.values()), len(found))
+
+
+def living(found: Iterable[dict[str, Any]]) -> set[int]:
+    return {task["pid"] for task in found if is_alive(task["pid"])}
+
+
+class Somebody:
+    """Signed in, with all that must not happen in `trouble`."""
+
+    def __init__(self, browser: Browser, demo: Demo, name: str, password: str, **look: Any) -> None:
+        self.demo, self.name, self.password = demo, name, password
+        self.context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **look})
+        self.context.set_default_timeout(PATIENCE_MS)
+        self.trouble: list[str] = []
+        self.page: Page = self.context.new_page()
+        self.page.on("pageerror", lambda error: self.trouble.append(f"{error}"))
+        self.page.on("console", self._on_console)
+        self.page.goto(f"{demo.url}/sign-in", wait_until="commit")
+        self.page.get_by_label("Name").fill(name)
+        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url(f"{demo.url}/", wait_until="commit")
+
+    def _on_console(self, message: Any) -> None:
+        # The browser logs each refused request and closed socket by itself.
+        by_browser = ("Failed to load resource", "WebSocket connection to")
+        if message.type in ("error", "warning") and not message.text.startswith(by_browser):
+            self.trouble.append(message.text)
+
+    def open(self, path: str) -> "Somebody":
+        self.page.goto(f"{self.demo.url}{path}", wait_until="commit")
+        self.page.locator("#link.live").wait_for()
+        return self
+
+    def row(self, task: dict[str, Any]) -> Locator:
+        return self.page.locator(f".t-row[data-task='{task['id']}']")
+
+    @property
+    def dialog(self) -> Locator:
+        return self.page.locator("dialog.act-dialog[open]")
+
+    @property
+    def yes(self) -> Locator:
+        """The one button that does it."""
+        return self.dialog.locator(".act-foot .button").last
+
+    def sort_by(self, key: str) -> None:
+        """As if somebody had, without moving the pointer."""
+        self.page.locator(f"button[data-sort={key}]").evaluate("button => button.click()")
+
+    def give_reason(self, reason: str) -> None:
+        self.dialog.locator(".act-item").first.wait_for()
+        self.dialog.locator("[name=reason]").fill(reason)
+        password = self.dialog.locator("[name=password]")
+        if password.is_visible():
+            password.fill(self.password)
+
+    def end_quickly(self) -> None:
+        """With little grace, for those who heed no SIGTERM."""
+        self.dialog.locator(".act-item").first.wait_for()
+        self.dialog.locator(".act-how summary").click()
+        self.dialog.locator("[name=grace_s]").fill("2")
+        assert soon(lambda: "2 s of grace" in self.dialog.inner_text(), 20)
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.trouble == [], self.trouble
+
+
+def add_person(demo: Demo, role: str) -> tuple[str, str]:
+    name, password = f"{role}{random.randrange(10**6)}", secrets.token_urlsafe(12)
+    send(demo, "POST", "users", {"name": name, "role": role, "groups": ["*"], "unix_names": [],
+                                 "password": password})
+    return name, password

@@ -1,0 +1,229 @@
+"""Acts by a person at a page, on real processes: the right ones, and no others."""
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.demos import Demo, soon
+
+from .acting import Somebody, add_person, is_alive, jobs, living, state_of, tasks
+from .test_look import axe_source
+
+pytestmark = pytest.mark.browser
+ACTED_WITHIN_S = 60
+# A page on a loaded machine; nothing here waits that long where it need not.
+expect.set_options(timeout=40_000)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """Of its own: tasks end here."""
+    with Demo(tmp_path_factory.mktemp("acts"), "--nodes", "4", "--gpus", "8", "--faults", "off",
+              "--seed", str(random.randrange(10**6))) as running:
+        assert soon(lambda: len(jobs(running)) >= 8, 60), tasks(running)
+        yield running
+
+
+Comes = Callable[..., Somebody]
+
+
+@pytest.fixture
+def comes(browser: Browser, demo: Demo) -> Iterator[Comes]:
+    there: list[Somebody] = []
+
+    def come(role: str = "admin", **look: Any) -> Somebody:
+        told = demo.told()
+        who = (told["user"], told["password"]) if role == "admin" else add_person(demo, role)
+        there.append(Somebody(browser, demo, *who, **look))
+        return there[-1]
+
+    yield come
+    for one in there:
+        one.close()
+
+
+def reason() -> str:
+    return f"because {random.randrange(10**9)}"
+
+
+def test_rows_that_move_under_the_pointer_change_no_target(demo: Demo, comes: Comes) -> None:
+    person = comes().open("/tasks?sort=user&order=asc")
+    wanted = next(job for job in jobs(demo) if len(job) == 1)[0]
+    others = living(task for task in tasks(demo) if task["id"] != wanted["id"])
+    person.row(wanted).hover()
+    button = person.row(wanted).locator("[data-act=end]").bounding_box()
+    assert button is not None
+    x, y = button["x"] + button["width"] / 2, button["y"] + button["height"] / 2
+    at_point = f"document.elementFromPoint({x}, {y})?.closest('[data-task]')?.dataset.task"
+    person.page.mouse.move(x, y)
+    assert person.page.evaluate(at_point) == wanted["id"]
+    person.page.mouse.down()
+    for key in ("user", "command", "host", "gpus", "started_at", "mem_used_bytes"):
+        person.sort_by(key)
+        if soon(lambda: person.page.evaluate(at_point) != wanted["id"], 6):
+            break
+    assert person.page.evaluate(at_point) != wanted["id"], "no sort moved it: this shows nothing"
+    person.page.mouse.up()
+    expect(person.dialog).to_have_attribute("data-targets", wanted["id"])
+    why = reason()
+    person.end_quickly()
+    person.sort_by("host")
+    person.give_reason(why)
+    # Not default on Enter, and not alive under the pointer that opened it.
+    person.page.keyboard.press("Enter")
+    assert is_alive(wanted["pid"])
+    box = person.yes.bounding_box()
+    assert box is not None
+    is_beside = not box["x"] <= x <= box["x"] + box["width"]
+    assert is_beside or not box["y"] <= y <= box["y"] + box["height"]
+    person.yes.click()
+    assert soon(lambda: not is_alive(wanted["pid"]), ACTED_WITHIN_S)
+    act = person.dialog.locator(".act")
+    expect(act).to_have_attribute("data-state", "done")
+    for check in ("Exited", "Memory returned"):
+        expect(act.locator(f"[data-check='{check}']")).to_have_class("yes")
+    assert others <= living(tasks(demo)), "a neighbour has ended"
+    person.dialog.get_by_role("button", name="Close").last.click()
+    # It stays to be read, here and in the record.
+    person.page.keyboard.press("a")
+    expect(person.page.locator("#tray-list .act")).to_have_count(1)
+    person.open(f"/record?task={wanted['id']}")
+    expect(person.page.locator("table.record tbody tr").first).to_be_visible()
+    person.page.locator("table.record button").first.click()
+    assert soon(lambda: why in (person.page.locator("#record-place").text_content() or "")
+                or len(person.page.locator("table.record button").all()) > 1, 10)
+    person.page.locator("#record-verify").click()
+    expect(person.page.locator("#record-verdict")).to_have_class("verdict good")
+
+
+def test_four_jobs_need_a_second_person(demo: Demo, comes: Comes) -> None:
+    person = comes().open("/tasks")
+    chosen = [job for job in jobs(demo) if len(job) == 1][:4]
+    assert len(chosen) == 4
+    victims = [job[0] for job in chosen]
+    others = living(task for task in tasks(demo) if task not in victims)
+    for victim in victims:
+        person.row(victim).locator("input").click()
+    expect(person.page.locator("#tasks-bulk strong")).to_have_text("4 jobs selected")
+    person.page.locator("#tasks-bulk [data-act=end]").click()
+    why = reason()
+    person.end_quickly()
+    person.give_reason(why)
+    expect(person.yes).to_be_disabled()
+    person.dialog.locator("[name=typed]").fill("end 4 jobs")
+    expect(person.yes).to_have_text("Ask a second person to end 4 jobs")
+    person.yes.click()
+    expect(person.dialog).to_contain_text("It waits for a second person")
+    assert living(victims) == {victim["pid"] for victim in victims}
+
+    second = comes("operator").open("/record")
+    second.page.locator(".tray-button").click()
+    second.page.get_by_role("button", name="Look and approve").click()
+    expect(second.dialog.locator(".act-item")).to_have_count(4)
+    assert why in second.dialog.inner_text()
+    second.dialog.locator("[name=password]").fill(second.password)
+    second.yes.click()
+    assert soon(lambda: not living(victims), ACTED_WITHIN_S), living(victims)
+    assert others <= living(tasks(demo)), "a neighbour has ended"
+
+
+def test_a_held_fleet_refuses_says_so_everywhere_and_is_released(demo: Demo, comes: Comes) -> None:
+    person, watcher = comes().open("/tasks"), comes("viewer").open("/")
+    wanted = random.choice(tasks(demo))
+    person.page.locator("#hold").click()
+    for one in (person, watcher):
+        expect(one.page.locator("#held")).to_contain_text("The fleet is held.")
+    assert watcher.page.locator("#held button").count() == 0
+    person.row(wanted).locator("[data-act=end]").click()
+    expect(person.dialog.locator(".act-refusal").first).to_be_visible()
+    expect(person.yes).to_be_disabled()
+    person.page.keyboard.press("Escape")
+    person.page.locator("#held").get_by_role("button", name="Release").click()
+    person.page.locator("dialog[open]").get_by_role("button", name="Release").click()
+    for one in (person, watcher):
+        expect(one.page.locator("#held")).to_be_hidden()
+    assert is_alive(wanted["pid"])
+
+
+def test_an_old_look_is_not_acted_on(demo: Demo, comes: Comes) -> None:
+    person = comes().open("/tasks")
+    wanted = random.choice([job for job in jobs(demo) if len(job) == 1])[0]
+    person.row(wanted).locator("[data-act=pause]").click()
+    person.give_reason(reason())
+    expect(person.yes).to_be_enabled()
+    person.page.evaluate("globalThis.now = Date.now; Date.now = () => now() + 61_000")
+    expect(person.yes).to_be_disabled()
+    expect(person.dialog).to_contain_text("too old to act on")
+    person.page.evaluate("Date.now = now")
+    person.dialog.get_by_role("button", name="Look again").click()
+    expect(person.yes).to_be_enabled()
+    person.page.keyboard.press("Escape")
+    assert state_of(wanted["pid"]) not in (None, "T")
+
+
+def test_the_keyboard_alone_pauses_and_resumes(demo: Demo, comes: Comes) -> None:
+    person = comes().open("/tasks")
+    page = person.page
+    wanted = random.choice([job for job in jobs(demo) if len(job) == 1])[0]
+    others = living(task for task in tasks(demo) if task["id"] != wanted["id"])
+    page.keyboard.press("/")
+    page.keyboard.type(f"task:{wanted['id']}")
+    expect(page.locator(".t-row")).to_have_count(1)
+    page.keyboard.press("Tab")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("p")
+    expect(person.dialog).to_have_attribute("data-targets", wanted["id"])
+    person.dialog.locator(".act-item").wait_for()
+    page.keyboard.type(reason())
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "Pause this job":
+            break
+    page.keyboard.press("Enter")
+    assert soon(lambda: state_of(wanted["pid"]) == "T", ACTED_WITHIN_S)
+    person.dialog.get_by_role("button", name="Resume").focus()
+    page.keyboard.press("Enter")
+    expect(person.dialog.locator("h2")).to_have_text("Resume a task")
+    expect(person.yes).to_be_enabled()
+    person.yes.focus()
+    page.keyboard.press("Enter")
+    assert soon(lambda: state_of(wanted["pid"]) != "T", ACTED_WITHIN_S)
+    assert is_alive(wanted["pid"])
+    assert others <= living(tasks(demo)), "a neighbour has ended"
+
+
+def test_a_viewer_finds_nothing_to_press(demo: Demo, comes: Comes) -> None:
+    wanted = random.choice(tasks(demo))
+    person = comes("viewer").open(f"/tasks?task={wanted['id']}")
+    expect(person.page.locator("#task-title")).to_contain_text(str(wanted["pid"]))
+    person.row(wanted).locator("input").click()
+    assert person.page.locator("[data-act]:visible").count() == 0
+    assert person.page.locator("#hold").is_hidden()
+    person.row(wanted).focus()
+    person.page.keyboard.press("e")
+    assert person.dialog.count() == 0
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_it_fits_and_can_be_read(demo: Demo, comes: Comes, theme: str) -> None:
+    person = comes(color_scheme=theme)
+    wanted = random.choice(tasks(demo))
+    for path in (f"/tasks?task={wanted['id']}", "/tasks?group=owner", "/record"):
+        person.open(path)
+        person.page.locator(".t-row, table.record tbody tr").first.wait_for()
+        for width in (1440, 390):
+            person.page.set_viewport_size({"width": width, "height": 844})
+            wide = person.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, (path, width)
+            shots = os.environ.get("GPUDECK_SHOTS")
+            if shots is not None:  # to look at them
+                person.page.screenshot(path=f"{shots}/{theme}-{path[1:6].strip('/?')}-{width}.png")
+        person.page.evaluate(axe_source())
+        found = person.page.evaluate(
+            "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
+        assert [(rule["id"], node["html"][:160]) for rule in found for node in rule["nodes"]] == []

@@ -1,0 +1,87 @@
+"""A page under watch: whatever hostile text must not bring about in a browser is noticed."""
+
+from typing import Any
+
+from playwright.sync_api import BrowserContext, Page
+
+from tests.integration.hubs import HubProcess
+
+# Playwright puts it in beside the page's policy, before the first script of ours. A wrong tag is
+# one that a page of ours never adds after it has been drawn.
+WATCH = """
+    globalThis.wrong = []; globalThis.painted = new Set();
+    addEventListener("securitypolicyviolation", event => wrong.push(
+        `policy: ${event.effectiveDirective} ${event.sample}`));
+    for (const name of ["alert", "confirm", "prompt", "open", "calc", "reboot"])
+        globalThis[name] = (...said) => wrong.push(`ran: ${name} ${said}`);
+    const TAGS = "img, svg, iframe, object, embed, base, template, script:not([src^='/'])";
+    const look = (element) => {
+        if (element.matches(TAGS)) wrong.push(`added: ${element.outerHTML.slice(0, 100)}`);
+        for (const {name} of element.attributes)
+            if (name.startsWith("on")) wrong.push(`handler: ${element.outerHTML.slice(0, 100)}`);
+    };
+    const lookAtAll = (node) => {
+        if (node.nodeType !== Node.ELEMENT_NODE) return;
+        look(node);
+        node.querySelectorAll("*").forEach(look);
+    };
+    globalThis.beginWatch = () => new MutationObserver(records => records.forEach(
+        ({type, target, addedNodes}) => type === "attributes" ? look(target)
+            : addedNodes.forEach(lookAtAll)))
+        .observe(document, {subtree: true, childList: true, attributes: true});
+    const {fillText} = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+        painted.add(text); return fillText.call(this, text, ...more); };
+"""
+# Ends when `wanted()` is true, and looks often: 500 of each would else take minutes.
+UNTIL = """
+    const until = async (wanted, what) => {
+        const end = performance.now() + 25000;
+        while (!wanted()) {
+            if (performance.now() > end) throw new Error(`not within 25 s: ${what}`);
+            await new Promise(done => setTimeout(done, 2));
+        }
+    };
+"""
+
+
+class Seen:
+    """A page, and all that must not happen on it."""
+
+    def __init__(self, context: BrowserContext, hub: HubProcess) -> None:
+        self.hub = hub
+        self.trouble: list[str] = []
+        self.page: Page = context.new_page()
+        self.page.on("pageerror", lambda error: self.trouble.append(f"{error}"))
+        self.page.on("dialog", self._on_dialog)
+        self.page.on("console", self._on_console)
+
+    def _on_dialog(self, dialog: Any) -> None:
+        self.trouble.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _on_console(self, message: Any) -> None:
+        # The browser logs each refused request by itself.
+        if message.type in ("error", "warning") and not message.text.startswith(
+                "Failed to load resource"):
+            self.trouble.append(message.text)
+
+    def goto(self, path: str, ready: str) -> "Seen":
+        self.collect()
+        self.page.goto("about:blank")  # else a new fragment alone loads nothing
+        self.page.goto(self.hub.url + path)
+        self.page.locator(ready).first.wait_for()
+        self.title = self.page.title()
+        self.page.evaluate("beginWatch()")
+        return self
+
+    def run(self, code: str, given: Any = None) -> Any:
+        return self.page.evaluate(f"async given => {{ {UNTIL} {code} }}", given)
+
+    def collect(self) -> list[str]:
+        """What came up so far on this page, which may be about to be left."""
+        if self.page.url.startswith("http"):
+            self.trouble += self.page.evaluate("wrong.splice(0)")
+            if self.page.title() != self.title:
+                self.trouble.append(f"title: {self.page.title()}")
+        return self.trouble

@@ -1,0 +1,28 @@
+"""`gpudeck agent` that is killed right before or after one kind of entry in its journal of acts."""
+
+import os
+import signal
+import sys
+from typing import Any
+
+from agent.acts_journal import ActsJournal
+from agent.cli import agent
+
+
+def crash_at(when: str, entry: str) -> None:
+    real = getattr(ActsJournal, entry)
+
+    def crashing(self: ActsJournal, *given: Any, **named: Any) -> Any:
+        if when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = real(self, *given, **named)
+        if when == "after":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    setattr(ActsJournal, entry, crashing)
+
+
+if __name__ == "__main__":
+    crash_at(*sys.argv[1:3])
+    sys.exit(agent(sys.argv[3:]))

@@ -1,0 +1,120 @@
+"""kill -9 of the agent at each entry of its journal: done once, or said to be unknown."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.acts_journal import ActsJournal, ActsStore
+from agent.backends.simulation.folder import write_jobs
+from agent.backends.simulation.jobs import Job
+from agent.backends.simulation.world import uuid_of
+from gpudeck.acts import CommandState
+from gpudeck.chain import verify
+from gpudeck.wire import Inquire
+from tests.fakes.children import COUNTS, Child, Children, a_ceiling, wait_until_old
+from tests.fakes.hub import FakeHub, wait_for
+
+ROOT = Path(__file__).parents[2]
+NEVER_BEGUN: tuple[CommandState, ...] = ("expired", "refused")
+# Where it is killed, what may be said of the command afterwards, how often SIGTERM was sent.
+STEPS: tuple[tuple[str, str, tuple[CommandState, ...], int], ...] = (
+    ("before", "seen", NEVER_BEGUN, 0),
+    ("after", "seen", NEVER_BEGUN, 0),
+    ("before", "intend", NEVER_BEGUN, 0),
+    ("after", "intend", ("unknown",), 0),
+    ("before", "says", ("unknown",), 1),
+    ("after", "says", ("unknown",), 1),
+    ("before", "result", ("unknown",), 1),
+    ("after", "result", ("done",), 1),
+)
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    hub = FakeHub()
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def children() -> Iterator[Children]:
+    children = Children()
+    yield children
+    children.close()
+
+
+def write_world(folder: Path, children: list[Child]) -> None:
+    uuid = uuid_of(1, "n1", 0)
+    now = time.time()
+    write_jobs(folder, "n1", tuple(
+        Job(pid=child.pid, start_ticks=child.start_ticks, kind="hog", seed=number, gpus=(uuid,),
+            mem_share=0.1, user=random.choice(("alice", "bohdan")), command="python train.py",
+            started_at=now, working_since=now - 1_000)
+        for number, child in enumerate(children)))
+
+
+@contextmanager
+def an_agent(folder: Path, hub: FakeHub, *program: str) -> Iterator["subprocess.Popen[bytes]"]:
+    token = folder / "token"
+    if not token.exists():
+        token.write_text(hub.token().text)
+    seen, beats = len(hub.hellos), len(hub.beats)
+    agent = subprocess.Popen(
+        [sys.executable, *program, "--hub", hub.url, "--token-file", str(token), "--data",
+         str(folder / "data"), "--backend", "simulated", "--simulate",
+         f"node=n1,gpus=1,world={folder}", "--ceiling", str(folder / "ceiling.toml")],
+        cwd=ROOT, stderr=subprocess.DEVNULL, env=dict(os.environ))
+    try:
+        wait_for(lambda: len(hub.hellos) > seen and [
+            1 for _, beat in hub.beats[beats:] if beat.reader == "ok"], 30)
+        yield agent
+    finally:
+        agent.terminate()
+        agent.wait(10)
+
+
+@pytest.mark.parametrize(("when", "entry", "outcomes", "signals"), STEPS)
+def test_once_or_unknown(
+    when: str, entry: str, outcomes: tuple[CommandState, ...], signals: int, hub: FakeHub,
+    children: Children, tmp_path: Path,
+) -> None:
+    a_ceiling(tmp_path)
+    told = tmp_path / "told"
+    told.touch()
+    # What ends by itself shows a RESULT; what counts and stays shows a second SIGTERM.
+    victim = children.start() if entry == "result" else children.start(COUNTS, str(told))
+    neighbour = children.start()
+    write_world(tmp_path, [victim, neighbour])
+    wait_until_old(neighbour)
+    with an_agent(tmp_path, hub, "-m", "tests.fakes.crashing_agent", when, entry) as agent:
+        shown = hub.look(victim.task_id, grace_s=60.0)
+        assert shown.refusals == ()
+        assert [each.task_id for each in shown.bystanders] == [neighbour.task_id]
+        command = hub.order(shown)
+        hub.send(command)
+        assert agent.wait(20) == -9
+    hub.replies.clear()
+    with an_agent(tmp_path, hub, "-m", "agent"):
+        hub.tell(Inquire((command.command_id,)))
+        assert hub.reply(command.command_id).state in outcomes
+        hub.send(command)  # a hub that forgot, or a network that doubles
+        again = hub.look(victim.task_id)
+        assert hub.reply(command.command_id).state in outcomes
+        if entry == "result":
+            assert victim.process.wait(5) == -15
+        else:
+            assert again.refusals == ()
+            assert len(told.read_text()) == signals
+            assert victim.is_alive()
+    assert neighbour.is_alive()
+    assert hub.broken == []
+    journal = ActsJournal(ActsStore(tmp_path / "data" / "acts.db"))
+    assert verify(journal.links()) is None
+    assert sum('"intent":true' in link.body for link in journal.links()) <= 1

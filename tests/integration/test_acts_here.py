@@ -1,0 +1,146 @@
+"""Acts at the node's own terminal: the same gate, without a hub. And MPS by its control program."""
+
+import os
+import random
+import signal
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.actions import Grip, Grips, is_same
+from agent.acts_journal import ActsJournal, ActsStore
+from agent.hand import Patience
+from agent.local import Local
+from agent.lock import ActLock
+from agent.mps import Mps
+from gpudeck.acts import Process
+from gpudeck.chain import verify
+from tests.fakes.children import STUBBORN, Children, a_ceiling, wait_until_old
+from tests.integration.test_acts_crash import write_world
+
+
+@pytest.fixture
+def children() -> Iterator[Children]:
+    children = Children()
+    yield children
+    children.close()
+
+
+def test_end_here(children: Children, tmp_path: Path) -> None:
+    ceiling = a_ceiling(tmp_path)
+    child, neighbour, third = children.start(STUBBORN), children.start(), children.start()
+    write_world(tmp_path, [child, neighbour, third])
+    data = tmp_path / "data"
+    data.mkdir()
+    with Local(data, "simulated", f"node=n1,gpus=1,world={tmp_path}", ceiling,
+               Patience(2.0, 2.0)) as here:
+        wait_until_old(third)
+        shown = here.preview("end", child.task_id)
+        assert shown.refusals == ()
+        assert {each.task_id for each in shown.bystanders} == {neighbour.task_id, third.task_id}
+        steps: list[str] = []
+        shown = here.preview("end", child.task_id,
+                             type(shown.params)(grace_s=1.0))
+        reply = here.act(shown, "it is mine", "ada", lambda said: steps.append(said.state))
+        assert reply.state == "done"
+        assert steps[:2] == ["accepted", "acting"]
+        assert child.process.wait(1) == -signal.SIGKILL
+        # A preview is for one act; a hold stops the next.
+        (data / "hold").write_text("not now\n")
+        assert [each.code for each in here.preview("end", third.task_id).refusals] == ["hold"]
+        (data / "hold").unlink()
+        shown = here.preview("end", third.task_id)
+        (data / "hold").write_text("not now\n")
+        reply = here.act(shown, "", "ada")
+        assert reply.refusal is not None
+        assert reply.refusal.code == "hold"
+        (data / "hold").unlink()
+        assert here.act(here.preview("pause", third.task_id), "", "ada").state == "done"
+    assert neighbour.is_alive()
+    assert third.is_alive()
+    journal = ActsJournal(ActsStore(data / "acts.db"))
+    assert verify(journal.links()) is None
+    assert '"kind":"terminal","name":"ada"' in "".join(link.body for link in journal.links())
+    assert journal.unsettled() == []  # nothing of it is the hub's
+
+
+def test_one_act_at_a_time(tmp_path: Path) -> None:
+    one, other = ActLock(tmp_path), ActLock(tmp_path)
+    assert one.take(0.1)
+    assert not other.take(0.1)
+    one.free()
+    assert other.take(0.1)
+    other.free()
+
+
+def test_a_grip_never_reaches_another(children: Children) -> None:
+    child, neighbour = children.start(), children.start()
+    with Grips() as grips:
+        grip = grips.take(child.pid)
+        assert grip is not None
+        facts = grip.facts()
+        assert facts is not None
+        assert is_same(facts.identity, facts.identity)
+        assert grip.send(signal.SIGKILL)
+        child.process.wait()
+        assert grip.facts() is None
+        assert not grip.send(signal.SIGKILL)
+    assert Grip.take(child.pid) is None
+    assert neighbour.is_alive()
+
+
+def test_who_is_the_same() -> None:
+    shown = Process(7, 100, 1_000, "8:1", "0::/a", 55)
+    assert is_same(Process(7, 100, 1_000, None, None, None), shown)
+    for other in (Process(8, 100, 1_000, "8:1", "0::/a", 55),
+                  Process(7, 101, 1_000, "8:1", "0::/a", 55),
+                  Process(7, 100, 0, "8:1", "0::/a", 55),
+                  Process(7, 100, 1_000, "8:2", "0::/a", 55),
+                  Process(7, 100, 1_000, "8:1", "0::/b", 55),
+                  Process(7, 100, 1_000, "8:1", "0::/a", 56)):
+        assert not is_same(other, shown)
+
+
+def a_control_program(folder: Path, server: int, client: int, answer: str) -> Path:
+    """Prints what the real one prints (nvml-mps.md C.3), and writes down what it was asked."""
+    program = folder / "nvidia-cuda-mps-control"
+    program.write_text(textwrap.dedent(f"""\
+        #!{sys.executable} -SE
+        import sys
+        asked = sys.stdin.read()
+        open({str(folder / "asked")!r}, "a").write(asked)
+        answers = {{"get_server_list\\n": "{server}\\n",
+                   "get_client_list {server}\\n": "{client}\\n",
+                   "terminate_client {server} {client}\\n": {answer!r}}}
+        sys.stdout.write(answers.get(asked, 'Unknown command "x"\\n'))
+        """))
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize(("answer", "is_good"), [
+    ("0\n", True), ("1\n", False), ("Server 5 not found\n", False), ("", False), ("0\n0\n", False),
+])
+def test_only_the_exact_words_of_success_count(
+    tmp_path: Path, answer: str, is_good: bool
+) -> None:
+    server, client = random.sample(range(2, 4_000_000), 2)
+    mps = Mps(str(a_control_program(tmp_path, server, client, answer)))
+    assert mps.trouble() == ""
+    assert (mps.terminate(client) == "") is is_good
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked[-1] == f"terminate_client {server} {client}"
+    assert "as its client" in mps.terminate(client + 1)
+    assert len((tmp_path / "asked").read_text().splitlines()) == len(asked) + 2
+
+
+def test_without_the_control_program_it_says_what_to_do(tmp_path: Path) -> None:
+    assert "Install it" in Mps(str(tmp_path / "none")).trouble()
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexit 1\n")
+    silent.chmod(0o755)
+    assert "CUDA_MPS_PIPE_DIRECTORY" in Mps(str(silent)).trouble()
+    assert os.access(silent, os.X_OK)

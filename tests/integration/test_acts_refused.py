@@ -1,0 +1,260 @@
+"""What an agent refuses over a real socket, and that nothing was touched."""
+
+import os
+import random
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from agent import scene
+from agent.backends import ProcessReading
+from agent.processes import ourselves
+from agent.scene import Ask, Place, preview
+from agent.tasks import boot_id
+from gpudeck.acts import TASK_ACTIONS, Asker, Command, Params, TaskAction
+from gpudeck.keys import Key, fingerprint
+from gpudeck.wire import SignedCommand, command_statement, encode_command, preview_statement
+from tests.fakes.children import STUBBORN, a_ceiling
+from tests.fakes.hub import wait_for
+from tests.integration.test_acts_agent import Bed, a_running_node, bed
+
+__all__ = ["bed"]
+
+
+def refused(bed: Bed, command: Command) -> str:
+    reply = bed.hub.reply(bed.hub.send(command))
+    assert reply.state in ("refused", "expired")
+    assert reply.refusal is not None
+    return reply.refusal.code
+
+
+def resigned(command: Command) -> Command:
+    """As whoever has made up a preview would: signed, but by a key of their own."""
+    assert command.preview is not None
+    key = Key(secrets.token_bytes(32))
+    shown = msgspec.structs.replace(command.preview, key=key.public, signature=b"",
+                                    node_id=fingerprint(key.public))
+    signed = msgspec.structs.replace(shown, signature=key.sign(preview_statement(shown)))
+    return msgspec.structs.replace(command, preview=signed)
+
+
+def with_preview(command: Command, **changed: object) -> Command:
+    assert command.preview is not None
+    return msgspec.structs.replace(
+        command, preview=msgspec.structs.replace(command.preview, **changed))
+
+
+FORGERIES: dict[str, tuple[str, Callable[[Command], Command]]] = {
+    "for another node": ("node", lambda it: msgspec.structs.replace(it, node_id="f" * 32)),
+    "of an older hub": ("epoch", lambda it: msgspec.structs.replace(it, epoch=it.epoch - 1)),
+    "too late": ("expired", lambda it: msgspec.structs.replace(
+        it, issued_at=it.issued_at - 60, expires_at=it.issued_at - random.uniform(0.5, 30))),
+    "too long": ("expired", lambda it: msgspec.structs.replace(it, expires_at=it.issued_at + 300)),
+    "no preview": ("schema", lambda it: msgspec.structs.replace(it, preview=None)),
+    "another action": ("schema", lambda it: msgspec.structs.replace(it, action="pause")),
+    "another nonce": ("schema", lambda it: msgspec.structs.replace(
+        it, nonce=secrets.token_bytes(32))),
+    "a preview by another key": ("signature", resigned),
+    "another victim": ("signature", lambda it: with_preview(
+        it, victims=(*it.preview.victims, *it.preview.victims))),  # type: ignore[union-attr]
+    "another grace": ("signature", lambda it: with_preview(
+        it, params=msgspec.structs.replace(it.preview.params, grace_s=1))),  # type: ignore[union-attr]
+    "without the refusals": ("signature", lambda it: with_preview(it, refusals=(), warnings=())),
+    "by a rule": ("rules", lambda it: msgspec.structs.replace(it, asker=Asker("rule", "idle"))),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_command_that_is_not_as_it_should_be(bed: Bed, forgery: str) -> None:
+    code, forge = FORGERIES[forgery]
+    child = bed.children.start()
+    shown = bed.preview(child)
+    assert refused(bed, forge(bed.hub.order(shown))) == code
+    assert child.is_alive()
+    # A control: the same, as it should be, is obeyed.
+    reply = bed.hub.reply(bed.hub.send(bed.hub.order(bed.preview(child))))
+    assert reply.state == "done"
+    bed.check()
+
+
+def test_signed_by_somebody_else(bed: Bed) -> None:
+    child = bed.children.start()
+    command = bed.hub.order(bed.preview(child))
+    body = encode_command(command)
+    bed.hub.tell(SignedCommand(body, Key(secrets.token_bytes(32)).sign(command_statement(body))))
+    reply = bed.hub.reply(command.command_id)
+    assert reply.refusal is not None
+    assert reply.refusal.code == "signature"
+    assert child.is_alive()
+    # It did not use up the id of the true one.
+    bed.hub.replies.clear()
+    assert bed.hub.reply(bed.hub.send(command)).state == "done"
+    bed.check()
+
+
+def test_another_command_under_a_used_id(bed: Bed) -> None:
+    child, other = bed.children.start(), bed.children.start()
+    command = bed.hub.order(bed.preview(child))
+    assert bed.hub.reply(bed.hub.send(command)).state == "done"
+    bed.hub.replies.clear()
+    again = bed.hub.order(bed.preview(other), command_id=command.command_id)
+    assert refused(bed, again) == "duplicate"
+    assert other.is_alive()
+    bed.check()
+
+
+def test_clocks_that_are_apart(bed: Bed) -> None:
+    child = bed.children.start()
+    shown = bed.preview(child)
+    bed.hub.ahead_s = random.choice((-1, 1)) * random.uniform(20, 4_000)
+    bed.hub.drop_all()
+    wait_for(lambda: len(bed.hub.hellos) > 1 and bed.hub._streams, 15)
+    wait_for(lambda: refused(bed, bed.hub.order(shown)) == "skew")
+    bed.hub.tells_time = False
+    bed.hub.drop_all()
+    wait_for(lambda: len(bed.hub.hellos) > 2 and bed.hub._streams, 15)
+    assert refused(bed, bed.hub.order(shown)) == "skew"
+    assert child.is_alive()
+    bed.check()
+
+
+def test_an_old_hub_is_fenced_after_our_restart_too(bed: Bed) -> None:
+    child = bed.children.start()
+    shown = bed.preview(child)
+    # One word of a newer hub is enough.
+    newer = bed.hub.order(None, action="release", epoch=random.randint(2, 10**6))
+    assert bed.hub.reply(bed.hub.send(newer)).state == "done"
+    assert refused(bed, bed.hub.order(shown)) == "epoch"
+    with a_running_node(bed.hub, bed.children, bed.data):
+        assert bed.hub.hellos[-1].epoch_seen == newer.epoch
+    assert child.is_alive()
+    bed.check()
+
+
+@pytest.mark.parametrize(("keys", "action", "code"), [
+    ({"actions": ["notify", "pause", "resume"]}, "end", "type"),
+    ({"kills_per_hour": 0}, "end", "budget"),
+    ({"root_tasks": False}, "end", "protected"),
+    ({"protected_executables": [os.path.realpath("/proc/self/exe")]}, "pause", "protected"),
+    ({"nonsense": 1}, "notify", "type"),
+])
+def test_the_ceiling_counts_at_once(
+    bed: Bed, keys: dict[str, object], action: TaskAction, code: str
+) -> None:
+    if keys == {"root_tasks": False} and os.geteuid() != 0:
+        pytest.skip("the tests' own tasks are root's only where the tests are")
+    child = bed.children.start()
+    shown = bed.preview(child, action)
+    a_ceiling(bed.data, **keys)
+    assert refused(bed, bed.hub.order(shown)) == code
+    assert code in [each.code for each in bed.hub.look(child.task_id, action).refusals]
+    assert child.is_alive()
+    bed.check()
+
+
+def test_the_budget_is_spent_by_ends_alone(bed: Bed) -> None:
+    a_ceiling(bed.data, kills_per_hour=2)
+    for _ in range(2):
+        assert bed.act(bed.children.start()).state == "done"
+    child = bed.children.start()
+    assert bed.act(child, "pause").state == "done"
+    assert [each.code for each in bed.hub.look(child.task_id).refusals] == ["budget"]
+    bed.check()
+
+
+def test_a_driver_that_does_not_answer(bed: Bed) -> None:
+    child = bed.children.start()
+    shown = bed.preview(child)
+    bed.children.hangs = True
+    assert refused(bed, bed.hub.order(shown)) == "unreadable"
+    assert [each.code for each in bed.hub.look(child.task_id).refusals] == ["unreadable"]
+    bed.children.hangs = False
+    assert child.is_alive()
+    bed.check()
+
+
+def test_one_that_has_left_its_gpu(bed: Bed) -> None:
+    child = bed.children.start()
+    shown = bed.preview(child)
+    child.gpu = ""
+    assert refused(bed, bed.hub.order(shown)) == "condition"
+    assert child.is_alive()
+    bed.check()
+
+
+def test_mps_clients(bed: Bed) -> None:
+    child = bed.children.start(kind="mps_client")
+    for action in (TASK_ACTIONS[1], TASK_ACTIONS[3]):
+        [refusal] = bed.hub.look(child.task_id, action).refusals
+        assert refusal.code == "mps"
+    assert "nvidia-cuda-mps-control" in refusal.sentence
+    bed.check()
+
+
+def test_a_foreign_pid_namespace(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = bed.children.start()
+    seen = bed.hub.look(child.task_id)
+    assert seen.refusals == ()
+    monkeypatch.setattr(scene, "in_host_namespace", lambda: False)
+    assert bed.hub.look(child.task_id).refusals == ()  # a simulator's pids are our own
+    for own, codes in ((False, ["pidns"]), (True, [])):
+        ceiling = a_ceiling(bed.data, own_pid_namespace=own)
+        place = Place("n", boot_id(), bed.children, lambda: (), lambda at: 0, ceiling)
+        shown = preview(place, Ask("a", bytes(32), "end", Params(), child.task_id))
+        assert [each.code for each in shown.refusals] == codes
+
+
+def test_we_and_ours_are_protected(bed: Bed) -> None:
+    """A driver that lists the agent itself, as a task: the tests run inside it here."""
+    child = bed.children.start()
+    bed.children.pids = frozenset((child.pid,))
+    assert [each.code for each in bed.hub.look(child.task_id).refusals] == ["protected"]
+    assert os.getpid() in ourselves()
+    bed.check()
+
+
+def test_no_disk_no_act(bed: Bed) -> None:
+    child = bed.children.start()
+    shown = bed.preview(child)
+    # Another holds the file for writing for longer than anybody waits.
+    blocker = sqlite3.connect(bed.data / "acts.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    try:
+        command = bed.hub.order(shown)
+        bed.hub.send(command)
+        reply = bed.hub.reply(command.command_id, 20)
+        assert reply.refusal is not None
+        assert reply.refusal.code == "journal"
+    finally:
+        blocker.execute("ROLLBACK")
+        blocker.close()
+    assert child.is_alive()
+    bed.check()
+
+
+def test_a_made_up_task_has_no_process(bed: Bed) -> None:
+    pid = random.randint(2**22 + 1, 2**31 - 1)
+    bed.children.more.append(ProcessReading(
+        pid, "GPU-1", 1.0, None, user="alice", command="train.py", started_at=time.time() - 60,
+        start_ticks=5))
+    task_id = f"{bed.neighbour.task_id[:8]}-{pid}-5"
+    shown = bed.hub.look(task_id)
+    assert [each.code for each in shown.refusals] == ["made_up"]
+    assert (shown.owner, shown.victims) == ("alice", ())
+
+
+def test_two_acts_at_once_are_one_after_the_other(bed: Bed) -> None:
+    first, second = bed.children.start(STUBBORN), bed.children.start()
+    one = bed.hub.send(bed.hub.order(bed.preview(first, grace_s=4.0)))
+    bed.hub.acting(one, "SIGTERM sent")
+    two = bed.hub.send(bed.hub.order(bed.preview(second)))
+    wait_for(lambda: bed.hub.replies[two])
+    assert [each.state for each in bed.hub.replies[two]] == ["accepted"]
+    assert second.is_alive()
+    assert bed.hub.reply(one).state == "done"
+    assert bed.hub.reply(two).state == "done"
+    bed.check()

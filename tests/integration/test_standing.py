@@ -1,0 +1,250 @@
+"""Holds, keeps, addresses and the audit of a real hub, over real sockets."""
+
+import json
+import resource
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.audit_cli import audit as audit_command
+from gpudeck.acts import HELD_BY_HUB
+from gpudeck.wire import decode_command
+from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
+from tests.integration.hubs import HubProcess, RawSocket, wait_for
+from tests.integration.visitors import Visitor, add_person, add_program, signed_in
+
+TASK = "boot-1-100-5"
+
+
+class Node(ActingAgent):
+    """Obeys holds as an agent does."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.held: tuple[str, ...] = ()
+
+    def _take(self, message: Any) -> None:
+        command = decode_command(message.body)
+        if command.action in ("hold", "release"):
+            by = f"{HELD_BY_HUB}{command.asker.name}, {command.reason}"
+            self.held = (by,) if command.action == "hold" else ()
+        super()._take(message)
+        self.beat(*self.held)
+
+    def orders(self, action: str) -> int:
+        return sum(decode_command(each.body).action == action for each in self.commands)
+
+
+@pytest.fixture(name="hub")
+def _hub(tmp_path: Path) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path / "data") as hub:
+        yield hub
+
+
+def joined(hub: HubProcess, name: str) -> Node:
+    node = Node(name)
+    node.connect(hub)
+    node.show(several(2))
+    node.beat()
+    wait_for(lambda: hub.get(f"/api/v1/nodes/{node.node_id}")["reader"], why="its Beat")
+    return node
+
+
+def hold(who: Visitor, node: str | None, reason: str = "") -> Any:
+    return who.send("/api/v1/hold", {"node": node, "reason": reason})
+
+
+def test_a_hold_is_in_force_at_once_and_until_it_is_released(hub: HubProcess) -> None:
+    one, other = joined(hub, "n1"), joined(hub, "n2")
+    add_person(hub, "carol", "operator")
+    carol = signed_in(hub, "carol")
+    before = previewed(carol, TASK)
+    viewer = RawSocket(hub, "/live", hub.api_token)
+    reason = f"driver update {secrets.token_hex(3)}"
+    assert hold(carol, one.node_id, reason).status == 200
+    shown = viewer.event("hold")
+    assert [each["node"] for each in shown["nodes"]] == [one.node_id]
+    wait_for(lambda: one.held, why="the order")
+    assert reason in one.held[0]
+    state = wait_for(lambda: next((each for each in carol.get("/api/v1/hold")["nodes"]
+                                   if each["holds"]), None), why="the Beat")
+    assert (state["wanted"], state["by"], state["reason"]) == (True, "carol", reason)
+    assert carol.get(f"/api/v1/nodes/{one.node_id}")["holds"] == [*one.held]
+    # What was previewed before is refused too, and said so.
+    [item] = ordered(carol, before)["items"]
+    assert (item["state"], item["refusal"]["code"]) == ("refused", "hold")
+    [looked] = previewed(carol, TASK)["items"]
+    assert looked["refusals"][0]["code"] == "hold"
+    assert "carol" in looked["refusals"][0]["sentence"]
+    assert other.held == ()
+    assert carol.ask(f"/api/v1/hold?node={one.node_id}", "DELETE").status == 200
+    wait_for(lambda: not one.held, why="the release")
+    wait_for(lambda: not carol.get("/api/v1/hold")["nodes"], why="nothing held")
+    [item] = ordered(carol, previewed(carol, TASK))["items"]
+    settled(carol, item["id"])  # the control: now it is done
+    kinds = [(each["action"], each["actor"]) for each in hub.get(
+        "/api/v1/audit?kind=hold")["items"]]
+    assert kinds == [("release", "carol"), ("hold", "carol")]
+    assert hub.get("/api/v1/audit/verify")["broken"] is None
+
+
+def test_the_fleets_hold_outlives_the_hub_and_reaches_who_comes_later(hub: HubProcess) -> None:
+    hub.ask("/api/v1/hold", "POST", body=b'{"node":null,"reason":"fire"}',
+            Content_Type="application/json")
+    one = joined(hub, "n1")
+    wait_for(lambda: one.held, why="it is told when it comes")
+    one.close()
+    one.held = ()  # it forgot
+    hub.stop()
+    hub.start()
+    assert hub.get("/api/v1/hold")["fleet"]["reason"] == "fire"
+    one.connect(hub)
+    one.beat()
+    wait_for(lambda: one.held, why="it is told again")
+    assert hub.ask("/api/v1/hold", "DELETE").status == 200
+    wait_for(lambda: not one.held, why="the release")
+    assert hub.ask("/api/v1/hold", "DELETE").status == 404
+
+
+def test_a_hold_of_the_nodes_own_stops_the_hub_and_is_not_the_hubs_to_release(
+    hub: HubProcess
+) -> None:
+    one = joined(hub, "n1")
+    add_person(hub, "carol", "operator")
+    carol = signed_in(hub, "carol")
+    one.held = ("the file /run/gpudeck/hold says: mine",)
+    one.beat(*one.held)
+    wait_for(lambda: carol.get("/api/v1/hold")["nodes"], why="it is seen")
+    [looked] = previewed(carol, TASK)["items"]
+    assert looked["refusals"][0]["code"] == "hold"
+    assert carol.ask(f"/api/v1/hold?node={one.node_id}", "DELETE").status == 404
+    assert one.orders("release") == 0
+    assert carol.get("/api/v1/hold")["nodes"][0]["wanted"] is False
+
+
+def test_who_may_hold_what(hub: HubProcess) -> None:
+    one = joined(hub, "n1")
+    for name, role, group in (("vera", "viewer", "*"), ("uma", "user", "*"),
+                              ("otto", "operator", "elsewhere"), ("olga", "operator", "*")):
+        add_person(hub, name, role, [group])
+    for name, of_node, of_all in (("vera", 403, 403), ("uma", 403, 403), ("otto", 404, 403)):
+        visitor = signed_in(hub, name)
+        assert hold(visitor, one.node_id).status == of_node, name
+        assert hold(visitor, None).status == of_all, name
+    assert one.held == ()
+    assert hold(signed_in(hub, "olga"), None).status == 200
+    wait_for(lambda: one.held, why="the control")
+
+
+# -- keeps
+
+
+def test_the_owner_has_a_say(hub: HubProcess) -> None:
+    one = joined(hub, "n1")
+    for name, role, unix in (("alice", "user", ["alice"]), ("bob", "user", ["bob"]),
+                             ("vera", "viewer", ["alice"]), ("olga", "operator", [])):
+        add_person(hub, name, role, unix_names=unix)
+    path, until = f"/api/v1/tasks/{TASK}/keep", time.time() + 3_600
+    wanted = {"until": until, "because": "the last epoch\nof three weeks"}
+    assert signed_in(hub, "bob").send(path, wanted, "PUT").status == 403
+    assert signed_in(hub, "vera").send(path, wanted, "PUT").status == 403
+    alice = signed_in(hub, "alice")
+    assert alice.send(path, {"until": time.time() + 8 * 86_400}, "PUT").status == 409
+    assert alice.send(path, {"until": time.time() - 1}, "PUT").status == 409
+    assert alice.send(path, wanted, "PUT").status == 200
+    keep = hub.get(f"/api/v1/tasks/{TASK}")["keep"]
+    assert keep == {"until": until, "because": "the last epoch of three weeks", "by": "alice"}
+    olga = signed_in(hub, "olga")
+    [item] = previewed(olga, TASK)["items"]
+    assert item["keep"] == keep
+    assert previewed(olga, "boot-1-101-5")["items"][0]["keep"] is None
+    assert olga.ask(path, "DELETE").status == 204
+    assert hub.get(f"/api/v1/tasks/{TASK}")["keep"] is None
+    assert alice.send(path, {"until": time.time() + 1.5, "because": ""}, "PUT").status == 200
+    wait_for(lambda: hub.get(f"/api/v1/tasks/{TASK}")["keep"] is None, why="it ends by itself")
+    records = hub.get(f"/api/v1/audit?task={TASK}&kind=keep")["items"]
+    assert [each["actor"] for each in records] == ["alice", "olga", "alice"]
+    one.close()
+
+
+def test_addresses_are_an_admins(hub: HubProcess) -> None:
+    admin = {"Content_Type": "application/json"}
+    good = {"items": [{"unix_name": "alice", "address": "alice@example.org"}]}
+    put = hub.ask("/api/v1/addresses", "PUT", body=json.dumps(good).encode(), **admin)
+    assert put.status == 200
+    for bad in ({"items": [{"unix_name": "bob", "address": "no"}]},
+                {"items": good["items"] * 2}):
+        answer = hub.ask("/api/v1/addresses", "PUT", body=json.dumps(bad).encode(), **admin)
+        assert answer.status in (400, 409)
+    assert hub.get("/api/v1/addresses") == good
+    word = add_program(hub, "operator")
+    assert hub.ask("/api/v1/addresses", token=word).status == 403
+
+
+# -- the audit
+
+
+def test_what_people_do_is_recorded_and_who_may_read_it(
+    hub: HubProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = joined(hub, "n1")
+    add_person(hub, "carol", "operator")
+    carol = signed_in(hub, "carol")
+    assert hub.ask("/api/v1/users", "POST", body=json.dumps(
+        {"name": "dora", "role": "viewer", "groups": ["*"]}).encode(),
+        Content_Type="application/json").status == 201
+    Visitor(hub).sign_in("carol", "not her password")
+    [item] = ordered(carol, previewed(carol, TASK))["items"]
+    settled(carol, item["id"])
+
+    def kinds() -> set[tuple[str, str | None]]:
+        return {(each["kind"], each["outcome"]) for each in hub.get("/api/v1/audit")["items"]}
+
+    wait_for(lambda: {("hub", "done"), ("node", "done"), ("user", "done"), ("sign_in", "let in"),
+                      ("sign_in", "refused"), ("command", "sent"), ("command", "done"),
+                      } <= kinds(), why="the records")
+    acts = hub.get(f"/api/v1/audit?kind=command&node={one.node_id}")["items"]
+    assert all(each["actor"] == "carol" and each["task_id"] == TASK for each in acts)
+    assert acts[0]["address"] is None or acts[0]["address"] == "127.0.0.1"
+    assert {each["kind"] for each in carol.get("/api/v1/audit")["items"]} <= {
+        "command", "node", "hold", "keep", "anchor"}
+    # Pages, and the terminal through the hub.
+    first = hub.get("/api/v1/audit?limit=2")
+    second = hub.get(f"/api/v1/audit?limit=2&cursor={first['next']}")
+    assert [each["seq"] for each in first["items"] + second["items"]] == list(
+        range(first["items"][0]["seq"], first["items"][0]["seq"] - 4, -1))
+    assert hub.ask("/api/v1/audit?limit=x").status == 400
+    token = tmp_path / "token"
+    token.write_text(hub.api_token)
+    through = ["--hub", hub.url, "--token-file", str(token)]
+    assert audit_command(["tail", "--kind", "command", *through]) == 0
+    assert f"of task {TASK}" in capsys.readouterr().out
+    assert audit_command(["verify", *through]) == 0
+    assert "records hold" in capsys.readouterr().out
+    lines = hub.ask("/api/v1/audit/export").body.splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == list(range(1, len(lines) + 1))
+
+
+def test_where_the_record_cannot_be_written_nothing_is_sent(hub: HubProcess) -> None:
+    one = joined(hub, "n1")
+    add_person(hub, "carol", "operator")
+    carol = signed_in(hub, "carol")
+    preview = previewed(carol, TASK)
+    usual = resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (1, usual[1]))
+    answer = carol.send("/api/v1/commands", {"preview": preview["id"], "reason": "it hangs"})
+    assert answer.status == 503, answer.body
+    assert b"not done" in answer.body
+    assert hub.ask("/api/v1/users", "POST", body=json.dumps(
+        {"name": "dora", "role": "viewer", "groups": ["*"]}).encode(),
+        Content_Type="application/json").status == 503
+    resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, usual)
+    assert one.executed == []
+    assert "dora" not in [each["name"] for each in hub.get("/api/v1/users")["items"]]
+    [item] = ordered(carol, previewed(carol, TASK))["items"]
+    settled(carol, item["id"])  # the control: with room it is sent
+    assert len(one.executed) == 1
