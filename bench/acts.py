@@ -1,8 +1,6 @@
 """From the click to the end of a process, and what it costs to prove the Audit."""
 
 import os
-import re
-import secrets
 import select
 import statistics
 import tempfile
@@ -11,14 +9,10 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from agent.acts_journal import ActsJournal, ActsStore
-from agent.hand import Hand
-from agent.scene import Ask, Place, preview
-from agent.tasks import boot_id
 from bench.figure import Figure
-from gpudeck.acts import YOUNGEST_S, Asker, Command, Params, Reply
+from gpudeck.acts import YOUNGEST_S
 from gpudeck.chain import chain, verify
-from tests.fakes.children import Children, a_ceiling
+from tests.faults.decision import decided_ms
 from tests.faults.fleet import Fleet, a_fleet
 
 ENDS = 40
@@ -29,12 +23,12 @@ def figures() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder, a_fleet(Path(folder)) as fleet:
         gone_ms = _gone_ms(fleet)
     with tempfile.TemporaryDirectory() as folder:
-        decided_ms = _decided_ms(Path(folder))
+        decision_ms = decided_ms(Path(folder), ENDS)
     yield Figure("command: click to process gone, loopback, p50", _part(gone_ms, 0.5), "ms", 80.0)
     yield Figure("  p99", _part(gone_ms, 0.99), "ms")
     yield Figure("  the agent's decision, from its first pidfd to the signal, p50",
-                 _part(decided_ms, 0.5), "ms")
-    yield Figure("    p99", _part(decided_ms, 0.99), "ms", 50.0)
+                 _part(decision_ms, 0.5), "ms")
+    yield Figure("    p99", _part(decision_ms, 0.99), "ms", 50.0)
     yield Figure(f"verify an Audit of {RECORDS:,} records", _verify_s(), "s", 30.0)
 
 
@@ -56,32 +50,6 @@ def _gone_ms(fleet: Fleet) -> list[float]:
         assert outcome["state"] == "done", outcome
     assert neighbour.is_alive()
     return gone_ms
-
-
-def _decided_ms(folder: Path) -> list[float]:
-    """From the first pidfd to the first signal, as the agent says with its SIGTERM."""
-    children, said = Children(), list[str]()
-    journal = ActsJournal(ActsStore(folder / "acts.db"))
-    folder.chmod(0o700)
-    place = Place("node", boot_id(), children, lambda: (), lambda _: 0,
-                  a_ceiling(folder), host_pids_only=False)
-    try:
-        victims = [children.start() for _ in range(ENDS)]
-        time.sleep(YOUNGEST_S)
-        for victim in victims:
-            shown = preview(place, Ask("ask", secrets.token_bytes(32), "end", Params(),
-                                       victim.task_id))
-            now = time.time()
-            command = Command(secrets.token_hex(16), "node", 1, now, now + 25, shown.nonce, "end",
-                              Asker("person", "bench"), "because of a bench", shown)
-            first = Reply(command.command_id, 1, "accepted", now)
-            Hand(place, journal, lambda reply: said.append(reply.step)).act(
-                command, journal.seen(command, "digest", first))
-    finally:
-        children.close()
-    found = re.findall(r"([\d.]+) ms after taking hold", " ".join(said))
-    assert len(found) == ENDS, said
-    return [float(ms) for ms in found]
 
 
 def _part(values: list[float], share: float) -> float:

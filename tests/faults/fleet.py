@@ -81,14 +81,14 @@ class Fleet:
 
 
 @contextmanager
-def an_agent(folder: Path, hub: HubProcess) -> Iterator["subprocess.Popen[bytes]"]:
+def an_agent(folder: Path, hub: HubProcess, url: str) -> Iterator["subprocess.Popen[bytes]"]:
     token = folder / "token"
     if not token.exists():
         token.write_text(hub.token().text)
         token.chmod(0o600)
     with (folder / "agent.log").open("ab") as log:
         agent = subprocess.Popen(
-            [sys.executable, "-m", "agent", "--hub", hub.url, "--token-file", str(token),
+            [sys.executable, "-m", "agent", "--hub", url, "--token-file", str(token),
              "--data", str(folder / "agent"), "--backend", "simulated", "--simulate",
              f"node={NODE},gpus=1,world={folder}", "--ceiling", str(folder / "ceiling.toml")],
             cwd=ROOT, stderr=log, env=dict(os.environ))
@@ -103,11 +103,19 @@ def an_agent(folder: Path, hub: HubProcess) -> Iterator["subprocess.Popen[bytes]
 
 @contextmanager
 def a_fleet(folder: Path) -> Iterator[Fleet]:
+    with HubProcess(folder / "hub", 0, *GENEROUS) as hub, (
+            a_fleet_behind(folder, hub, hub.url)) as fleet:
+        yield fleet
+
+
+@contextmanager
+def a_fleet_behind(folder: Path, hub: HubProcess, url: str) -> Iterator[Fleet]:
+    """`url`: where the agent finds the hub."""
     folder.chmod(0o700)
     a_ceiling(folder, kills_per_hour=10**6)
     children = Children()
     try:
-        with HubProcess(folder / "hub", 0, *GENEROUS) as hub, an_agent(folder, hub) as agent:
+        with an_agent(folder, hub, url) as agent:
             yield Fleet(folder, hub, children, agent)
     finally:
         children.close()
