@@ -14,7 +14,7 @@ from tests.faults.fleet import GENEROUS, Fleet, a_fleet_behind
 from tests.faults.toxic import ToxicProxy, Toxics
 from tests.integration.hubs import HubProcess, wait_for
 
-ORDERS = 8
+ORDERS = 6
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def test_each_order_ends_one_way_and_is_done_once(
     neighbour = fleet.children.start()
     fleet.shows([*victims, neighbour])
     time.sleep(YOUNGEST_S)
-    proxy.toxics = Toxics(most_bytes=48, most_delay_s=0.002, cut_after_s=(0.2, 2.5))
+    proxy.change(Toxics(most_bytes=48, most_delay_s=0.002, cut_after_s=(0.5, 3.0)))
     ids = {}
     for victim in victims:
         shown = wait_for(lambda victim=victim: shown_at_last(fleet, victim), 60, "a preview")
         ids[victim.pid] = fleet.order(shown)["id"]
-    proxy.toxics = Toxics()
+    proxy.change(Toxics())
     ended = {pid: fleet.outcome(each, 90) for pid, each in ids.items()}
     states = Counter(outcome["state"] for outcome in ended.values())
     print(f"{ORDERS} orders, {proxy.connections} connections, {proxy.cuts} cuts: {dict(states)}")

@@ -17,6 +17,7 @@ class Toxics:
 class ToxicProxy:
     def __init__(self, port: int, toxics: Toxics) -> None:
         self.toxics = toxics
+        self._open: set[asyncio.StreamWriter] = set()
         self.cuts = self.connections = 0
         self._to = port
         self._loop = asyncio.new_event_loop()
@@ -37,12 +38,14 @@ class ToxicProxy:
             head = await reader.readuntil(b"\r\n\r\n")
             # The hub answers under its own name only.
             back.write(head.replace(b":%d" % self.port, b":%d" % self._to))
+            self._open |= {writer, back}
             both = asyncio.gather(self._pass(reader, back), self._pass(there, writer))
             within = self.toxics.cut_after_s
             try:
                 await asyncio.wait_for(both, None if within is None else random.uniform(*within))
             except TimeoutError:
                 self.cuts += 1
+            self._open -= {writer, back}
             for end in (writer, back):
                 end.transport.abort()
 
@@ -55,6 +58,15 @@ class ToxicProxy:
                 await writer.drain()
             writer.write_eof()
 
+    def change(self, toxics: Toxics) -> None:
+        """Also for who is connected: they have to come again."""
+        self.toxics = toxics
+        self._loop.call_soon_threadsafe(self._cut_all)
+
+    def _cut_all(self) -> None:
+        for end in self._open:
+            end.transport.abort()
+
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -63,6 +75,8 @@ class ToxicProxy:
 
     async def _end(self) -> None:
         self._server.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        self._cut_all()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
             task.cancel()
-        await asyncio.sleep(0)
+        await asyncio.gather(*others, return_exceptions=True)
