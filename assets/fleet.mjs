@@ -134,7 +134,8 @@ export class Fleet {
 
   onFilter({ text, ok, error, at }) {
     if (ok) this.goodFilter = text;
-    if (text.trim() !== this.view.filter) return;
+    // What came by an address may have blanks around it.
+    if (text.trim() !== this.view.filter.trim()) return;
     this.filterError = ok ? null : { error, at };
     this.filter.setAttribute("aria-invalid", String(!ok));
     this.drawMatches();
