@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_each_order_ends_one_way_and_is_done_once(
     proxy.change(Toxics(most_bytes=48, most_delay_s=0.002, cut_after_s=(0.5, 3.0)))
     ids = {}
     for victim in victims:
-        shown = wait_for(lambda victim=victim: shown_at_last(fleet, victim), 60, "a preview")
+        shown = wait_for(partial(shown_at_last, fleet, victim), 60, "a preview")
         ids[victim.pid] = fleet.order(shown)["id"]
     proxy.change(Toxics())
     ended = {pid: fleet.outcome(each, 90) for pid, each in ids.items()}
