@@ -1,5 +1,6 @@
 """An agent and a forge of pids in a PID namespace of their own, beside a hub outside."""
 
+import hashlib
 import os
 import secrets
 import shutil
@@ -19,6 +20,7 @@ import pytest
 
 from agent.acts_journal import ActsJournal, ActsStore
 from agent.key import node_key
+from agent.processes import CGROUP_MAX, has_pidfs
 from agent.tasks import boot_id
 from gpudeck.acts import FINAL, Held, Params, Preview, Process, Reply, Victim
 from gpudeck.chain import verify
@@ -69,7 +71,7 @@ class Bed:
     def shows(self, was: Who) -> Preview:
         """As this node would have shown it when it was alive: signed by the node's own key."""
         key = node_key(self.data)
-        victim = Victim(Process(**was), "python train.py", "root", task_id(was),
+        victim = Victim(as_shown(was), "python train.py", "root", task_id(was),
                         (Held(self.gpu, float(2**30)),))
         shown = Preview(
             ask_id=secrets.token_hex(8), nonce=secrets.token_bytes(32),
@@ -103,6 +105,15 @@ class Bed:
         assert verify(ActsJournal(ActsStore(self.data / "acts.db")).links()) is None
 
 
+def as_shown(was: Who) -> Process:
+    """As agent/processes.py has it. `a_bed` compares the two."""
+    cgroup = was["cgroup"]
+    if len(cgroup) > CGROUP_MAX:
+        cgroup = hashlib.sha256(cgroup.encode()).hexdigest()
+    inode = was["pidfs_inode"] if has_pidfs() else None
+    return Process(**{**was, "cgroup": cgroup, "pidfs_inode": inode})
+
+
 def task_id(was: Who) -> str:
     return f"{boot_id()[:8]}-{was['pid']}-{was['start_ticks']}"
 
@@ -130,6 +141,9 @@ def a_bed(folder: Path, **ceiling: Any) -> Iterator[Bed]:
         forge.ask("program", argv=argv, env=bed.nvml.env(), cwd=str(ROOT),
                   log=str(folder / "agent.log"))
         wait_for(lambda: [1 for _, beat in hub.beats if beat.reader == "ok"], PATIENCE_S)
+        # Else every command would be refused for a reason that says nothing of pids.
+        [victim] = hub.look(task_id(bed.bystander)).victims
+        assert victim.process == as_shown(bed.bystander)
         yield bed
     except AssertionError:
         print((folder / "agent.log").read_text()[-3_000:])
