@@ -61,7 +61,8 @@ def forced_reuse(bed: Bed, trials: int) -> None:
           f"{dict(said)}; os.kill hit {hits['os_kill']}, a late pidfd with a start-time check "
           f"{hits['late']}")
     assert said.total() == trials
-    assert set(said) <= DOCUMENTED
+    # Age and the fresh list would save them too; here the first of the guards must.
+    assert set(said) <= ({"identity"} if has_pidfs() else DOCUMENTED)
     assert hits["os_kill"] > 0.99 * trials  # the control arm: these reuses are real
     assert hits["late"] == same_tick > 0  # and the hard case was among them
 
