@@ -39,6 +39,8 @@ CREATE TABLE IF NOT EXISTS command (
     PRIMARY KEY (node, id)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS command_at ON command (node, at);
+CREATE INDEX IF NOT EXISTS command_nonce ON command (node, nonce);
+CREATE INDEX IF NOT EXISTS command_spent ON command (node, intent_at) WHERE is_spent;
 CREATE TABLE IF NOT EXISTS audit (
     node TEXT NOT NULL, seq INTEGER NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL,
     PRIMARY KEY (node, seq)

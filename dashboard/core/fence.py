@@ -22,15 +22,18 @@ class Fence:
     epoch: int
     started_mono: float = 0.0
     has_issued: bool = False  # a command, in this run
-    welcomed: int = 0
+    met: set[str] = field(default_factory=set)  # nodes that have greeted us in this run
     claims: dict[str, int] = field(default_factory=dict)  # node -> an epoch above ours it has seen
 
     def hello(self, node_id: str, seen: int, mono: float) -> int | None:
         """The epoch to go to, before this node is welcomed."""
         self.claims.pop(node_id, None)
-        is_higher = self.epoch < seen <= self.epoch + MAX_EPOCH_JUMP
-        is_settling = not self.welcomed or mono < self.started_mono + SETTLING_S
-        self.welcomed += 1
+        # Our epoch began with this run. A node that was not here yet has it from somebody else, who
+        # started as often: a copy of our data folder.
+        others = self.epoch + (node_id in self.met)
+        is_higher = others <= seen <= self.epoch + MAX_EPOCH_JUMP
+        is_settling = not self.met or mono < self.started_mono + SETTLING_S
+        self.met.add(node_id)
         if not is_higher:
             return None
         if self.has_issued or not is_settling:

@@ -172,3 +172,15 @@ def test_the_file_is_ours_alone(path: Path, journal: ActsJournal) -> None:
     assert path.stat().st_mode & 0o077 == 0
     assert is_alive(worker_name())
     assert not is_alive(f"other-boot {os.getpid()} 1")
+
+
+@pytest.mark.parametrize("where", ["nonce = 'n'", "action = 'end' AND is_spent AND intent_at > 1"])
+def test_a_full_journal_is_asked_by_an_index(tmp_path: Path, where: str) -> None:
+    ActsJournal(ActsStore(tmp_path / "acts.db")).open()
+    db = sqlite3.connect(tmp_path / "acts.db")
+    [(*_, plan)] = db.execute(
+        f"EXPLAIN QUERY PLAN SELECT count(*) FROM command WHERE node = '' AND {where}")
+    db.close()
+    assert "USING" in plan
+    assert "command_at" not in plan
+    assert "PRIMARY KEY" not in plan

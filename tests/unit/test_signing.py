@@ -132,7 +132,7 @@ def test_a_restored_hub_goes_ahead_of_what_nodes_have_seen() -> None:
 def test_a_hub_that_was_superseded_stops() -> None:
     fence = Fence(5, MONO)
     for node in "abc":
-        fence.hello(node, 5, MONO)
+        fence.hello(node, 4, MONO)
     fence.has_issued = True
     assert fence.hello("a", 6, MONO + 1) is None
     # One node alone stops only what is meant for it: it may lie.
@@ -145,9 +145,20 @@ def test_a_hub_that_was_superseded_stops() -> None:
 
 def test_one_that_has_run_for_a_while_does_not_take_over_again() -> None:
     fence = Fence(5, MONO)
-    fence.hello("a", 5, MONO)
+    fence.hello("a", 4, MONO)
     assert fence.hello("a", 6, MONO + SETTLING_S + 1) is None
     assert fence.refusal("a", 1) is not None
+
+
+def test_two_copies_that_started_equally_often_are_told_apart() -> None:
+    """Both count from the same folder: the second to greet a node goes ahead of the first."""
+    fence = Fence(5, MONO)
+    assert fence.hello("a", 5, MONO) == 6
+    assert fence.hello("a", 6, MONO) is None  # it is back, and has that from us
+    assert (fence.epoch, fence.refusal("a", 1)) == (6, None)
+    busy = Fence(5, MONO, has_issued=True)
+    assert busy.hello("a", 5, MONO) is None
+    assert busy.refusal("a", 1) is not None
 
 
 def test_no_lie_uses_up_the_epochs() -> None:

@@ -1,0 +1,243 @@
+"""Forces pid reuse, as the first process of a PID namespace of its own.
+
+    unshare --pid --fork --mount-proc --kill-child python -S -E tests/fakes/forge.py
+
+One JSON request per line on stdin, one answer on stdout; all ends when stdin does. A `victim` is
+observed alive, ended and reaped, and then an innocent is born under its very pid. It imports next
+to nothing, so that a fork is quick enough for victim and innocent to start in the same tick.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import typing
+
+LAST_PID = "/proc/sys/kernel/ns_last_pid"
+Who = dict[str, typing.Any]
+
+
+def born() -> int:
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            signal.pause()
+    return pid
+
+
+def become_another(*_: object) -> None:
+    os.execv("/bin/sleep", ["sleep", "1000"])
+
+
+def fork_a_worker(*_: object) -> None:
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        while True:
+            signal.pause()
+
+
+def obedient(is_stubborn: bool) -> int:
+    """One that execs on SIGUSR1 and forks on SIGUSR2."""
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()  # else we and all our children would be one Job
+        signal.signal(signal.SIGUSR1, become_another)
+        signal.signal(signal.SIGUSR2, fork_a_worker)
+        if is_stubborn:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            signal.pause()
+    return pid
+
+
+def under(pid: int) -> bool:
+    """A new process of exactly this pid."""
+    with open(LAST_PID, "w") as file:
+        file.write(str(pid - 1))
+    new = born()
+    if new == pid:
+        return True
+    end(new)
+    return False
+
+
+def end(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def state(pid: int) -> str:
+    return read(pid, "stat").rpartition(")")[2].split()[0]
+
+
+def is_still_there(pid: int) -> bool:
+    """Our child, which nobody else reaps: its number cannot be another's."""
+    return os.path.exists(f"/proc/{pid}/stat") and state(pid) not in "ZX"
+
+
+def read(pid: int, name: str) -> str:
+    with open(f"/proc/{pid}/{name}") as file:
+        return file.read()
+
+
+def start_ticks(pid: int) -> int:
+    return int(read(pid, "stat").rpartition(")")[2].split()[19])
+
+
+def who(pid: int) -> Who:
+    """The fields of gpudeck.acts.Process, read as agent/processes.py does."""
+    program = os.stat(f"/proc/{pid}/exe")
+    pidfd = os.pidfd_open(pid)
+    try:
+        inode = os.fstat(pidfd).st_ino
+    finally:
+        os.close(pidfd)
+    return {
+        "pid": pid, "start_ticks": start_ticks(pid), "uid": os.getuid(),
+        "executable": f"{program.st_dev}:{program.st_ino}",
+        "cgroup": ";".join(sorted(read(pid, "cgroup").splitlines())), "pidfs_inode": inode,
+    }
+
+
+def reuse(victim: int | None = None) -> tuple[Who, int]:
+    """(victim, the start of the innocent that now has its pid)."""
+    while True:
+        pid = victim or born()
+        was = who(pid)
+        end(pid)
+        if under(pid):
+            return was, start_ticks(pid)
+        assert victim is None, "another process took the pid"
+
+
+def is_alive(pid: int) -> bool:
+    """That very child, which nobody but us reaps."""
+    return os.waitpid(pid, os.WNOHANG) == (0, 0)
+
+
+def judge(victims: list[Who]) -> dict[str, int]:
+    """Who of the innocents lives; and whom the usual ways of ending a process would hit."""
+    told = {"alive": 0, "late": 0, "os_kill": 0}
+    for was in victims:
+        pid = was["pid"]
+        if not is_alive(pid):
+            continue
+        told["alive"] += 1
+        # A pidfd opened late, after a look at the start time alone.
+        pidfd = os.pidfd_open(pid)
+        if start_ticks(pid) == was["start_ticks"]:
+            told["late"] += 1
+        os.close(pidfd)
+        os.kill(pid, signal.SIGTERM)
+        told["os_kill"] += os.waitpid(pid, 0)[0] == pid
+    return told
+
+
+class Forge:
+    def __init__(self) -> None:
+        self.innocents: set[int] = set()
+
+    def program(self, argv: list[str], env: dict[str, str], cwd: str, log: str) -> int:
+        pid = os.fork()
+        if pid == 0:
+            out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            os.chdir(cwd)
+            os.execve(argv[0], argv, env)
+        return pid
+
+    def trials(self, count: int) -> list[tuple[Who, int]]:
+        return [reuse() for _ in range(count)]
+
+    def live(self, count: int) -> list[Who]:
+        """Processes that stay as they are, for now."""
+        return [who(born()) for _ in range(count)]
+
+    def replace(self, pids: list[int]) -> list[int]:
+        """Each ends, and an innocent takes its number."""
+        return [reuse(pid)[1] for pid in pids]
+
+    def owners(self, pids: int, earlier: int, gap_s: float) -> list[tuple[list[Who], int]]:
+        """Under each pid `earlier` victims one after the other, then an innocent that stays."""
+        told = []
+        for pid in (end_and_say(born()) for _ in range(pids)):
+            owners = []
+            for _ in range(earlier):
+                if under(pid):
+                    owners.append(who(pid))
+                    end(pid)
+                    time.sleep(gap_s)
+            if under(pid):
+                told.append((owners, start_ticks(pid)))
+        return told
+
+    def obedient(self, is_stubborn: bool) -> Who:
+        pid = obedient(is_stubborn)
+        while not int(read(pid, "status").split("SigCgt:")[1].split()[0], 16) >> 11 & 1:
+            time.sleep(0.0005)
+        return who(pid)
+
+    def poke(self, pid: int, how: str) -> bool:
+        """Done to a child between two steps of somebody else. False: it had ended already."""
+        if not is_still_there(pid):
+            return False
+        if how == "exit":
+            end(pid)
+        elif how == "reuse":
+            end(pid)
+            if not under(pid):
+                return False
+            self.innocents.add(pid)
+        elif how == "exec":
+            program = os.readlink(f"/proc/{pid}/exe")
+            os.kill(pid, signal.SIGUSR1)
+            while state(pid) not in "ZX" and os.readlink(f"/proc/{pid}/exe") == program:
+                time.sleep(0.0005)
+        elif how == "fork":
+            os.kill(pid, signal.SIGUSR2)
+            while state(pid) not in "ZX" and not read(pid, f"task/{pid}/children"):
+                time.sleep(0.0005)
+        return True
+
+    def finish(self, pid: int) -> dict[str, bool]:
+        """What became of it; all that is left of it ends."""
+        if not os.path.exists(f"/proc/{pid}/stat"):
+            return {"died": True, "innocent": False}  # it was made to, and reaped
+        left = [] if state(pid) in "ZX" else read(pid, f"task/{pid}/children").split()
+        died = os.waitpid(pid, os.WNOHANG) != (0, 0)
+        if not died:
+            end(pid)
+        for worker in left:
+            os.kill(int(worker), signal.SIGKILL)
+        was_innocent = pid in self.innocents
+        self.innocents.discard(pid)
+        return {"died": died, "innocent": was_innocent}
+
+    def is_running(self, pid: int) -> bool:
+        return is_alive(pid)
+
+    def judge(self, victims: list[Who]) -> dict[str, int]:
+        return judge(victims)
+
+
+def end_and_say(pid: int) -> int:
+    end(pid)
+    return pid
+
+
+def main() -> None:
+    forge = Forge()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(forge, request.pop("do"))(**request)
+            print(json.dumps({"answer": answer}), flush=True)
+        except Exception as error:
+            print(json.dumps({"error": repr(error)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

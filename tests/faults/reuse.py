@@ -1,0 +1,154 @@
+"""An agent and a forge of pids in a PID namespace of their own, beside a hub outside."""
+
+import hashlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.acts_journal import ActsJournal, ActsStore
+from agent.key import node_key
+from agent.processes import CGROUP_MAX, has_pidfs
+from agent.tasks import boot_id
+from gpudeck.acts import FINAL, Held, Params, Preview, Process, Reply, Victim
+from gpudeck.chain import verify
+from gpudeck.keys import fingerprint
+from gpudeck.wire import preview_statement
+from tests.fakes.children import a_ceiling
+from tests.fakes.hub import FakeHub, wait_for
+from tests.fakes.nvml import FakeNvml
+from tests.faults.forging import Forge
+
+ROOT = Path(__file__).parents[2]
+INTO = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+PATIENCE_S = 60.0
+Who = dict[str, Any]  # the fields of a gpudeck.acts.Process
+
+
+@cache
+def why_not() -> str:
+    """"": this machine lets us have a PID namespace and choose pids in it."""
+    if os.geteuid() != 0:
+        return "needs root, to choose the next pid"
+    if shutil.which("unshare") is None:
+        return "needs unshare, of util-linux"
+    tried = subprocess.run([*INTO, "sh", "-c", "echo 100 > /proc/sys/kernel/ns_last_pid"],
+                           capture_output=True, text=True, check=False)
+    return f"no PID namespace here: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+@dataclass
+class Bed:
+    hub: FakeHub
+    forge: Forge
+    nvml: FakeNvml
+    data: Path
+    bystander: Who = field(default_factory=dict)
+
+    @property
+    def gpu(self) -> str:
+        return self.nvml.gpus[0].uuid
+
+    def lists(self, *processes: tuple[int, int]) -> None:
+        """What the driver says is on the Gpu: pid and start, beside the bystander."""
+        everyone = [(self.bystander["pid"], self.bystander["start_ticks"]), *processes]
+        self.nvml.gpus[0].lines = [
+            f"process 0 compute {pid} {2**30} started={ticks}" for pid, ticks in everyone]
+        self.nvml.save()
+
+    def shows(self, was: Who) -> Preview:
+        """As this node would have shown it when it was alive: signed by the node's own key."""
+        key = node_key(self.data)
+        victim = Victim(as_shown(was), "python train.py", "root", task_id(was),
+                        (Held(self.gpu, float(2**30)),))
+        shown = Preview(
+            ask_id=secrets.token_hex(8), nonce=secrets.token_bytes(32),
+            node_id=fingerprint(key.public), boot_id=boot_id(), taken_at=time.time(),
+            action="end", params=Params(grace_s=5.0), task_id=task_id(was), job_id=None,
+            owner="root", age_s=60.0, kind="compute", manager=None, victims=(victim,),
+            bystanders=(), key=key.public)
+        return msgspec.structs.replace(shown, signature=key.sign(preview_statement(shown)))
+
+    def send(self, shown: list[Preview]) -> list[str]:
+        return [self.hub.send(self.hub.order(each)) for each in shown]
+
+    def order(self, shown: list[Preview]) -> list[Reply]:
+        """The outcomes; all are sent before the first is waited for."""
+        return self.outcomes(self.send(shown))
+
+    def outcomes(self, ids: list[str]) -> list[Reply]:
+        def newest(command_id: str) -> Reply | None:
+            said = [reply for reply in self.hub.replies[command_id] if reply.state in FINAL]
+            return said[-1] if said else None
+
+        wait_for(lambda: all(newest(each) for each in ids), PATIENCE_S)
+        found = [reply for each in ids if (reply := newest(each)) is not None]
+        for each in ids:  # a million of them would be a lot to keep
+            del self.hub.replies[each]
+        return found
+
+    def check(self) -> None:
+        assert self.forge.ask("is_running", pid=self.bystander["pid"])
+        assert self.hub.broken == []
+        assert verify(ActsJournal(ActsStore(self.data / "acts.db")).links()) is None
+
+
+def as_shown(was: Who) -> Process:
+    """As agent/processes.py has it. `a_bed` compares the two."""
+    cgroup = was["cgroup"]
+    if len(cgroup) > CGROUP_MAX:
+        cgroup = hashlib.sha256(cgroup.encode()).hexdigest()
+    inode = was["pidfs_inode"] if has_pidfs() else None
+    return Process(**{**was, "cgroup": cgroup, "pidfs_inode": inode})
+
+
+def task_id(was: Who) -> str:
+    return f"{boot_id()[:8]}-{was['pid']}-{was['start_ticks']}"
+
+
+@contextmanager
+def a_bed(folder: Path, **ceiling: Any) -> Iterator[Bed]:
+    if why := why_not():
+        pytest.skip(why)
+    hub, forge = FakeHub(), Forge(*INTO)
+    # On a disk each commit is an fsync; what is measured here is not that disk.
+    shm = Path("/dev/shm")
+    data = Path(tempfile.mkdtemp(dir=shm if shm.is_dir() else folder, prefix="gpudeck-reuse-"))
+    bed = Bed(hub, forge, FakeNvml(folder, gpus=1), data)
+    bed.nvml.gpus[0].update(mem_adds=1, mem_used=2**20, mem_total=80 * 2**30)
+    try:
+        bed.bystander = forge.ask("live", count=1)[0]
+        bed.lists()
+        a_ceiling(data, kills_per_hour=10**7, **ceiling)
+        (data / "token").write_text(hub.token().text)
+        (data / "token").chmod(0o600)
+        node_key(data)
+        argv = [sys.executable, "-m", "agent", "--hub", hub.url, "--token-file",
+                str(data / "token"), "--data", str(data), "--backend", "nvml", "--ceiling",
+                str(data / "ceiling.toml")]
+        forge.ask("program", argv=argv, env=bed.nvml.env(), cwd=str(ROOT),
+                  log=str(folder / "agent.log"))
+        wait_for(lambda: [1 for _, beat in hub.beats if beat.reader == "ok"], PATIENCE_S)
+        # Else every command would be refused for a reason that says nothing of pids.
+        [victim] = hub.look(task_id(bed.bystander)).victims
+        assert victim.process == as_shown(bed.bystander)
+        yield bed
+    except AssertionError:
+        print((folder / "agent.log").read_text()[-3_000:])
+        raise
+    finally:
+        forge.close()
+        hub.close()
+        shutil.rmtree(data)

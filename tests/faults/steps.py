@@ -1,0 +1,177 @@
+"""Ends real processes through the agent's own hand, while at one step of its order something
+happens to the target. Run as a program, in a PID namespace of its own where there is one:
+
+    python -m tests.faults.steps FOLDER ROUNDS reuse,exit,exec,fork [os_kill]
+
+Prints what happened as JSON, by step and event. `os_kill`: the control arm, whose signals go by
+number.
+"""
+
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent import actions, guard, hand, scene, targets
+from agent.acts_journal import ActsJournal, ActsStore
+from agent.backends import Fresh, ProcessReading
+from agent.hand import Hand, Patience
+from agent.processes import row_of
+from agent.scene import Ask, Place
+from agent.tasks import boot_id
+from gpudeck.acts import Asker, Command, Params, Reply
+from gpudeck.chain import verify
+from tests.fakes.children import a_ceiling
+from tests.faults.forging import Forge
+
+# (where its name is looked up, its name, before or after it)
+STEPS: dict[str, tuple[Any, str, str]] = {
+    "before INTENT": (ActsJournal, "intend", "before"),
+    "after INTENT": (ActsJournal, "intend", "after"),
+    "before all is held": (hand, "take", "before"),
+    "before the pidfd": (actions.Grip, "take", "before"),
+    "after the pidfd": (actions.Grip, "take", "after"),
+    "before /proc is read": (actions, "facts", "before"),
+    "after /proc is read": (actions, "facts", "after"),
+    "before the comparison": (targets, "is_same", "before"),
+    "after the comparison": (targets, "is_same", "after"),
+    "before the fresh list": (targets, "find", "before"),
+    "after the fresh list": (targets, "find", "after"),
+    "before the guard": (guard, "refusals", "before"),
+    "after the guard": (guard, "refusals", "after"),
+    "before the signals": (targets.Targets, "send", "before"),
+    "before its signal": (actions.Grip, "send", "before"),
+    "after its signal": (actions.Grip, "send", "after"),
+    "before new ones are looked for": (targets.Targets, "adopt", "before"),
+    "during the grace": (hand, "wait_for_end", "before"),
+    "before the second look": (targets.Targets, "recheck", "before"),
+    "after the second look": (targets.Targets, "recheck", "after"),
+}
+
+
+@dataclass
+class Listed:
+    """The driver's list: whoever has these pids now."""
+
+    on_gpu: set[int] = field(default_factory=set)
+    pids: frozenset[int] = frozenset()
+    detail: str = ""
+
+    def fresh(self, timeout_s: float) -> Fresh | None:
+        there = [pid for pid in self.on_gpu
+                 if (row := row_of(pid)) is not None and row.state not in "ZX"]
+        return Fresh(tuple(ProcessReading(pid, "GPU-1", 1.0, None, "compute") for pid in there),
+                     {"GPU-1": float(len(there))})
+
+
+@dataclass
+class Trap:
+    """Springs once, at the n-th time that the step is reached."""
+
+    countdown: int = 0
+    spring: Callable[[], None] = lambda: None
+
+    def reached(self) -> None:
+        if self.countdown > 0:
+            self.countdown -= 1
+            if self.countdown == 0:
+                self.spring()
+
+
+def lay(where: Any, name: str, when: str) -> tuple[Trap, Callable[[], None]]:
+    trap, own = Trap(), vars(where)[name]
+    real = own.__func__ if isinstance(own, classmethod) else own
+
+    def trapped(*given: Any, **named: Any) -> Any:
+        if when == "before":
+            trap.reached()
+        answer = real(*given, **named)
+        if when == "after":
+            trap.reached()
+        return answer
+
+    setattr(where, name, classmethod(trapped) if isinstance(own, classmethod) else trapped)
+    return trap, lambda: setattr(where, name, own)
+
+
+@dataclass
+class Stage:
+    nursery: Forge
+    listed: Listed
+    place: Place
+    journal: ActsJournal
+
+    def act(self, was: dict[str, Any], trap: Trap, event: str) -> tuple[bool, Reply]:
+        shown = scene.preview(self.place, Ask(
+            "ask", secrets.token_bytes(32), "end", Params(grace_s=0.03),
+            f"{boot_id()[:8]}-{was['pid']}-{was['start_ticks']}"))
+        assert shown.refusals == (), shown.refusals
+        now, happened = time.time(), []
+        command = Command(secrets.token_hex(16), "node", 1, now, now + 25, shown.nonce, "end",
+                          Asker("person", "test"), "because of a test", shown)
+        first = self.journal.seen(command, "digest", Reply(command.command_id, 1, "accepted", now))
+        trap.countdown = random.choice((1, 1, 1, 2, 3))  # most are reached once
+        trap.spring = lambda: happened.append(
+            self.nursery.ask("poke", pid=was["pid"], how=event))
+        reply = Hand(self.place, self.journal, lambda _: None, Patience(5.0, 0.0)).act(
+            command, first)
+        trap.countdown = 0
+        return happened == [True], reply
+
+
+def a_stage(folder: Path) -> Stage:
+    folder.chmod(0o700)
+    listed = Listed()
+    journal = ActsJournal(ActsStore(folder / "acts.db", durable=False))
+    place = Place("node", boot_id(), listed, lambda: (), lambda _: 0,
+                  a_ceiling(folder, kills_per_hour=10**7), host_pids_only=False)
+    return Stage(Forge(), listed, place, journal)
+
+
+def by_number(grip: actions.Grip, number: signal.Signals) -> bool:
+    os.kill(grip.pid, number)
+    return True
+
+
+def main(folder: str, rounds: str, events: str, control: str = "") -> None:
+    guard.YOUNGEST_S = 0.0  # type: ignore[attr-defined]  # what is shown here must be who it is, not how old
+    if control == "os_kill":
+        actions.Grip.send = by_number  # type: ignore[assignment, method-assign]
+    hand.tell = lambda *_: 0  # type: ignore[attr-defined]  # nobody's terminal is meant
+    subprocess.run(["true"], check=True)  # pid 2, whose children are taken for the kernel's
+    stage = a_stage(Path(folder))
+    bystander = stage.nursery.ask("live", count=1)[0]["pid"]
+    told: dict[str, Counter[str]] = {}
+    for step, (where, name, when) in STEPS.items():
+        trap, undo = lay(where, name, when)
+        for event in events.split(","):
+            for _ in range(int(rounds)):
+                was = stage.nursery.ask("obedient", is_stubborn=random.random() < 0.5)
+                stage.listed.on_gpu = {was["pid"], bystander}
+                happened, reply = stage.act(was, trap, event)
+                fate = stage.nursery.ask("finish", pid=was["pid"])
+                key = "died" if fate["died"] else "lives"
+                count = told.setdefault(f"{step}: {event if happened else 'nothing'}", Counter())
+                count[key] += 1
+                count[reply.refusal.code if reply.refusal else reply.state] += 1
+        undo()
+    print(json.dumps({
+        "told": told, "bystander": stage.nursery.ask("is_running", pid=bystander),
+        "broken": str(verify(stage.journal.links())),
+    }))
+    stage.nursery.ask("finish", pid=bystander)
+    stage.nursery.close()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    main(*sys.argv[1:])

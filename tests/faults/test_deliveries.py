@@ -1,0 +1,229 @@
+"""A transport that doubles, reorders, delays, replays and delivers to the wrong node: each command
+is carried out once, or refused for a reason that is documented."""
+
+import os
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent import guard, hand
+from agent.act import Desk, DeskConfig
+from agent.acts_journal import ActsJournal, ActsStore
+from agent.hand import Hand, Patience
+from agent.scene import Ask, Place, preview
+from agent.tasks import boot_id
+from gpudeck.acts import FINAL, Asker, Command, Params, Preview, Reply
+from gpudeck.chain import verify
+from gpudeck.keys import Key, fingerprint
+from gpudeck.wire import (
+    Clock,
+    SignedCommand,
+    Time,
+    command_statement,
+    encode_command,
+    preview_statement,
+)
+from tests.fakes.children import Child, Children, a_ceiling
+from tests.fakes.hub import wait_for
+
+DELIVERIES = int(os.environ.get("GPUDECK_DELIVERIES")
+                 or ("10000" if os.environ.get("CI") else "2000"))
+SOAK_DELIVERIES = int(os.environ.get("GPUDECK_SOAK_DELIVERIES", "1000000"))
+COMMANDS = 240
+ENDS = 12  # of them, on real tasks; the others tell the owner of one
+WAITING = 24  # the desk lets 32 wait
+
+
+@dataclass
+class Node:
+    """A Desk as the agent has it, with the wire in the test's hand."""
+
+    folder: Path
+    hub: Key
+    children: Children
+    key: Key = field(default_factory=lambda: Key(secrets.token_bytes(32)))
+    said: dict[str, list[Reply]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(mode=0o700)
+        self.id = fingerprint(self.key.public)
+        self.place = Place(self.id, boot_id(), self.children, lambda: (), lambda _: 0,
+                           a_ceiling(self.folder, kills_per_hour=10**6), host_pids_only=False)
+        self.store = ActsStore(self.folder / "acts.db", durable=False)
+        self.journal = ActsJournal(self.store)
+        self.desk = Desk(
+            DeskConfig(self.key, self.id, fingerprint(self.hub.public), self.folder, (),
+                       patience=Patience(5.0, 1.0)),
+            self.place, self.journal, lambda: None)
+        self.desk.greeted(self.hub.public)
+        self.desk.connected(1, time.monotonic())
+        wait_for(self.knows_the_time)
+
+    def knows_the_time(self) -> bool:
+        self.pump()
+        return self.desk._clock.at(time.monotonic()) is not None
+
+    def pump(self) -> None:
+        now = time.monotonic()
+        for message in self.desk.say(now):
+            if isinstance(message, Reply):
+                self.said.setdefault(message.command_id, []).append(message)
+            elif isinstance(message, Clock):
+                self.desk.hear(Time(message.clock_id, time.time()), now)
+
+    def hear(self, message: SignedCommand) -> None:
+        self.desk.hear(message, time.monotonic())
+
+    def rest(self) -> None:
+        """Until nothing is judged or done any more."""
+        wait_for(lambda: self.desk._judge.is_idle and self.desk._acts.is_idle, 120)
+        self.pump()
+
+    def show(self, child: Child, action: Any) -> Preview:
+        shown = preview(self.place, Ask(secrets.token_hex(4), secrets.token_bytes(32), action,
+                                        Params(grace_s=5.0), child.task_id))
+        assert shown.refusals == ()
+        shown = msgspec.structs.replace(shown, key=self.key.public)
+        return msgspec.structs.replace(shown, signature=self.key.sign(preview_statement(shown)))
+
+    def order(self, shown: Preview, lasts_s: float) -> Command:
+        now = time.time()
+        return Command(secrets.token_hex(16), self.id, 1, now, now + lasts_s, shown.nonce,
+                       shown.action, Asker("person", "test"), "because of a test", shown)
+
+
+@dataclass
+class Stage:
+    hub: Key
+    children: Children
+    nodes: list[Node]
+    executed: Counter[str]
+    neighbour: Child
+
+    def signed(self, command: Command) -> SignedCommand:
+        body = encode_command(command)
+        return SignedCommand(body, self.hub.sign(command_statement(body)))
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
+    monkeypatch.setattr(hand, "tell", lambda *_: 1)  # not at the terminals of who tests
+    executed: Counter[str] = Counter()
+    real = Hand.act
+
+    def counted(self: Hand, command: Command, accepted: Reply) -> Reply:
+        executed[command.command_id] += 1
+        return real(self, command, accepted)
+
+    monkeypatch.setattr(Hand, "act", counted)
+    hub, children = Key(secrets.token_bytes(32)), Children()
+    try:
+        nodes = [Node(tmp_path / name, hub, children) for name in ("a", "b")]
+        yield Stage(hub, children, nodes, executed, children.start())
+        for node in nodes:
+            node.desk.close()
+            node.store.close()
+    finally:
+        children.close()
+
+
+def scrambled(messages: list[SignedCommand], deliveries: int) -> list[SignedCommand]:
+    """Each at least once, and all the others again and again, in any order."""
+    again = random.choices(messages, k=deliveries - len(messages))
+    random.shuffle(found := messages + again)
+    return found
+
+
+def deliver(stage: Stage, deliveries: int) -> Counter[str]:
+    """To both nodes, whichever they are for. Returns how the commands ended."""
+    victims = [stage.children.start() for _ in range(ENDS)]
+    commands: list[Command] = []
+    batch = WAITING - WAITING % 2
+    per_batch = max(deliveries * batch // COMMANDS, 2 * batch)
+    for at in range(0, COMMANDS, batch):
+        fresh = []
+        for number in range(at, min(at + batch, COMMANDS)):
+            node = stage.nodes[number % 2]
+            is_end = number % (COMMANDS // ENDS) == 0
+            child = victims[number // (COMMANDS // ENDS)] if is_end else stage.neighbour
+            shown = node.show(child, "end" if is_end else "notify")
+            # One in five is delayed until it is too late.
+            lasts_s = 20.0 if is_end or random.random() < 0.8 else -1.0
+            fresh.append(node.order(shown, lasts_s))
+        commands += fresh
+        old = random.sample(commands, min(len(commands), batch))  # of earlier batches: a replay
+        stream = scrambled([stage.signed(each) for each in [*fresh, *old]], per_batch)
+        for number, message in enumerate(stream):
+            random.choice(stage.nodes).hear(message)
+            if number % 100 == 99:  # a desk with more than 256 to judge lets go of the rest
+                for node in stage.nodes:
+                    node.rest()
+        for each in fresh:  # and once, to be sure, where it belongs
+            stage.nodes[0 if each.node_id == stage.nodes[0].id else 1].hear(stage.signed(each))
+        for node in stage.nodes:
+            node.rest()
+    return Counter(check_one(stage, command) for command in commands)
+
+
+def check_one(stage: Stage, command: Command) -> str:
+    """One outcome, at the one node that it was for, and nothing but refusals at the other."""
+    mine, other = stage.nodes if command.node_id == stage.nodes[0].id else stage.nodes[::-1]
+    final = {(reply.number, reply.state) for reply in mine.said[command.command_id]
+             if reply.state in FINAL}
+    assert len(final) == 1, final
+    [(_, state)] = final
+    assert stage.executed[command.command_id] == (state not in ("expired", "refused"))
+    strays = {reply.refusal.code for reply in other.said.get(command.command_id, [])
+              if reply.refusal is not None}
+    assert strays <= {"node"}, strays
+    return state
+
+
+def check(stage: Stage, deliveries: int) -> None:
+    ended = deliver(stage, deliveries)
+    print(f"{deliveries} deliveries of {COMMANDS} commands: {dict(ended)}")
+    assert ended.total() == COMMANDS
+    assert set(ended) == {"done", "expired"}
+    assert ended["done"] >= ENDS
+    assert ended["expired"] > COMMANDS / 20
+    killed = [child for child in stage.children.all if not child.is_alive()]
+    assert len(killed) == ENDS
+    assert stage.neighbour.is_alive()
+    for node in stage.nodes:
+        assert verify(node.journal.links()) is None
+        intents = sum('"intent":true' in link.body for link in node.journal.links())
+        assert intents == sum(stage.executed[each] for each in node.said if any(
+            reply.state == "accepted" for reply in node.said[each]))
+
+
+def test_doubled_reordered_delayed_replayed_and_to_the_wrong_node(stage: Stage) -> None:
+    check(stage, DELIVERIES)
+
+
+@pytest.mark.soak
+def test_a_million_deliveries(stage: Stage) -> None:
+    check(stage, SOAK_DELIVERIES)
+
+
+def test_without_a_journal_that_knows_them_they_would_be_done_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control arm: the guard is what the first test rests on."""
+    monkeypatch.setattr(Desk, "_answered_before", lambda *_: False)
+    monkeypatch.setattr(ActsJournal, "is_spent", lambda *_: False)
+    monkeypatch.setattr(ActsJournal, "seen", lambda self, command, digest, reply: reply)
+    node = stage.nodes[0]
+    command = node.order(node.show(stage.neighbour, "notify"), 20.0)
+    for _ in range(5):
+        node.hear(stage.signed(command))
+    node.rest()
+    assert stage.executed[command.command_id] > 1

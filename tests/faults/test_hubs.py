@@ -1,0 +1,195 @@
+"""Hubs that are copied, restored and cut off, with commands in flight: real hubs, real sockets."""
+
+import contextlib
+import os
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import socketio
+
+from gpudeck.acts import Command, Refusal, Reply
+from gpudeck.wire import FromAgent, SignedCommand, decode_command
+from tests.integration.acting import DONE, ActingAgent, ordered, previewed, settled, several
+from tests.integration.hubs import HubProcess, wait_for
+from tests.integration.visitors import Visitor, add_person, signed_in
+
+RECONNECTS = int(os.environ.get("GPUDECK_RECONNECTS") or ("100" if os.environ.get("CI") else "15"))
+SOAK_RECONNECTS = int(os.environ.get("GPUDECK_SOAK_RECONNECTS", "1000"))
+FINAL = {"done", "not_effective", "unkillable", "expired", "refused", "unknown"}
+GENEROUS = ("--signer-ends-per-node-hour", "100000", "--signer-ends-per-hour", "100000")
+
+
+@contextmanager
+def a_hub(folder: Path) -> Iterator[HubProcess]:
+    with HubProcess(folder, 0, *GENEROUS) as hub:
+        yield hub
+
+
+class Cut(ActingAgent):
+    """What it says while the connection is cut is lost, as on a wire."""
+
+    def say(self, message: FromAgent) -> None:
+        with contextlib.suppress(socketio.exceptions.SocketIOError, AssertionError):
+            super().say(message)
+
+    def _take(self, message: SignedCommand) -> None:
+        """An older hub's are refused, as agent/act.py does it."""
+        command = decode_command(message.body)
+        if command.epoch < self.caller.said.epoch_seen:
+            self.say(Reply(command.command_id, 1, "refused", time.time(), refusal=Refusal(
+                "epoch", "another hub with its key has taken over")))
+            return
+        super()._take(message)
+
+
+def shown(agent: ActingAgent, hub: HubProcess) -> list[str]:
+    agent.connect(hub)
+    tasks = several(2)
+    agent.show(tasks)
+    wait_for(lambda: len([task for task in hub.get("/api/v1/tasks?limit=10")["items"]
+                          if task["id"] in {each.id for each in tasks.began}]) == 2, 10)
+    return [task.id for task in tasks.began]
+
+
+def operator(hub: HubProcess) -> Visitor:
+    add_person(hub, "ops", "operator", ["*"], [])
+    return signed_in(hub, "ops")
+
+
+def epochs(agent: ActingAgent) -> list[int]:
+    return [decode_command(each.body).epoch for each in agent.commands]
+
+
+def test_of_two_copies_the_one_that_was_left_gives_no_orders(tmp_path: Path) -> None:
+    agent = Cut("n1")
+    with a_hub(tmp_path / "one") as one:
+        first, second = shown(agent, one)
+        ops = operator(one)
+        settled(ops, ordered(ops, previewed(ops, first))["items"][0]["id"])
+        one.stop()
+        shutil.copytree(tmp_path / "one", tmp_path / "two")
+        one.start()  # both have started equally often now
+        with a_hub(tmp_path / "two") as two:
+            agent.close()
+            shown(agent, one)
+            ops_one = signed_in(one, "ops")
+            left = previewed(ops_one, first)
+            agent.close()
+            shown(agent, two)  # the node moves over
+            ops_two = signed_in(two, "ops")
+            [command] = ordered(ops_two, previewed(ops_two, second))["items"]
+            settled(ops_two, command["id"])
+            assert epochs(agent)[-1] > epochs(agent)[0] + 1
+            # What the first hub still has in hand waits for the node, which does not obey it.
+            before = len(agent.executed)
+            [late] = ordered(ops_one, left)["items"]
+            agent.close()
+            shown(agent, one)
+            found = settled(ops_one, late["id"], "refused", 10)
+            assert found["refusal"]["code"] in ("epoch", "fence", "offline")
+            preview = ops_one.send("/api/v1/previews", {"action": "end", "targets": [first]}).json
+            if not preview["refused"]:
+                [refused] = ordered(ops_one, preview)["items"]
+                assert settled(ops_one, refused["id"], "refused", 10)["refusal"]["code"] == "fence"
+            assert len(agent.executed) == before
+
+
+def test_a_restored_backup_goes_ahead_and_repeats_nothing(tmp_path: Path) -> None:
+    agent = Cut("n1")
+    with a_hub(tmp_path / "data") as hub:
+        first, second = shown(agent, hub)
+        ops = operator(hub)
+        agent.is_mute = True
+        [open_one] = ordered(ops, previewed(ops, first))["items"]
+        wait_for(lambda: len(agent.commands) == 1)
+        hub.stop()
+        shutil.copytree(tmp_path / "data", tmp_path / "backup")
+        for _ in range(random.randint(2, 3)):
+            hub.start()
+            shown(agent, hub)
+            agent.close()
+            hub.stop()
+        newest = agent.caller.said.epoch_seen
+        shutil.rmtree(tmp_path / "data")
+        shutil.move(tmp_path / "backup", tmp_path / "data")
+        hub.start()
+        agent.is_mute = False
+        first, second = shown(agent, hub)
+        ops = signed_in(hub, "ops")
+        # The open order of the backup is asked about and never given again.
+        settled(ops, open_one["id"], "done", 10)
+        assert len(agent.commands) == 1
+        [command] = ordered(ops, previewed(ops, second))["items"]
+        settled(ops, command["id"])
+        assert epochs(agent)[-1] > newest
+        assert Counter(agent.executed) == Counter(dict.fromkeys(agent.executed, 1))
+
+
+def reconnects(folder: Path, count: int) -> None:
+    """The connection is cut at any moment of a command; each has one outcome, and was done at most
+    once."""
+    agent = Cut("n1")
+    with a_hub(folder) as hub:
+        tasks = shown(agent, hub)
+        ops = operator(hub)
+
+        def slowly(command: Command) -> list[Reply]:
+            time.sleep(random.choice((0.0, 0.0, 0.01)))
+            now = time.time()
+            return [Reply(command.command_id, number, state, now,  # type: ignore[arg-type]
+                          verified=DONE if state == "done" else None)
+                    for number, state in enumerate(("accepted", "acting", "done"), 1)]
+
+        agent.does = slowly
+        ids = []
+        for _ in range(count):
+            if preview := shows_again(agent, ops, random.choice(tasks)):
+                ids += [each["id"] for each in ordered(ops, preview)["items"]]
+            time.sleep(random.choice((0.0, 0.001, 0.005, 0.02)))
+            agent.close()
+            agent.connect(hub)
+        wait_for(lambda: all(state(ops, each) in FINAL - {"unknown"} for each in ids), 90,
+                 "an outcome of each")
+        ended = Counter(state(ops, each) for each in ids)
+        print(f"{count} reconnects with {len(ids)} commands in flight: {dict(ended)}")
+        assert len(ids) > count / 2
+        assert set(ended) <= {"done", "expired", "refused"}
+        done = {each for each in ids if state(ops, each) == "done"}
+        assert set(agent.executed) >= done
+        assert max(Counter(agent.executed).values()) == 1
+        given = Counter(decode_command(each.body).command_id for each in agent.commands)
+        assert max(given.values()) == 1  # asked after, never given twice
+        assert hub.get("/api/v1/audit/verify")["broken"] is None
+
+
+def shows_again(agent: ActingAgent, who: Visitor, task_id: str) -> Any:
+    """None: the hub has not taken the node's tasks back in so quickly."""
+    agent.show(several(2))
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        answer = who.send("/api/v1/previews", {
+            "action": "notify", "targets": [task_id], "params": {"text": "please save"}})
+        if answer.status == 201 and not answer.json["refused"]:
+            return answer.json
+        time.sleep(0.05)
+    return None
+
+
+def state(who: Visitor, command_id: str) -> Any:
+    return who.get(f"/api/v1/commands/{command_id}")["state"]
+
+
+def test_reconnects_with_commands_in_flight(tmp_path: Path) -> None:
+    reconnects(tmp_path / "data", RECONNECTS)
+
+
+@pytest.mark.soak
+def test_a_thousand_reconnects(tmp_path: Path) -> None:
+    reconnects(tmp_path / "data", SOAK_RECONNECTS)
