@@ -129,7 +129,7 @@ def tasks(argv: Sequence[str]) -> int:
         client = _client(asked.hub, asked)
         items, hosts = client.tasks(), host_names(client.nodes())
     else:
-        processes = read_once(asked, readings=3)[1]
+        processes = read_once(asked, readings=2, lists=2)[1]
         items = task_items(TaskTable(boot_id()).describe(processes), asked.host)
     print(as_json(items) if asked.json else task_table(items, hosts))
     return ExitCode.OK
@@ -144,10 +144,10 @@ def host_names(nodes: Sequence[Item]) -> dict[str, str]:
 
 
 def read_once(
-    asked: ShowSettings, readings: int
+    asked: ShowSettings, readings: int, lists: int = 0
 ) -> tuple[Reading, tuple[ProcessReading, ...]]:
-    """This machine's newest Reading, and its newest process list. Rates are differences: they
-    need two readings, and processes, which are read every other time, three."""
+    """This machine's newest Reading after so many, and after so many process lists, which come
+    with every other one. Rates are differences: they need two."""
     news = threading.Event()
     source = ReaderProcess(asked.backend, asked.simulate)
     source.on_news(news.set)
@@ -159,9 +159,11 @@ def read_once(
             news.clear()
             reading = source.latest()
             if reading is not None:
-                processes = processes if reading.processes is None else reading.processes
+                if reading.processes is not None:
+                    processes = reading.processes
+                    lists -= 1
                 readings -= 1
-                if readings == 0:
+                if readings <= 0 and lists <= 0:
                     return reading, processes
             elif source.state not in ("starting", "ok"):
                 raise CommandError(source.detail)

@@ -306,7 +306,9 @@ def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes, keeps: Ke
 def _nothing(path: str) -> Response:
     """At paths and methods that nothing else here takes. Without it Dash would: it shows its page
     at every address."""
-    allowed = [method for method in METHODS if _is_taken(method)]
+    takers = {method: rule for method in METHODS if (rule := _taker(method)) is not None}
+    # What is here is named by the longest rule: `/tasks/<path:…>` also takes what is below a task.
+    allowed = [method for method, rule in takers.items() if rule == max(takers.values(), key=len)]
     if not allowed:
         return problem(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path[:128]!r}")
     found = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"{' and '.join(allowed)} may be asked here")
@@ -314,15 +316,15 @@ def _nothing(path: str) -> Response:
     return found
 
 
-def _is_taken(method: str) -> bool:
-    """By a view of its own."""
+def _taker(method: str) -> str | None:
+    """The rule of a view of its own."""
     adapter = current_app.create_url_adapter(request)
     assert adapter is not None, "there is a request"
     try:
-        endpoint, _ = adapter.match(method=method)
+        rule, _ = adapter.match(method=method, return_rule=True)
     except HTTPException:  # `<path:…>` takes no line break, so that not even _nothing does
-        return False
-    return bool(endpoint != _nothing.__name__)
+        return None
+    return None if rule.endpoint == _nothing.__name__ else str(rule.rule)
 
 
 def _http_problem(error: HTTPException) -> Any:

@@ -21,7 +21,7 @@ from .audit_views import RecordList, record_view
 from .core.access import EVERYTHING, Actor, Role
 from .core.fleet import Fleet
 from .core.lens import Lenses, Sight
-from .openapi import MAX_LIMIT
+from .openapi import MAX_LIMIT, MAX_WORD
 from .people_api import asker
 
 FILTERS = ("kind", "actor", "node", "task", "since", "until")
@@ -120,7 +120,7 @@ def _question() -> tuple[int, int | None, Wanted]:
     limit = _whole("limit") or DEFAULT_LIMIT
     if limit > MAX_LIMIT:
         raise Wrong(HTTPStatus.BAD_REQUEST, f"limit is a whole number from 1 to {MAX_LIMIT}")
-    wanted = Wanted(args.get("kind"), args.get("actor"), args.get("node"), args.get("task"),
+    wanted = Wanted(_word("kind"), _word("actor"), _word("node"), _word("task"),
                     _moment("since"), _moment("until"))
     return limit, _whole("cursor"), wanted
 
@@ -132,6 +132,13 @@ def _whole(name: str) -> int | None:
     if not raw.isascii() or not raw.isdigit() or len(raw) > 15 or int(raw) < 1:
         raise Wrong(HTTPStatus.BAD_REQUEST, f"{name} is a whole number from 1 on")
     return int(raw)
+
+
+def _word(name: str) -> str | None:
+    raw = request.args.get(name)
+    if raw is not None and len(raw) > MAX_WORD:
+        raise Wrong(HTTPStatus.BAD_REQUEST, f"{name} has at most {MAX_WORD} characters")
+    return raw
 
 
 def _moment(name: str) -> float | None:

@@ -19,9 +19,8 @@ from .supervisor import Part, Supervisor
 
 ADMIN = "demo"
 PROFILES = ("h100", "a100", "l40s", "4090", "mixed")
-# Nobody's work is at stake here, and there is nobody who could be the second person.
-HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000",
-             "--second-person", "off")
+# Nobody's work is at stake here.
+HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000")
 REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
 NODES_PER_PROCESS = 640
 # How many Gpus of the fleet are lost at a time, by the seeded schedule: about one.
@@ -39,6 +38,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("data", folder, None, "folder to keep; a temporary one, removed at the end, if none"),
     Setting("faults", text, "on", "on: a Gpu is lost now and then; off: none",
             choices=("on", "off")),
+    Setting("second_person", text, "off", "on: as on a real hub, an act on more than 3 jobs waits "
+            "for another person, whom Settings can add", choices=("on", "off")),
 )
 
 
@@ -51,6 +52,7 @@ class DemoSettings:
     port: int
     data: Path | None
     faults: str
+    second_person: str = "off"
 
 
 def read(argv: Sequence[str], env: Mapping[str, str]) -> DemoSettings:
@@ -88,7 +90,8 @@ class _Demo:
         self._data = data
         self._file = data / "demo.json"
         self._clear_the_past()
-        self._hub = open_hub("demo", data / "hub", settings.port, ADMIN, HUB_FLAGS)
+        self._hub = open_hub("demo", data / "hub", settings.port, ADMIN,
+                             (*HUB_FLAGS, "--second-person", settings.second_person))
         self._places: dict[Path, Sequence[str | None]] = {}
         (data / "tokens").mkdir(mode=0o700, exist_ok=True)
         self._password = self._hub.add_admin()

@@ -39,6 +39,7 @@ from .standing_views import AddressList, HoldState, NewHold, NewKeep
 from .task_list import GROUP_BYS, SORTS, TaskList
 from .views import Gpus, GpuView, Nodes, NodeView, TaskView
 
+MAX_WORD = 1_024
 MAX_LIMIT = 1_000
 MAX_CURSOR = 512
 
@@ -86,7 +87,7 @@ class Operation:
 AUDIT_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
     ("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
     ("cursor", {"type": "string", "pattern": "^[1-9][0-9]{0,14}$"}),
-    *((name, {"type": "string", "maxLength": 1_024})
+    *((name, {"type": "string", "maxLength": MAX_WORD})
       for name in ("kind", "actor", "node", "task")),
     *((name, {"type": "number", "minimum": 0}) for name in ("since", "until")),
 )

@@ -68,7 +68,7 @@ def one_line(text: str) -> str:
 
 def unreached(owner: str | None, has_mail: bool, has_address: bool) -> str | None:
     """Why an owner will hear of an act at terminals only; None: by mail, too."""
-    only = "its owner is told at terminals on the machine only: "
+    only = "Its owner is told at terminals on the machine only: "
     if not has_mail:
         return only + "no mail server is set up (setting smtp_host)"
     if owner is None:

@@ -92,14 +92,15 @@ def _bar() -> Component:
             ),
             html.Nav([html.A(name, href=href) for href, name in PAGES],
                      **marks(aria_label="Pages")),
+            # Before what stands at the right: it comes when it is known who looks, and moves nothing.
+            html.Button("Hold", id="hold", type="button", className="button hold-button",
+                        hidden="hidden", title="Stop every act on every node, at once"),
             html.Div(
                 [html.Span(className="dot"), html.Span("Connecting", id="link-words")],
                 id="link",
                 className="link connecting",
                 role="status",
             ),
-            html.Button("Hold", id="hold", type="button", className="button hold-button",
-                        hidden="hidden", title="Stop every act on every node, at once"),
             icon_button("theme", "theme", "Dark or light (t)"),
             icon_button("help", "help", "Keyboard and help (?)"),
             _account(),

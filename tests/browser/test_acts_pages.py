@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
 ACTED_WITHIN_S = 60
+OLD_ENOUGH_S = 7
 # A page on a loaded machine; nothing here waits that long where it need not.
 expect.set_options(timeout=40_000)
 
@@ -23,12 +25,22 @@ expect.set_options(timeout=40_000)
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """Of its own: tasks end here."""
     with Demo(tmp_path_factory.mktemp("acts"), "--nodes", "4", "--gpus", "8", "--faults", "off",
-              "--seed", str(random.randrange(10**6))) as running:
+              "--second-person", "on", "--seed", str(random.randrange(10**6))) as running:
         assert soon(lambda: len(jobs(running)) >= 8, 60), tasks(running)
         yield running
 
 
 Comes = Callable[..., Somebody]
+
+
+def alone(demo: Demo) -> list[dict[str, Any]]:
+    """Tasks that are their whole job, old enough that nobody refuses to act on them."""
+    def found() -> list[dict[str, Any]]:
+        return [job[0] for job in jobs(demo) if len(job) == 1
+                and time.time() - job[0]["started_at"] > OLD_ENOUGH_S]
+
+    assert soon(lambda: len(found()) >= 4, 60), jobs(demo)
+    return found()
 
 
 @pytest.fixture
@@ -52,7 +64,7 @@ def reason() -> str:
 
 def test_rows_that_move_under_the_pointer_change_no_target(demo: Demo, comes: Comes) -> None:
     person = comes().open("/tasks?sort=user&order=asc")
-    wanted = next(job for job in jobs(demo) if len(job) == 1)[0]
+    wanted = alone(demo)[0]
     others = living(task for task in tasks(demo) if task["id"] != wanted["id"])
     person.row(wanted).hover()
     button = person.row(wanted).locator("[data-act=end]").bounding_box()
@@ -102,9 +114,7 @@ def test_rows_that_move_under_the_pointer_change_no_target(demo: Demo, comes: Co
 
 def test_four_jobs_need_a_second_person(demo: Demo, comes: Comes) -> None:
     person = comes().open("/tasks")
-    chosen = [job for job in jobs(demo) if len(job) == 1][:4]
-    assert len(chosen) == 4
-    victims = [job[0] for job in chosen]
+    victims = alone(demo)[:4]
     others = living(task for task in tasks(demo) if task not in victims)
     for victim in victims:
         person.row(victim).locator("input").click()
@@ -151,7 +161,7 @@ def test_a_held_fleet_refuses_says_so_everywhere_and_is_released(demo: Demo, com
 
 def test_an_old_look_is_not_acted_on(demo: Demo, comes: Comes) -> None:
     person = comes().open("/tasks")
-    wanted = random.choice([job for job in jobs(demo) if len(job) == 1])[0]
+    wanted = random.choice(alone(demo))
     person.row(wanted).locator("[data-act=pause]").click()
     person.give_reason(reason())
     expect(person.yes).to_be_enabled()
@@ -168,7 +178,7 @@ def test_an_old_look_is_not_acted_on(demo: Demo, comes: Comes) -> None:
 def test_the_keyboard_alone_pauses_and_resumes(demo: Demo, comes: Comes) -> None:
     person = comes().open("/tasks")
     page = person.page
-    wanted = random.choice([job for job in jobs(demo) if len(job) == 1])[0]
+    wanted = random.choice(alone(demo))
     others = living(task for task in tasks(demo) if task["id"] != wanted["id"])
     page.keyboard.press("/")
     page.keyboard.type(f"task:{wanted['id']}")
@@ -179,6 +189,7 @@ def test_the_keyboard_alone_pauses_and_resumes(demo: Demo, comes: Comes) -> None
     page.keyboard.press("p")
     expect(person.dialog).to_have_attribute("data-targets", wanted["id"])
     person.dialog.locator(".act-item").wait_for()
+    expect(person.dialog.locator("[name=reason]")).to_be_focused()
     page.keyboard.type(reason())
     for _ in range(8):
         page.keyboard.press("Tab")

@@ -321,7 +321,8 @@ def test_the_nodes_in_settings_are_named(people: list[Said], seen: Seen) -> None
                 row.querySelector(".name").textContent, row.children[2].textContent,
                 [...row.querySelectorAll("button")].map(button => button.ariaLabel)]);""", group)
     assert sorted(shown) == sorted(
-        [0, said.host, said.group, [f"Change the group of {said.host}", f"Revoke {said.host}"]]
+        [0, said.host, said.group, [f"Change the group of {said.host}",
+                                    f"Hold acts on {said.host}", f"Revoke {said.host}"]]
         for said in people)
     for said in random.sample(people, 3):
         assert moved(seen, said) == [
@@ -438,7 +439,7 @@ def test_what_a_user_cannot_be_called_is_refused_in_words(hub: HubProcess, seen:
 
 def test_what_the_hub_says_of_a_name_it_does_not_take_is_plain(hub: HubProcess) -> None:
     for text in HOSTILE:
-        person = {"name": "u1", "role": "viewer", "groups": ["*"], "unix_names": []}
+        person = {"name": "somebody-else", "role": "viewer", "groups": ["*"], "unix_names": []}
         for more in ({"name": text}, {"groups": [text]}, {"unix_names": [text]}):
             status, said = ask(hub, "POST", "users", person | more)
             if status == 201:

@@ -61,9 +61,9 @@ class Seen:
         dialog.dismiss()
 
     def _on_console(self, message: Any) -> None:
-        # The browser logs each refused request by itself.
-        if message.type in ("error", "warning") and not message.text.startswith(
-                "Failed to load resource"):
+        # The browser logs by itself each refused request, and a socket whose page was left early.
+        own = ("Failed to load resource", "WebSocket connection to")
+        if message.type in ("error", "warning") and not message.text.startswith(own):
             self.trouble.append(message.text)
 
     def goto(self, path: str, ready: str) -> "Seen":
