@@ -92,7 +92,7 @@ def _bar() -> Component:
             ),
             html.Nav([html.A(name, href=href) for href, name in PAGES],
                      **marks(aria_label="Pages")),
-            # Before what stands at the right: it comes when it is known who looks, and moves nothing.
+            # Left of the rest: it comes when it is known who looks, and moves nothing.
             html.Button("Hold", id="hold", type="button", className="button hold-button",
                         hidden="hidden", title="Stop every act on every node, at once"),
             html.Div(
