@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import Browser, BrowserContext, expect
 
 from dashboard.accounts import SignIn
 from dashboard.core.filters import FilterError, parse
@@ -278,9 +278,9 @@ def echo(typed: str) -> str:
     """How many match is said a moment later, with the cells."""
     try:
         parse(typed)
-        return ""
     except FilterError as error:
         return str(error)
+    return ""
 
 
 def test_a_toast_and_a_question_hold_each_as_text(seen: Seen) -> None:
@@ -369,8 +369,7 @@ def ask(hub: HubProcess, method: str, path: str, said: Any) -> tuple[int, Any]:
 def test_names_as_typed_at_the_door(hub: HubProcess, seen: Seen) -> None:
     """The newest 200 are listed."""
     seen.goto("/settings#sign-ins", "#section-sign-ins tbody tr")
-    for start in range(0, len(HOSTILE), 190):
-        part = HOSTILE[start : start + 190]
+    for part in (HOSTILE[start : start + 190] for start in range(0, len(HOSTILE), 190)):
         with open_state(hub) as state:
             state.accounts.note([SignIn(time.time() + at * 1e-3, text, "127.0.0.1", "password",
                                         "refused") for at, text in enumerate(part)], {}, {})
@@ -437,19 +436,6 @@ def test_what_a_user_cannot_be_called_is_refused_in_words(hub: HubProcess, seen:
         assert words is not None or (typed if field == "name" else f"u{at}") in names, typed
 
 
-def test_what_the_hub_says_of_a_name_it_does_not_take_is_plain(hub: HubProcess) -> None:
-    for text in HOSTILE:
-        person = {"name": "somebody-else", "role": "viewer", "groups": ["*"], "unix_names": []}
-        for more in ({"name": text}, {"groups": [text]}, {"unix_names": [text]}):
-            status, said = ask(hub, "POST", "users", person | more)
-            if status == 201:
-                assert hub.ask(f"/api/v1/users/{said['name']}", "DELETE").status == 204
-            else:
-                assert status == 400
-                assert 10 < len(said["detail"]) < 450
-                assert all(char.isprintable() for char in said["detail"]), said
-
-
 def test_a_stranger_may_call_themselves_anything(hub: HubProcess, browser: Browser) -> None:
     """Typed at the sign-in page, and shown again."""
     context = browser.new_context()
@@ -465,3 +451,50 @@ def test_a_stranger_may_call_themselves_anything(hub: HubProcess, browser: Brows
         assert field.input_value() == text[:64]
     assert seen.collect() == []
     context.close()
+
+
+def test_the_tasks_page_names_each(people: list[Said], seen: Seen) -> None:
+    """On a window tall enough for a hundred rows."""
+    seen.page.set_viewport_size({"width": 1600, "height": 5_000})
+    for group in range(0, len(people), PER_GROUP):
+        part = people[group : group + PER_GROUP]
+        seen.goto(f"/tasks?filter=gpu:{part[0].uuid.partition('x')[0]}x", ".t-row")
+        rows = seen.run("""
+            const rows = () => [...document.querySelectorAll(".t-row")];
+            await until(() => rows().length === given, "the rows");
+            const only = place => [place.children.length, place.textContent];
+            return rows().map(row => [row.querySelector(".t-command code").title,
+                row.querySelector(".t-command code").children.length,
+                ...[".t-user", ".t-host", ".t-manager"].map(cell => only(row.querySelector(cell)))
+            ]);""", len(part))
+        assert sorted(rows) == sorted(
+            [said.command, 0, [0, said.user], [0, said.host], [0, said.manager]] for said in part)
+
+
+def test_a_task_and_its_preview_are_text(people: list[Said], seen: Seen) -> None:
+    """These agents answer no question: the look ends in a refusal, with all names in it."""
+    for said in random.sample(people, 6):
+        seen.goto(f"/tasks?filter=gpu:{said.uuid}", ".t-row")
+        seen.page.locator(".t-row").click(position={"x": 200, "y": 5})
+        expect(seen.page.locator("#task-title")).to_contain_text("1")
+        seen.page.locator(".t-row [data-act=end]").click()
+        item = seen.page.locator("dialog.act-dialog .act-item")
+        item.wait_for()
+        assert item.locator("code").first.text_content() == said.command
+        seen.page.keyboard.press("Escape")
+
+
+def test_the_record_names_each_node(people: list[Said], seen: Seen) -> None:
+    """Each came in by a place of its own, which is recorded."""
+    names = seen.goto("/record?kind=node", "table.record tbody tr").run("""
+        const older = document.querySelector(".record-older button");
+        const rows = () => document.querySelectorAll("table.record tbody tr").length;
+        while (!older.hidden && rows() < 2000) {
+            const before = rows();
+            older.click();
+            await until(() => rows() > before || older.hidden, "older records");
+        }
+        return [...document.querySelectorAll("table.record tbody tr")].map(
+            ({children: [, who]}) => [who.querySelectorAll("*").length, who.textContent]);""")
+    assert {said.host for said in people} <= {name for _, name in names}
+    assert {inside for inside, _ in names} == {1}

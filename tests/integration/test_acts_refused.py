@@ -3,7 +3,9 @@
 import os
 import random
 import secrets
+import signal
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -11,7 +13,10 @@ import msgspec
 import pytest
 
 from agent import scene
+from agent.actions import Grip
 from agent.backends import ProcessReading
+from agent.ceiling import Ceiling
+from agent.guard import Case, Subject, refusals
 from agent.processes import ourselves
 from agent.scene import Ask, Place, preview
 from agent.tasks import boot_id
@@ -258,3 +263,38 @@ def test_two_acts_at_once_are_one_after_the_other(bed: Bed) -> None:
     assert bed.hub.reply(one).state == "done"
     assert bed.hub.reply(two).state == "done"
     bed.check()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
+def test_another_users_task_without_the_right_to_signal() -> None:
+    """The victim is root's, who asks is nobody: they may look, and that is all."""
+    victim = subprocess.Popen(["sleep", "60"])
+    try:
+        nobody = os.fork()
+        if nobody == 0:
+            os._exit(_as_nobody(victim.pid))
+        assert os.waitstatus_to_exitcode(os.waitpid(nobody, 0)[1]) == 0
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+def _as_nobody(pid: int) -> int:
+    os.setgroups([])
+    os.setgid(65_534)
+    os.setuid(65_534)
+    grip = Grip.take(pid)
+    if grip is None or grip.may_signal():
+        return 1
+    found = grip.facts()
+    if found is None:
+        return 4
+    case = Case("end", Ceiling(root_tasks=True), (Subject(found, "root", "compute", False),), pid,
+                60.0)
+    codes = [refusal.code for refusal in refusals(case)]
+    try:
+        grip.send(signal.SIGTERM)
+    except PermissionError:
+        return 0 if codes == ["permission"] else 2
+    return 3

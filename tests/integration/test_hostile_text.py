@@ -139,3 +139,18 @@ def test_on_a_terminal_each_is_one_line_without_escapes(hub: HubProcess) -> None
         assert len(table.split("\n")) == len(items) + 1
         assert all(char == "\n" or char.isprintable() for char in table)
     assert as_json(tasks).isascii()
+
+
+def test_what_the_hub_says_of_a_name_it_does_not_take_is_plain(hub: HubProcess) -> None:
+    for text in HOSTILE:
+        person = {"name": "somebody-else", "role": "viewer", "groups": ["*"], "unix_names": []}
+        for more in ({"name": text}, {"groups": [text]}, {"unix_names": [text]}):
+            answer = hub.ask("/api/v1/users", "POST", body=json.dumps(person | more).encode(),
+                             Content_Type="application/json")
+            status, said = answer.status, answer.json
+            if status == 201:
+                assert hub.ask(f"/api/v1/users/{said['name']}", "DELETE").status == 204
+            else:
+                assert status == 400
+                assert 10 < len(said["detail"]) < 450
+                assert all(char.isprintable() for char in said["detail"]), said
