@@ -19,7 +19,9 @@ DOCUMENTED = {"identity", "gone", "condition", "done", "not_effective"}
 # Between the last look at it and its signal, a process may still begin another program: it is the
 # same process, and there is no way to signal only a program.
 WINDOW = {"after /proc is read", "before the comparison", "after the comparison",
-          "before its signal"}
+          "before its signal",
+          # Sent to the program that was meant, it may reach it while it becomes another.
+          "after its signal"}
 
 
 def run(folder: Path, rounds: int, events: str, *control: str) -> Any:

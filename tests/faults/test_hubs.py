@@ -15,7 +15,15 @@ import pytest
 import socketio
 
 from gpudeck.acts import Command, Refusal, Reply
-from gpudeck.wire import FromAgent, SignedCommand, decode_command
+from gpudeck.wire import (
+    Call,
+    FromAgent,
+    Hello,
+    SignedCommand,
+    Welcome,
+    decode_command,
+    decode_from_hub,
+)
 from tests.integration.acting import DONE, ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import Visitor, add_person, signed_in
@@ -33,9 +41,23 @@ def a_hub(folder: Path) -> Iterator[HubProcess]:
 
 
 class Cut(ActingAgent):
-    """What it says while the connection is cut is lost, as on a wire."""
+    """What it says while the connection is cut is lost, as on a wire; and what a thread of the old
+    connection still says must not fall into the greeting of the new one."""
+
+    is_greeting = True
+
+    def connect(self, hub: HubProcess) -> None:
+        self.is_greeting = True
+        super().connect(hub)
+
+    def _heard(self, data: bytes) -> None:
+        if isinstance(decode_from_hub(data), Welcome):
+            self.is_greeting = False
+        super()._heard(data)
 
     def say(self, message: FromAgent) -> None:
+        if self.is_greeting and not isinstance(message, Call | Hello):
+            return
         with contextlib.suppress(socketio.exceptions.SocketIOError, AssertionError):
             super().say(message)
 

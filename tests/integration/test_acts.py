@@ -74,6 +74,7 @@ def test_a_preview_serves_once_and_whom_it_was_shown(hub: HubProcess) -> None:
     assert ops.send("/api/v1/commands", said).status == 202
     again = ops.send("/api/v1/commands", said)
     assert (again.status, again.json["type"]) == (409, "urn:gpudeck:problem:stale_preview")
+    wait_for(lambda: agent.commands, why="the one command")
     assert len(agent.commands) == 1
 
 
