@@ -12,8 +12,9 @@ DEMO ?=
 demo: $(VENV)/.hub
 	$(BIN)/gpudeck demo $(DEMO)
 
+# Three at once: most of a test is waiting. A file stays together, for what its tests share.
 test: $(VENV)/.dev machine
-	$(PYTEST) -m "not soak" $(TESTS)
+	$(PYTEST) -m "not soak" -n 3 --dist loadfile $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

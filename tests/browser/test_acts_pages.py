@@ -191,6 +191,7 @@ def test_the_keyboard_alone_pauses_and_resumes(demo: Demo, comes: Comes) -> None
     person.dialog.locator(".act-item").wait_for()
     expect(person.dialog.locator("[name=reason]")).to_be_focused()
     page.keyboard.type(reason())
+    expect(person.yes).to_be_enabled()
     for _ in range(8):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.textContent") == "Pause this job":
