@@ -251,7 +251,7 @@ class Acts:
     def order(self, actor: Actor, preview_id: str, reason: str
               ) -> tuple[list[CommandRecord], Plan | None]:
         shown = self._shown_to(actor, preview_id)
-        if not reason.strip():
+        if shown.action in HARMFUL and not reason.strip():
             raise CannotAct(400, "schema", "say why: the reason goes into the record, and the "
                             "owner is told")
         self._allow_all(actor, ORDER, shown.action, shown.seen)
