@@ -1,10 +1,12 @@
 """Agents that answer Looks and Commands as the contract says; what they do, a test decides."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import socketio
 
 from gpudeck.acts import (
     Bystander,
@@ -68,6 +70,11 @@ class ActingAgent(WireAgent):
         self._said: dict[str, list[Reply]] = {}
         self._tasks: dict[str, Task] = {}
         self._hub_key = b""
+
+    def _emit(self, payload: bytes) -> None:
+        """What is answered just when the connection ends is lost, as on a wire."""
+        with contextlib.suppress(socketio.exceptions.BadNamespaceError):
+            super()._emit(payload)
 
     def show(self, tasks: Tasks) -> None:
         self._tasks = {task.id: task for task in tasks.began}
