@@ -41,7 +41,7 @@ vendor:
 	npm run vendor
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info node_modules site
+	rm -rf $(VENV) build dist *.egg-info node_modules
 
 # A base, then only what a goal needs: the demo does not wait for the test tools.
 $(VENV)/.made:
