@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect
+from playwright.sync_api import Browser, BrowserContext
 
 from dashboard.accounts import SignIn
 from dashboard.core.filters import FilterError, parse
@@ -75,7 +75,6 @@ def _context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture(name="people")
 def _people(crowd: Crowd) -> list[Said]:
-    """Those of whom each is called something else."""
     return [said for said in crowd.people if said.more == ()]
 
 
@@ -132,7 +131,7 @@ def test_the_watch_sees_what_it_is_for(hub: HubProcess, admins: None, context: B
 
 
 def test_the_map_paints_each_as_it_is(people: list[Said], seen: Seen) -> None:
-    """On a sheet on which there is room for each; a name that is too long ends in an ellipsis."""
+    """On a sheet with room for each; a name that is too long ends in an ellipsis."""
     seen.page.set_viewport_size({"width": 1600, "height": 1500})
     seen.goto("/", FLEET)
     for group, of, more in (("node", "host", ""), ("owner", "user", " · 1"),
@@ -247,8 +246,7 @@ def test_the_drawer_names_each(crowd: Crowd, people: list[Said], seen: Seen) -> 
 
 
 def test_as_a_filter_each_is_answered_in_words(seen: Seen) -> None:
-    """Typed by the viewer, not by a node: a lot of 60, as the live socket is asked them all in
-    test_hostile_text of the integration tests. One of each 30 comes in the address."""
+    """A lot of 60; the live socket is asked all elsewhere. One of each 30 is in the address."""
     drawn = [" util<5 ", *random.sample(HOSTILE, 59)]
     for part in (drawn[:30], drawn[30:]):
         seen.goto(f"/?filter={quote(part[0], safe='')}", FLEET)
@@ -398,7 +396,7 @@ def test_a_place_for_a_host_is_listed_or_refused(hub: HubProcess, seen: Seen) ->
 
 
 def test_what_a_user_cannot_be_called_is_refused_in_words(hub: HubProcess, seen: Seen) -> None:
-    """One dialog, open while what it asks for is refused; its own patterns are put aside."""
+    """One dialog; its own patterns are put aside."""
     given = [[text, field] for field in ("name", "groups", "unix_names")
              for text in random.sample(HOSTILE, 12)]
     told = seen.goto("/settings#users", "#section-users tbody tr").run("""
@@ -471,17 +469,19 @@ def test_the_tasks_page_names_each(people: list[Said], seen: Seen) -> None:
             [said.command, 0, [0, said.user], [0, said.host], [0, said.manager]] for said in part)
 
 
-def test_a_task_and_its_preview_are_text(people: list[Said], seen: Seen) -> None:
-    """These agents answer no question: the look ends in a refusal, with all names in it."""
-    for said in random.sample(people, 2):
-        seen.goto(f"/tasks?filter=gpu:{said.uuid}", ".t-row")
-        seen.page.locator(".t-row").click(position={"x": 200, "y": 5})
-        expect(seen.page.locator("#task-title")).to_contain_text("1")
-        seen.page.locator(".t-row [data-act=end]").click()
-        item = seen.page.locator("dialog.act-dialog .act-item")
-        item.wait_for()
-        assert item.locator("code").first.text_content() == said.command
-        seen.page.keyboard.press("Escape")
+def test_a_preview_holds_each_as_text(seen: Seen) -> None:
+    """The page's own card, with each string in each place that takes one."""
+    shown = seen.goto("/tasks", ".t-row").run("""
+        const {itemCard} = await import("/assets/act_items.mjs"), none = [];
+        return given.map(text => {
+            const card = itemCard({task_ids: ["t"], host: text, job_id: text, owner: text,
+                command: text, age_s: 9, kind: null, manager: text, mem_used_bytes: 1, gpus: none,
+                processes: none, bystanders: none, warnings: [text], refusals: none}, ["t"]);
+            document.body.append(card);
+            return ["strong", ".act-host", ".pill", ".act-command", ".act-warning"].map(
+                at => [card.querySelector(at).children.length, card.querySelector(at).textContent]);
+        });""", HOSTILE)
+    assert shown == [[[0, text]] * 5 for text in HOSTILE]
 
 
 def test_the_record_names_each_node(people: list[Said], seen: Seen) -> None:
