@@ -45,6 +45,19 @@ from .core.commands import CommandRecord
 from .core.lens import Lenses
 from .core.notices import Told, is_first_of_acting
 from .core.signing import Budget
+from .effects import (
+    Applied,
+    Close,
+    Heard,
+    HubEvent,
+    Joined,
+    Note,
+    Record,
+    Revoked,
+    Rose,
+    Tell,
+    Tick,
+)
 from .enrolment import Nodes
 from .entry import Entry
 from .holds import Holds, Place
@@ -60,20 +73,7 @@ from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
 from .recorder import Recorder
-from .room import (
-    Applied,
-    Close,
-    Heard,
-    HubEvent,
-    Joined,
-    Note,
-    Record,
-    Revoked,
-    Room,
-    Rose,
-    Tell,
-    Tick,
-)
+from .room import Room
 from .settings import HubSettings
 from .sign_in import add_sign_in
 from .signing import Signer

@@ -28,9 +28,9 @@ from gpudeck.wire import (
 from .core.access import may
 from .core.rate import Bucket
 from .core.websocket import CloseCode, Violation
+from .effects import Close, HubEvent, Left, OverRate, Said, Tell
 from .enrolment import Impostor, Nodes
 from .http_server import Connection
-from .room import Close, HubEvent, Left, OverRate, Said, Tell
 from .settings import HubSettings
 from .signing import Signer, SignerGone
 from .sockets import BoundedServer, BoundedSocket, event_frame

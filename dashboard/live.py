@@ -22,7 +22,8 @@ from .core.access import Actor, may
 from .core.filters import Filter, FilterError, parse
 from .core.lens import Lens, Lenses, Reads, Sight
 from .core.websocket import CloseCode, Violation
-from .room import Applied, Room
+from .effects import Applied
+from .room import Room
 from .sockets import BoundedServer, BoundedSocket, event_frame
 
 log = logging.getLogger("gpudeck.live")

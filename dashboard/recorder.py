@@ -9,8 +9,9 @@ import gevent
 from gevent.event import Event
 
 from .checkpoint import encode_nodes
+from .effects import NotStored, Record, Stored
 from .history.headlog import Entry, HeadLog
-from .room import NotStored, Record, Room, Stored
+from .room import Room
 from .state import State
 
 log = logging.getLogger("gpudeck.recorder")

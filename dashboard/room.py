@@ -6,20 +6,18 @@ done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 from gpudeck.acts import Preview, Reply
 from gpudeck.wire import (
     SPOKEN_VERSIONS,
     Ack,
+    Backfill,
     Beat,
     Call,
     Clock,
     Echo,
     Event,
     Frame,
-    FromAgent,
-    FromHub,
     Hello,
     Inventory,
     Probe,
@@ -35,6 +33,25 @@ from .core.fence import Fence
 from .core.fleet import Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
 from .core.members import REVOKED, REVOKED_RETRY_S
+from .effects import (
+    Applied,
+    Close,
+    Effect,
+    Heard,
+    HubEvent,
+    Joined,
+    Left,
+    Note,
+    NotStored,
+    OverRate,
+    Record,
+    Revoked,
+    Rose,
+    Said,
+    Stored,
+    Tell,
+    Tick,
+)
 
 PROBE_EVERY_S = 10.0
 PROBE_SOON_S = 1.0
@@ -47,128 +64,6 @@ QUARANTINE_MOST_S = 600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
 RECENT_EVENTS = 64
-
-
-# events
-
-
-@dataclass(slots=True, frozen=True)
-class Said:
-    """An agent's message; `link` is its connection, and identity comes from there alone."""
-
-    link: str
-    message: FromAgent
-    payload: bytes
-
-
-@dataclass(slots=True, frozen=True)
-class Left:
-    link: str
-
-
-@dataclass(slots=True, frozen=True)
-class Revoked:
-    """This node is no member any more."""
-
-    node_id: str
-
-
-@dataclass(slots=True, frozen=True)
-class OverRate:
-    link: str
-    what: str
-
-
-@dataclass(slots=True, frozen=True)
-class Tick:
-    """Once a second; the room sees by it that it stood still itself."""
-
-
-@dataclass(slots=True, frozen=True)
-class Stored:
-    """These are on disk now."""
-
-    records: "tuple[Record, ...]"
-
-
-@dataclass(slots=True, frozen=True)
-class NotStored:
-    """The disk takes nothing; `dropped` did not fit into memory either."""
-
-    reason: str
-    dropped: "tuple[Record, ...]" = ()
-
-
-HubEvent = Said | Left | Revoked | OverRate | Tick | Stored | NotStored
-
-
-# effects
-
-
-@dataclass(slots=True, frozen=True)
-class Tell:
-    link: str
-    message: FromHub
-
-
-@dataclass(slots=True, frozen=True)
-class Close:
-    link: str
-    reason: str
-
-
-@dataclass(slots=True, frozen=True)
-class Record:
-    """For the head log, as received. `seq` 0: a Hello or an Inventory."""
-
-    node_id: str
-    stream: str
-    seq: int
-    received_at: float
-    payload: bytes
-
-
-@dataclass(slots=True, frozen=True)
-class Applied:
-    """A Frame or Event that is new; for taps, and to wake the live path."""
-
-    node_id: str
-    stream: str
-    seq: int
-    received_at: float
-
-
-@dataclass(slots=True, frozen=True)
-class Note:
-    """For the log of the program; never holds a secret."""
-
-    what: str
-    fields: dict[str, Any]
-
-
-@dataclass(slots=True, frozen=True)
-class Heard:
-    """Of acts, and of the node itself: nothing of it is the fleet's picture."""
-
-    node_id: str
-    message: Preview | Reply | Beat
-
-
-@dataclass(slots=True, frozen=True)
-class Joined:
-    """Connected, and welcomed."""
-
-    node_id: str
-
-
-@dataclass(slots=True, frozen=True)
-class Rose:
-    """To this epoch, and no command may carry another."""
-
-    epoch: int
-
-
-Effect = Tell | Close | Record | Applied | Note | Heard | Joined | Rose
 
 
 @dataclass(slots=True)
@@ -262,6 +157,8 @@ class Room:
         match said.message:
             case Frame() | Event():
                 return self._sequenced(said.link, link, node, said.message, said.payload, now, mono)
+            case Backfill():
+                return self._backfill(said, link, node, now, mono)
             case Beat():
                 self.fleet.beat(node, said.message, mono)
                 return [Heard(link.node_id, said.message)]
@@ -364,6 +261,17 @@ class Room:
             stream.applied += 1
         elif outcome is Outcome.FUTURE and mono - link.probed_mono > PROBE_SOON_S:
             effects.append(self._probe(at, link, now, mono))
+        return effects
+
+    def _backfill(self, said: Said, link: Link, node: Node, now: float, mono: float
+                  ) -> list[Effect]:
+        assert isinstance(said.message, Backfill)
+        effects: list[Effect] = []
+        for payload in said.message.messages:
+            message = decode_from_agent(payload)
+            if not isinstance(message, Frame | Event):
+                raise WireError("a Backfill holds Frames and Events")
+            effects += self._sequenced(said.link, link, node, message, payload, now, mono)
         return effects
 
     def _echo(self, link: Link, node: Node, echo: Echo, now: float, mono: float) -> list[Effect]:

@@ -12,6 +12,7 @@ Pid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 # Bounds also shut out NaN and the infinities: no comparison with NaN is true.
 Seconds = Annotated[float, Meta(ge=-1e12, le=1e12)]
 Amount = Annotated[float, Meta(ge=0, le=1e18)]
+Finite = Annotated[float, Meta(ge=-1e18, le=1e18)]
 Nonce = Annotated[bytes, Meta(min_length=32, max_length=32)]  # random, used once
 PublicKey = Annotated[bytes, Meta(min_length=32, max_length=32)]  # Ed25519
 Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]

@@ -50,6 +50,7 @@ class Metric:
     full: float | None = None
     full_fact: str | None = None
     filter_name: str | None = None
+    words: dict[int, str] | None = None  # what a coded number means
 
 
 # The 14 live metrics: every Frame carries them at 1 Hz, in this order.
@@ -150,6 +151,232 @@ COLUMNS: tuple[Metric, ...] = LIVE + MAXIMA
 COLUMN: dict[str, int] = {metric.key: at for at, metric in enumerate(COLUMNS)}
 WIDTH = len(COLUMNS)
 
+_MODES = {0: "off", 1: "on"}
+
+# Beside the live ones: read every 15 s, sent when one has changed and every 60 s.
+SLOW: tuple[Metric, ...] = (
+    Metric(
+        "pstate", "", "Performance state",
+        "P0 is the fastest, P15 the slowest.",
+        0, 15, "last", filter_name="pstate",
+    ),
+    Metric(
+        "graphics_clock_mhz", "MHz", "Graphics clock", "Present clock of the graphics engine.",
+        0, 10_000, "last", full_fact="sm_clock_max_mhz",
+    ),
+    Metric(
+        "video_clock_mhz", "MHz", "Video clock", "Present clock of the video engines.",
+        0, 10_000, "last", "DCGM_FI_DEV_VIDEO_CLOCK",
+    ),
+    Metric(
+        "enc_util_pct", "%", "Encoder", "Share of the time in which a video encoder worked.",
+        0, 100, "mean", "DCGM_FI_DEV_ENC_UTIL", full=100, filter_name="enc",
+    ),
+    Metric(
+        "dec_util_pct", "%", "Decoder", "Share of the time in which a video decoder worked.",
+        0, 100, "mean", "DCGM_FI_DEV_DEC_UTIL", full=100, filter_name="dec",
+    ),
+    Metric(
+        "jpg_util_pct", "%", "JPEG engine", "Share of the time in which the JPEG engine worked.",
+        0, 100, "mean", full=100,
+    ),
+    Metric(
+        "ofa_util_pct", "%", "Optical flow engine",
+        "Share of the time in which the optical flow engine worked.",
+        0, 100, "mean", full=100,
+    ),
+    Metric(
+        "gr_active_pct", "%", "Graphics engine activity",
+        "Share of the time in which the graphics or compute engine worked. Measured by GPM; under "
+        "MIG it stands for utilization.",
+        0, 100, "mean", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", full=100, filter_name="gr",
+    ),
+    Metric(
+        "sm_occupancy_pct", "%", "SM occupancy",
+        "Resident warps as a share of the most that the multiprocessors can hold. Measured by GPM.",
+        0, 100, "mean", "DCGM_FI_PROF_SM_OCCUPANCY", full=100, filter_name="occupancy",
+    ),
+    Metric(
+        "tensor_active_pct", "%", "Tensor activity",
+        "Share of the time in which tensor cores worked. Measured by GPM.",
+        0, 100, "mean", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", full=100, filter_name="tensor",
+    ),
+    Metric(
+        "dram_active_pct", "%", "Memory bandwidth",
+        "Share of the memory's bandwidth in use. Measured by GPM.",
+        0, 100, "mean", "DCGM_FI_PROF_DRAM_ACTIVE", full=100, filter_name="dram",
+    ),
+    Metric(
+        "mem_reserved_bytes", "B", "Memory reserved",
+        "Memory that the driver keeps for itself.",
+        0, 2**42, "last", "DCGM_FI_DEV_FB_RESERVED", full_fact="mem_total_bytes",
+    ),
+    Metric(
+        "mem_unseen_bytes", "B", "Held by no visible process",
+        "Memory in use that neither the driver's reserve nor any listed process accounts for: a "
+        "process that the agent cannot see, or memory that did not come back.",
+        0, 2**42, "last", full_fact="mem_total_bytes", filter_name="unseen",
+    ),
+    Metric(
+        "bar1_used_bytes", "B", "BAR1 used", "Memory mapped for direct access over PCIe.",
+        0, 2**42, "last", "DCGM_FI_DEV_BAR1_USED",
+    ),
+    Metric(
+        "temp_margin_c", "°C", "Temperature margin",
+        "How much warmer the Gpu may get before it slows down.",
+        -150, 150, "last", filter_name="margin",
+    ),
+    Metric(
+        "power_limit_w", "W", "Power limit in force",
+        "What the board holds itself to; it can be lower than the limit that was set.",
+        0, 5_000, "last", "DCGM_FI_DEV_ENFORCED_POWER_LIMIT", filter_name="limit",
+    ),
+    Metric(
+        "power_limit_set_w", "W", "Power limit set", "The limit that was asked of the driver.",
+        0, 5_000, "last", "DCGM_FI_DEV_POWER_MGMT_LIMIT",
+    ),
+    Metric(
+        "slowed_power_pct", "%", "Slowed by power cap",
+        "Share of the time in which the software power cap held the clocks down.",
+        0, 100, "mean", full=100, filter_name="slowedpower",
+    ),
+    Metric(
+        "slowed_sync_pct", "%", "Slowed by sync boost",
+        "Share of the time in which the clocks waited for a slower Gpu of the same group.",
+        0, 100, "mean", full=100,
+    ),
+    Metric(
+        "slowed_soft_thermal_pct", "%", "Slowed by heat (software)",
+        "Share of the time in which the driver held the clocks down because of temperature.",
+        0, 100, "mean", full=100, filter_name="slowedheat",
+    ),
+    Metric(
+        "slowed_hard_thermal_pct", "%", "Slowed by heat (hardware)",
+        "Share of the time in which the board itself slowed down because of temperature.",
+        0, 100, "mean", full=100, filter_name="slowedhardheat",
+    ),
+    Metric(
+        "slowed_brake_pct", "%", "Slowed by power brake",
+        "Share of the time in which the power supply's brake line held the clocks down.",
+        0, 100, "mean", full=100, filter_name="brake",
+    ),
+    Metric(
+        "ecc_corrected", "", "ECC errors corrected",
+        "Memory errors corrected since the driver was loaded.",
+        0, 2**53, "counter", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", filter_name="ecc",
+    ),
+    Metric(
+        "ecc_uncorrected", "", "ECC errors not corrected",
+        "Memory errors that could not be corrected since the driver was loaded.",
+        0, 2**53, "counter", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", filter_name="eccbad",
+    ),
+    Metric(
+        "ecc_corrected_ever", "", "ECC errors corrected, ever",
+        "Memory errors corrected over the board's life.",
+        0, 2**53, "counter", "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL",
+    ),
+    Metric(
+        "ecc_uncorrected_ever", "", "ECC errors not corrected, ever",
+        "Memory errors that could not be corrected over the board's life.",
+        0, 2**53, "counter", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",
+    ),
+    Metric(
+        "rows_corrected", "", "Rows remapped (corrected)",
+        "Memory rows replaced after errors that were corrected.",
+        0, 2**32, "counter", "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+    ),
+    Metric(
+        "rows_uncorrected", "", "Rows remapped (not corrected)",
+        "Memory rows replaced after errors that could not be corrected.",
+        0, 2**32, "counter", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", filter_name="rows",
+    ),
+    Metric(
+        "rows_pending", "", "Row remap pending",
+        "A row waits to be replaced; it takes a reset of the Gpu.",
+        0, 1, "last", "DCGM_FI_DEV_ROW_REMAP_PENDING", filter_name="rowspending",
+        words={0: "no", 1: "yes: reset the Gpu"},
+    ),
+    Metric(
+        "rows_failed", "", "Row remap failed",
+        "A row could not be replaced: the board is due for exchange.",
+        0, 1, "last", "DCGM_FI_DEV_ROW_REMAP_FAILURE", filter_name="rowsfailed",
+        words={0: "no", 1: "yes: exchange the board"},
+    ),
+    Metric(
+        "pages_corrected", "", "Pages retired (corrected)",
+        "Memory pages taken out of use after many corrected errors; boards before Ampere.",
+        0, 2**32, "counter", "DCGM_FI_DEV_RETIRED_SBE",
+    ),
+    Metric(
+        "pages_uncorrected", "", "Pages retired (not corrected)",
+        "Memory pages taken out of use after errors that could not be corrected; boards before "
+        "Ampere.",
+        0, 2**32, "counter", "DCGM_FI_DEV_RETIRED_DBE",
+    ),
+    Metric(
+        "pages_pending", "", "Page retirement pending",
+        "A page waits to be taken out of use; it takes a reset of the Gpu.",
+        0, 1, "last", "DCGM_FI_DEV_RETIRED_PENDING", words={0: "no", 1: "yes: reset the Gpu"},
+    ),
+    Metric(
+        "recovery_action", "", "Recovery advised",
+        "What the driver advises to bring this Gpu back to health.",
+        0, 5, "last", filter_name="recovery",
+        words={0: "none", 1: "reset the Gpu", 2: "reboot the node", 3: "drain peer-to-peer",
+               4: "drain, then reset the Gpu", 5: "recover the IMEX domain"},
+    ),
+    Metric(
+        "pcie_gen", "", "PCIe generation", "Of the link now; it drops when the Gpu is idle.",
+        0, 16, "last", "DCGM_FI_DEV_PCIE_LINK_GEN",
+    ),
+    Metric(
+        "pcie_width", "lanes", "PCIe lanes", "Of the link now.",
+        0, 64, "last", "DCGM_FI_DEV_PCIE_LINK_WIDTH", filter_name="lanes",
+    ),
+    Metric(
+        "pcie_replays", "", "PCIe replays", "Packets sent again over PCIe since the driver was "
+        "loaded; a rising number means a bad slot, riser or cable.",
+        0, 2**53, "counter", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", filter_name="replays",
+    ),
+    Metric(
+        "nvlinks_up", "", "NVLinks up", "Links that are active now.",
+        0, 64, "last", filter_name="nvlinks",
+    ),
+    Metric(
+        "nvlink_tx_bytes_per_s", "B/s", "NVLink sent", "Bytes sent over all links per second.",
+        0, 1e13, "mean", "DCGM_FI_PROF_NVLINK_TX_BYTES", filter_name="nvtx",
+    ),
+    Metric(
+        "nvlink_rx_bytes_per_s", "B/s", "NVLink received",
+        "Bytes received over all links per second.",
+        0, 1e13, "mean", "DCGM_FI_PROF_NVLINK_RX_BYTES", filter_name="nvrx",
+    ),
+    Metric(
+        "nvlink_errors", "", "NVLink errors", "CRC, replay and recovery errors of all links.",
+        0, 2**53, "counter", filter_name="nverrors",
+    ),
+    Metric(
+        "fan_rpm", "rpm", "Fan speed", "As measured, of the first fan.", 0, 100_000, "last",
+    ),
+    Metric(
+        "compute_mode", "", "Compute mode",
+        "Whether several processes may use the Gpu at the same time.",
+        0, 3, "last", words={0: "default", 2: "prohibited", 3: "exclusive process"},
+    ),
+    Metric(
+        "persistence", "", "Persistence mode",
+        "Off: the driver puts the Gpu to rest whenever nobody uses it, and the next start is slow.",
+        0, 1, "last", words=_MODES,
+    ),
+    Metric("ecc_on", "", "ECC", "Whether memory errors are found and corrected.", 0, 1, "last",
+           words=_MODES),
+    Metric("mig_on", "", "MIG", "Whether the board is split into instances.", 0, 1, "last",
+           words=_MODES),
+)
+SLOW_COLUMN: dict[str, int] = {metric.key: at for at, metric in enumerate(SLOW)}
+SLOW_WIDTH = len(SLOW)
+_BY_KEY = {metric.key: metric for metric in COLUMNS + SLOW}
+
 THROTTLE_REASONS: dict[int, str] = {
     0x1: "idle",
     0x2: "application clocks",
@@ -164,7 +391,7 @@ THROTTLE_REASONS: dict[int, str] = {
 
 
 def metric(key: str) -> Metric:
-    return COLUMNS[COLUMN[key]]
+    return _BY_KEY[key]
 
 
 def throttle_words(bits: int) -> list[str]:

@@ -12,8 +12,10 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops what
                                            connect, fresh by the Challenge's nonce
                              <- Welcome    or Refused, then the connection closes
       Inventory ->                         each generation that a pending Frame refers to
-      Frame, Event -> ...                  from Welcome.acked_seq + 1 on, oldest first
-                             <- Ack        all up to and including seq are on disk
+      Frame, Event -> ...                  as they come about
+      Backfill -> ...                      what was not acked before, oldest first, in what room
+                                           the live ones leave
+                             <- Ack        these are on disk
       Beat ->                              every BEAT_EVERY_S, whatever the reader does
                              <- Probe      time sync
       Echo ->
@@ -45,6 +47,7 @@ from gpudeck.acts import Command, Params, Preview, Reply, TaskAction
 from gpudeck.bounds import (
     Amount,
     CommandLine,
+    Finite,
     Nonce,
     Number,
     Pid,
@@ -54,7 +57,7 @@ from gpudeck.bounds import (
     Text,
     Word,
 )
-from gpudeck.metrics import WIDTH, Absence
+from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 
 WIRE_VERSION = 1
 SPOKEN_VERSIONS = (1,)
@@ -65,6 +68,9 @@ EVENT = "wire"
 MAX_MESSAGE_BYTES = 1_000_000
 MAX_GPUS = 256
 MAX_TASKS = 4_096
+MAX_LINKS = 1_024
+MAX_BACKFILL = 512  # messages in one Backfill
+MAX_SPANS = 64
 AUTH_WITHIN_S = 5.0
 BEAT_EVERY_S = 2.0
 
@@ -84,6 +90,19 @@ class GpuFacts(Struct, frozen=True):
     index: Annotated[int, Meta(ge=0, le=65_535)]
     name: Word
     parent_uuid: Word | None = None  # of a MIG instance
+    mig_profile: Word | None = None  # "1g.10gb"
+    gpu_instance: Number | None = None
+    compute_instance: Number | None = None
+    minor: Number | None = None  # of /dev/nvidiaN
+    serial: Word | None = None
+    vbios: Word | None = None
+    compute_capability: Word | None = None  # "9.0"
+    numa_node: Number | None = None
+    pcie_gen_max: Number | None = None
+    pcie_width_max: Number | None = None
+    power_limit_min_w: Amount | None = None
+    power_limit_max_w: Amount | None = None
+    power_limit_default_w: Amount | None = None
     pci_bus_id: Word | None = None
     mem_total_bytes: Amount | None = None
     power_limit_w: Amount | None = None
@@ -93,6 +112,15 @@ class GpuFacts(Struct, frozen=True):
     temp_shutdown_c: Seconds | None = None
     # metric key -> "unsupported" | "denied": what this board never reports
     missing: Annotated[dict[Word, Word], Meta(max_length=128)] = {}
+
+
+class GpuLink(Struct, frozen=True, array_like=True):
+    """How two Gpus of a Node reach each other."""
+
+    a: Annotated[int, Meta(ge=0, lt=MAX_GPUS)]
+    b: Annotated[int, Meta(ge=0, lt=MAX_GPUS)]
+    path: Literal["board", "one switch", "switches", "host bridge", "numa node", "system"]
+    nvlinks: Number | None = None
 
 
 class Task(Struct, frozen=True):
@@ -107,6 +135,18 @@ class Task(Struct, frozen=True):
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] = "compute"
     manager: Text | None = None  # "slurm job 12", "pod ns/name", "container 3fa…", "unit x.service"
     job_id: Word | None = None  # Tasks with the same one stand or fall together
+    uid: Number | None = None
+    parent_pid: Number | None = None
+    container: Word | None = None  # its id
+    container_name: Word | None = None
+    pod: Word | None = None
+    namespace: Word | None = None  # of the pod
+    slurm_job: Word | None = None
+    unit: Word | None = None  # of systemd
+    notebook: Text | None = None  # the file of the kernel, or the kernel's id where it is not known
+    # Ranks of one launch share it, across Nodes too: "torchrun 10.0.0.1:29500/default", "slurm 12"
+    launch: Text | None = None
+    rank: Number | None = None
 
 
 class Use(Struct, frozen=True, array_like=True):
@@ -168,6 +208,14 @@ class Inventory(Struct, frozen=True, tag="inventory"):
 
     generation: Number
     gpus: Annotated[tuple[GpuFacts, ...], Meta(max_length=MAX_GPUS)]
+    links: Annotated[tuple[GpuLink, ...], Meta(max_length=MAX_LINKS)] = ()
+
+
+class Slow(Struct, frozen=True, array_like=True):
+    """What changes seldom: like Frame.values and .absent, over metrics.SLOW."""
+
+    values: Annotated[bytes, Meta(max_length=MAX_GPUS * SLOW_WIDTH * 8)]
+    absent: Annotated[bytes, Meta(max_length=MAX_GPUS * SLOW_WIDTH)]
 
 
 class Frame(Struct, frozen=True, tag="frame"):
@@ -186,15 +234,17 @@ class Frame(Struct, frozen=True, tag="frame"):
     absent: Annotated[bytes, Meta(max_length=MAX_GPUS * WIDTH)]
     states: Annotated[bytes, Meta(max_length=MAX_GPUS)]
     tasks: Tasks | None = None  # None: unchanged since the last Frame
+    slow: Slow | None = None  # None: unchanged since the last Frame that had it
 
 
 class Event(Struct, frozen=True, tag="event"):
     seq: Annotated[int, Meta(ge=1, le=2**53)]
     taken_at: Seconds
-    kind: Word  # "gpu_lost", "gpu_back", "reader_hung", "reader_back", "task_began", …
+    kind: Word  # of events.KINDS; a newer agent may send one that this hub does not know
     gpu_uuid: Word | None = None
     task_id: Word | None = None
-    text: Text = ""
+    text: Text = ""  # what happened and what to do
+    numbers: Annotated[dict[Word, Finite], Meta(max_length=16)] = {}
 
 
 class Beat(Struct, frozen=True, tag="beat"):
@@ -209,6 +259,31 @@ class Beat(Struct, frozen=True, tag="beat"):
     holds: Annotated[tuple[Text, ...], Meta(max_length=8)] = ()
     audit_seq: Number = 0
     audit_head: Text = ""
+    cost: "Cost | None" = None
+
+
+class Cost(Struct, frozen=True):
+    """What the agent itself takes from its machine, agent and reader together."""
+
+    cpu_pct: Amount | None  # of one core, since the last Beat
+    memory_bytes: Amount | None  # PSS; a page shared with others counts in part
+    read_s: Amount | None  # that the last read of the driver took
+    outbox_bytes: Amount | None
+
+
+class Span(Struct, frozen=True, array_like=True):
+    """From one seq to another, both included."""
+
+    first: Annotated[int, Meta(ge=1, le=2**53)]
+    last: Annotated[int, Meta(ge=1, le=2**53)]
+
+
+class Backfill(Struct, frozen=True, tag="backfill"):
+    """Frames and Events of a time without the hub, in the order of their seq: history, on which
+    nothing acts. What is live goes first and does not wait for them."""
+
+    messages: Annotated[tuple[Annotated[bytes, Meta(max_length=MAX_MESSAGE_BYTES)], ...],
+                        Meta(min_length=1, max_length=MAX_BACKFILL)]
 
 
 class Clock(Struct, frozen=True, tag="clock"):
@@ -237,6 +312,7 @@ class Welcome(Struct, frozen=True, tag="welcome"):
     epoch: Number  # one more at each start of the hub
     hub_at: Seconds
     acked_seq: Number  # of the stream named in Hello; 0: none
+    spans: "Annotated[tuple[Span, ...], Meta(max_length=MAX_SPANS)]" = ()  # acked beyond acked_seq
 
 
 class Refused(Struct, frozen=True, tag="refused"):
@@ -245,7 +321,8 @@ class Refused(Struct, frozen=True, tag="refused"):
 
 
 class Ack(Struct, frozen=True, tag="ack"):
-    seq: Number
+    seq: Number  # all up to it, itself included
+    spans: Annotated[tuple[Span, ...], Meta(max_length=MAX_SPANS)] = ()  # and these beyond it
 
 
 class Probe(Struct, frozen=True, tag="probe"):
@@ -287,7 +364,8 @@ class Anchor(Struct, frozen=True, tag="anchor"):
 
 T = TypeVar("T")
 Sequenced = Frame | Event
-FromAgent = Call | Hello | Inventory | Frame | Event | Beat | Echo | Clock | Preview | Reply
+FromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock | Preview
+             | Reply)
 FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Inquire
            | Noted | Anchor)
 
@@ -370,6 +448,15 @@ def check_frame(frame: Frame) -> None:
     if len(frame.absent) != gpus * WIDTH or len(frame.values) != gpus * WIDTH * 8:
         raise WireError(f"frame arrays disagree: {gpus} states, {len(frame.absent)} absences, "
                         f"{len(frame.values)} value bytes; {WIDTH} columns expected")
+    slow = frame.slow
+    if slow is not None and (len(slow.absent) != gpus * SLOW_WIDTH
+                             or len(slow.values) != gpus * SLOW_WIDTH * 8):
+        raise WireError(f"slow arrays disagree: {gpus} states, {len(slow.absent)} absences, "
+                        f"{len(slow.values)} value bytes; {SLOW_WIDTH} columns expected")
+    if slow is not None and slow.absent and max(slow.absent) > max(Absence):
+        raise WireError("frame holds an absence code that is not in the contract")
+    if slow is not None and not math.isfinite(sum(map(abs, unpack(slow.values)))):
+        raise WireError("frame holds a number that is not finite")
     if gpus and (max(frame.states) >= len(GPU_STATES) or max(frame.absent) > max(Absence)):
         raise WireError("frame holds a state or absence code that is not in the contract")
     if not math.isfinite(sum(map(abs, unpack(frame.values)))):

@@ -5,7 +5,7 @@ from typing import Literal, Protocol, cast
 
 from msgspec import Struct
 
-from gpudeck.wire import GpuFacts, GpuState, ReaderState
+from gpudeck.wire import GpuFacts, GpuLink, GpuState, ReaderState
 
 
 class GpuReading(Struct, frozen=True, array_like=True):
@@ -16,6 +16,19 @@ class GpuReading(Struct, frozen=True, array_like=True):
     state: GpuState
     values: tuple[float, ...]
     absent: bytes
+    # The same over metrics.SLOW; both empty: not asked this time (15 s cadence).
+    slow: tuple[float, ...] = ()
+    slow_absent: bytes = b""
+
+
+class Happening(Struct, frozen=True):
+    """What the backend saw happen since its last Reading: an Event before it has a number."""
+
+    kind: str  # of gpudeck.events.KINDS
+    at: float
+    gpu_uuid: str | None = None
+    text: str = ""
+    numbers: dict[str, float] = {}
 
 
 class ProcessReading(Struct, frozen=True):
@@ -44,6 +57,8 @@ class Reading(Struct, frozen=True):
     facts: tuple[GpuFacts, ...]  # same order as gpus
     processes: tuple[ProcessReading, ...] | None  # None: not asked this time (2 s cadence)
     driver_version: str | None = None
+    links: tuple[GpuLink, ...] = ()
+    happenings: tuple[Happening, ...] = ()
 
 
 class Fresh(Struct, frozen=True):

@@ -13,14 +13,16 @@ from gpudeck.acts import (
     Verified,
     Victim,
 )
-from gpudeck.metrics import WIDTH, Absence
+from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import (
     Ack,
     Anchor,
+    Backfill,
     Beat,
     Call,
     Challenge,
     Clock,
+    Cost,
     Echo,
     Enrolment,
     Event,
@@ -28,6 +30,7 @@ from gpudeck.wire import (
     FromAgent,
     FromHub,
     GpuFacts,
+    GpuLink,
     Hello,
     Inquire,
     Inventory,
@@ -36,12 +39,15 @@ from gpudeck.wire import (
     Probe,
     Refused,
     SignedCommand,
+    Slow,
+    Span,
     Task,
     Tasks,
     Time,
     Use,
     Welcome,
     command_statement,
+    encode,
     encode_command,
     enrolment_statement,
     hub_statement,
@@ -55,17 +61,24 @@ FACTS = (
         uuid="GPU-00000000-0000-4000-8000-000000000001", index=0, name="NVIDIA H100 80GB HBM3",
         pci_bus_id="00000000:18:00.0", mem_total_bytes=85520809984.0, power_limit_w=700.0,
         sm_clock_max_mhz=1980.0, mem_clock_max_mhz=2619.0, temp_slowdown_c=87.0,
-        temp_shutdown_c=92.0, missing={"fan_pct": "unsupported"},
+        temp_shutdown_c=92.0, missing={"fan_pct": "unsupported"}, minor=0, serial="1650923000001",
+        vbios="96.00.74.00.01", compute_capability="9.0", numa_node=1, pcie_gen_max=5,
+        pcie_width_max=16, power_limit_min_w=200.0, power_limit_max_w=700.0,
+        power_limit_default_w=700.0,
     ),
     GpuFacts(
         uuid="MIG-00000000-0000-4000-8000-000000000002", index=1, name="1g.10gb",
         parent_uuid="GPU-00000000-0000-4000-8000-000000000001", missing={"util_pct": "denied"},
+        mig_profile="1g.10gb", gpu_instance=9, compute_instance=0,
     ),
 )
 TASK = Task(
     id="0b1c2d3e-4711-98765", pid=4711, start_ticks=98765, started_at=1763640000.25,
     user="alice", command="python train.py --épochs 3", kind="mps_client",
-    manager="slurm job 12", job_id="0b1c2d3e-4700-98000",
+    manager="slurm job 12", job_id="0b1c2d3e-4700-98000", uid=1000, parent_pid=4700,
+    container="3f" * 32, container_name="trainer", pod="trainer-0", namespace="vision",
+    slurm_job="12", unit="trainer.service", notebook="work/Untitled.ipynb",
+    launch="torchrun 10.0.0.1:29500/run-7", rank=3,
 )
 USES = (
     Use(task_id=TASK.id, gpu=0, mem_used_bytes=1073741824.0, sm_pct=12.5, state="running"),
@@ -76,6 +89,8 @@ FRAME = Frame(
     values=pack([float(at) / 4 for at in range(WIDTH)] + [0.0] * WIDTH),
     absent=bytes(WIDTH) + bytes([Absence.LOST]) * WIDTH, states=bytes([0, 2]),
     tasks=Tasks(snapshot=True, began=(TASK,), uses=USES),
+    slow=Slow(pack([float(at) / 8 for at in range(SLOW_WIDTH)] + [0.0] * SLOW_WIDTH),
+              bytes(SLOW_WIDTH) + bytes([Absence.UNSUPPORTED]) * SLOW_WIDTH),
 )
 
 PREVIEW = Preview(
@@ -121,7 +136,7 @@ FROM_AGENT: dict[str, FromAgent] = {
         platform="Linux-6.1-x86_64", driver_version="550.54.15", epoch_seen=3,
         actions=("notify", "end"), anchor_seq=99, anchor_head="cd" * 32,
     ),
-    "inventory": Inventory(generation=3, gpus=FACTS),
+    "inventory": Inventory(generation=3, gpus=FACTS, links=(GpuLink(0, 1, "numa node", 18),)),
     "frame": FRAME,
     "frame_unchanged_tasks": Frame(
         seq=2**53, taken_at=1763640002.5, interval_s=0.5, generation=3, values=b"", absent=b"",
@@ -129,12 +144,13 @@ FROM_AGENT: dict[str, FromAgent] = {
     ),
     "event": Event(
         seq=8, taken_at=1763640002.0, kind="gpu_lost", gpu_uuid=FACTS[0].uuid, task_id=TASK.id,
-        text="Xid 79",
+        text="Xid 79", numbers={"xid": 79.0},
     ),
+    "backfill": Backfill(messages=(encode(FRAME), encode(Event(8, 1763640002.0, "node_began")))),
     "beat": Beat(
         reader="hung", reading_age_s=6.25, pending=12, dropped=3, detail="see dmesg",
         holds=("the hub, by carol: driver update", "the file /run/gpudeck/hold"), audit_seq=17,
-        audit_head="ab" * 32,
+        audit_head="ab" * 32, cost=Cost(0.75, 41e6, 0.0125, 4096.0),
     ),
     "beat_before_any_reading": Beat(reader="starting", reading_age_s=None, pending=0, dropped=0),
     "echo": Echo(probe_id=99, agent_at=1763640003.125),
@@ -153,7 +169,10 @@ FROM_HUB: dict[str, FromHub] = {
     ),
     "welcome": Welcome(wire_version=1, hub_id="hub-1", epoch=4, hub_at=1763640000.0, acked_seq=6),
     "refused": Refused(reason="too many agents at once", retry_after_s=12.5),
+    "welcome_after_an_outage": Welcome(wire_version=1, hub_id="hub-1", epoch=4,
+                                       hub_at=1763640000.0, acked_seq=6, spans=(Span(9, 12),)),
     "ack": Ack(seq=7),
+    "ack_with_a_gap": Ack(seq=7, spans=(Span(9, 12), Span(20, 20))),
     "probe": Probe(probe_id=99, hub_at=1763640003.0),
     "time": Time(clock_id=12, hub_at=1763640003.5),
     "look": Look(ask_id="ask-1", nonce=bytes(range(32)), action="end", params=PREVIEW.params,

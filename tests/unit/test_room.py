@@ -7,7 +7,7 @@ import pytest
 from dashboard import views
 from dashboard.checkpoint import encode_nodes, restore
 from dashboard.core.fleet import Show
-from dashboard.room import (
+from dashboard.effects import (
     Applied,
     Close,
     Effect,
@@ -15,12 +15,12 @@ from dashboard.room import (
     NotStored,
     OverRate,
     Record,
-    Room,
     Said,
     Stored,
     Tell,
     Tick,
 )
+from dashboard.room import Room
 from gpudeck.wire import (
     Ack,
     Echo,

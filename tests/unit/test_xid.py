@@ -1,0 +1,30 @@
+import random
+
+import pytest
+
+from gpudeck.xid import KNOWN, UNKNOWN_CODE, explain
+
+# reliability-security.md 3.10: the node's fault, and the task's own.
+HARDWARE = (48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120)
+OF_TASKS = (13, 31, 43, 45)
+# What NVIDIA's k8s-device-plugin does not count against a Gpu (nvml-mps.md A.2).
+APPLICATION = (13, 31, 43, 45, 68, 109)
+
+
+@pytest.mark.parametrize("code", [*HARDWARE, *OF_TASKS, *APPLICATION])
+def test_whose_fault_it_is(code: int) -> None:
+    assert (explain(code).blame == "task") == (code not in HARDWARE)
+
+
+def test_every_number_has_a_sentence_that_says_what_to_do() -> None:
+    for code in (*KNOWN, UNKNOWN_CODE, *random.sample(range(200, 100_000), 50)):
+        found = explain(code)
+        assert found.code == code
+        assert str(code) in found.sentence
+        assert found.advice
+        assert len(found.sentence) < 300
+
+
+def test_no_number_stands_twice() -> None:
+    codes = [found.code for found in KNOWN.values()]
+    assert codes == sorted(set(codes))
