@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         faults = list(pool.map(fault_of, todo))
     for patch, fault in zip(todo, faults, strict=True):
-        print(f"{'missed' if fault else 'caught'}  {patch.stem}" + (f"\n  {fault}" if fault else ""))
+        print("missed" if fault else "caught", patch.stem, fault and f"\n  {fault}")
     print(f"{sum(map(bool, faults))} of {len(todo)} missed")
     return int(any(faults) or not todo)
 
