@@ -14,12 +14,15 @@ const PAGES = {
   "/settings": { id: "settings", come: () => import("./settings.mjs"), build: ({ Settings }, root, _store, holds) => new Settings(root, live, holds) },
   "/": { id: "fleet", come: () => import("./fleet.mjs"), build: ({ Fleet }, root, _store, holds) => { fleet = new Fleet(root, live, holds); } },
 };
-const path = location.pathname in PAGES ? location.pathname : "/";
-const page = PAGES[path];
+const LINES = { id: "lines", come: () => import("./timelines.mjs"), build: ({ Timelines }, root, _store, holds) => { lines = new Timelines(root, live, holds); } };
+const isLines = /^\/(?:gpu|node)\/[^/]+$|^\/compare$/.test(location.pathname);
+const path = !isLines && location.pathname in PAGES ? location.pathname : "/";
+const page = isLines ? LINES : PAGES[path];
 const coming = page.come();
-const live = new Live({ isIdle: page.id !== "fleet" });
+const live = new Live({ isIdle: !["fleet", "lines"].includes(page.id) });
 const longTasks = { count: 0, longest_ms: 0 };
 let fleet = null;
+let lines = null;
 
 function mount() {
   const root = document.getElementById(page.id);
@@ -49,6 +52,7 @@ if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
 // Read only, described in docs/internals/live.md: what is drawn, and what drawing costs.
 globalThis.gpudeck = Object.freeze({
   cell: (uuid) => fleet?.cell(uuid) ?? null,
+  line: (uuid, key) => lines?.line(uuid, key) ?? null,
   get stats() {
     return { ...fleet?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms, link: live.state };
   },

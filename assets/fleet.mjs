@@ -1,7 +1,8 @@
 // The Fleet page: the picture on one side, the controls on the other, and what joins them.
 
-import { readAddress, writeAddress } from "./address.mjs";
+import { keepFleetAddress, readAddress, writeAddress } from "./address.mjs";
 import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
+import { readBook } from "./book.mjs";
 import { drawEmpty } from "./empty.mjs";
 import { Drawer } from "./drawer.mjs";
 import { amount, plural } from "./format.mjs";
@@ -19,7 +20,7 @@ export class Fleet {
   constructor(root, live, holds) {
     this.root = root;
     this.live = live;
-    this.book = readBook(root);
+    this.book = readBook();
     this.picture = new Picture();
     this.goodFilter = "";
     this.filterError = null;
@@ -32,6 +33,7 @@ export class Fleet {
     this.listen();
     this.listenLive();
     this.restore();
+    addEventListener("pagehide", keepFleetAddress);
   }
 
   describe(slot) {
@@ -269,11 +271,6 @@ export class Fleet {
       matched: this.picture.isLit(slot),
     };
   }
-}
-
-function readBook(root) {
-  const metrics = new Map(JSON.parse(root.dataset.metrics).map((metric) => [metric.key, metric]));
-  return { metrics, reasons: JSON.parse(root.dataset.reasons), absence: JSON.parse(root.dataset.absence) };
 }
 
 function errorWords({ error, at }, text) {

@@ -182,8 +182,8 @@ class Api:
         return asked.picked.matches(self._room.fleet, mono, lens.reads)
 
     def gpus(self) -> Response:
-        asked, mono, lens = question(), time.monotonic(), self._lens()
-        fleet = self._room.fleet
+        asked, mono, lens = question(("node",)), time.monotonic(), self._lens()
+        fleet, node_id = self._room.fleet, request.args.get("node")
         show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
         # By place in the lens, in fixed width: text then sorts as the number does. A place means a
         # Gpu only within its epoch.
@@ -192,7 +192,8 @@ class Api:
             raise _bad("the hub was started anew since this cursor, or groups have changed; start "
                        "again without it")
         slots = (((epoch, f"{place:08d}"), slot) for place, slot in enumerate(lens.slots.tolist())
-                 if show[slot] != Show.RETIRED and (matches is None or matches[slot]))
+                 if show[slot] != Show.RETIRED and (matches is None or matches[slot])
+                 and (node_id is None or fleet.node_ids[fleet.node_at[slot]] == node_id))
         found, more = page(slots, asked)
         on = self._tasks_on({int(fleet.node_at[slot]) for slot in found})
         return answer(views.Gpus(

@@ -56,7 +56,7 @@ class Problem(msgspec.Struct):
 # Path, the struct of one answer, what it is.
 LISTS = (
     ("nodes", Nodes, "Nodes, by id. `filter` keeps those with a Gpu that matches."),
-    ("gpus", Gpus, "Gpus, by slot. `filter` as on the Fleet page."),
+    ("gpus", Gpus, "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node."),
     ("tasks", TaskList, "Tasks, by node and id or as `sort` says. `filter` as on the Tasks "
      "page: `user:` and `task:` mean the Task, all else its Gpus. With `group`, `groups` has the "
      "sums and `items` the Tasks of the groups that `open` names."),
@@ -208,6 +208,7 @@ def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None 
         *([_query("filter", {"type": "string", "maxLength": MAX_LENGTH})] if more is None
           else more),
         *(_TASK_PARAMETERS if path == "tasks" else ()),
+        *([_query("node", {"type": "string", "maxLength": 128})] if path == "gpus" else ()),
         _if_none_match(),
     ]
     return _operation(f"list_{path}", text, _ref(struct), parameters,

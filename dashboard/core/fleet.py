@@ -98,6 +98,7 @@ class Fleet:
         self.groups_version = 0
         self._groups: dict[str, str] = {}  # node id -> group, where it is not DEFAULT_GROUP
         self._slot_of: dict[tuple[str, str], int] = {}
+        self._slots_of_uuid: dict[str, list[int]] = {}
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
         self._allocate(64)
@@ -203,6 +204,7 @@ class Fleet:
             self._grow(slot + 1)
             self._slot_of[key] = slot
             self.uuids.append(facts.uuid)
+            self._slots_of_uuid.setdefault(facts.uuid, []).append(slot)
             self.facts.append(facts)
             self.users.append(None)
             self.node_at[slot] = node.at
@@ -353,8 +355,8 @@ class Fleet:
     def find(self, uuid: str, on: Container[str] | None = None) -> int | None:
         """Of a board that moved between nodes, the slot that was sampled last; among these nodes,
         where they are given."""
-        slots = [slot for slot, known in enumerate(self.uuids) if known == uuid
-                 and (on is None or self.node_ids[self.node_at[slot]] in on)]
+        slots = [slot for slot in self._slots_of_uuid.get(uuid, ())
+                 if on is None or self.node_ids[self.node_at[slot]] in on]
         return max(slots, key=lambda slot: float(self.sampled_mono[slot]), default=None)
 
     def node_of(self, slot: int) -> Node:

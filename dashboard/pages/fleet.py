@@ -91,7 +91,8 @@ def fleet_page() -> Component:
         ],
         **marks(data_metrics=json.dumps([_described(metric) for metric in COLUMNS]),
                 data_reasons=json.dumps(list(THROTTLE_REASONS.items())),
-                data_absence=json.dumps(_absence_meanings())),
+                data_absence=json.dumps(_absence_meanings()),
+                data_absences=json.dumps([absence.word for absence in Absence])),
     )
 
 
