@@ -19,12 +19,12 @@ export function strokeOf(theme, at) {
 
 export class Chart {
   /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. */
-  constructor({ title, meaning, unit, lines, limits = [], range, increments, height = HEIGHT, onZoom, colours, format }) {
-    Object.assign(this, { title, lines, limits, range, increments, height, onZoom, format, bands: [], marks: [], data: [[]], isSeen: true });
+  constructor({ title, meaning, unit, lines, limits = [], range, increments, height = HEIGHT, onZoom, colours, format, axisWidth = 40 }) {
+    Object.assign(this, { title, lines, limits, range, increments, height, onZoom, format, axisWidth, bands: [], marks: [], data: [[]], isSeen: true });
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
-    this.root = make("section", { class: "chart", "aria-label": title },
+    this.root = make("section", { class: lines.length > 4 ? "chart many" : "chart", "aria-label": title },
       make("header", {}, make("h3", { title: meaning }, title, unit ? make("span", {}, unit) : null), this.legend), this.place);
     this.draw(colours);
   }
@@ -61,7 +61,7 @@ export class Chart {
       cursor: { sync: { key: SYNC.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, y: false },
       legend: { show: false },
       scales: { x: { time: true, range: () => this.spanNow() }, y: { range: (_, low, high) => this.range(low, high, this.limits) } },
-      axes: [axis(colours, { size: 26, space: 76, values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: 44, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick)) })],
+      axes: [axis(colours, { size: 26, space: 76, values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: this.axisWidth, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick)) })],
       series: [{}, ...this.lines.map((line, at) => ({ ...strokeOf(colours.theme, at), width: 1.5, show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
       hooks: { drawClear: [(plot) => this.drawUnder(plot)], draw: [(plot) => this.drawOver(plot)], setSelect: [(plot) => this.selected(plot)], setCursor: [() => this.readOut()] },
     };

@@ -33,7 +33,7 @@ const SHORT = { "%": "%", "W": "W", "°C": "°C", "MHz": "MHz" };
 function axisOf(metric, reasons) {
   const unit = SHORT[metric.unit] ?? "";
   const words = wordsOf(metric, reasons);
-  return { unit, increments: metric.unit === "B" ? GIB : undefined, format: unit === "" ? words : (value) => String(Number(value.toFixed(1))) };
+  return { unit, axisWidth: unit === "" ? 64 : 40, increments: metric.unit === "B" ? GIB : undefined, format: unit === "" ? words : (value) => String(Number(value.toFixed(1))) };
 }
 
 /** [{id, title, meaning, range, limits, bands, rows: [{uuid, key, label}]}] for these Gpus. */

@@ -12,6 +12,7 @@ import { Heatmap } from "./heatmap.mjs";
 import { Hover } from "./hover.mjs";
 import { Picture } from "./picture.mjs";
 import { TableView } from "./table.mjs";
+import { tabTotals } from "./tab.mjs";
 import { drawTotals } from "./totals.mjs";
 
 const FILTER_WAIT_MS = 250;
@@ -75,7 +76,7 @@ export class Fleet {
     live.addEventListener("layout", ({ detail }) => this.onLayout(detail));
     live.addEventListener("owners", ({ detail }) => { this.picture.takeOwners(detail); this.heatmap.refresh(); });
     live.addEventListener("cells", ({ detail }) => this.onCells(detail));
-    live.addEventListener("totals", ({ detail }) => drawTotals(byId("totals"), detail));
+    live.addEventListener("totals", ({ detail }) => { drawTotals(byId("totals"), detail); tabTotals(detail); });
     live.addEventListener("filter", ({ detail }) => this.onFilter(detail));
     live.addEventListener("state", () => this.onLink());
   }

@@ -8,6 +8,8 @@ import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
 import { plural } from "./format.mjs";
 import { LineStore } from "./line_store.mjs";
 import { pastOf } from "./past.mjs";
+import { GpuTiles } from "./gpu_tiles.mjs";
+import { nameTab } from "./tab.mjs";
 import { MachineSide } from "./machine_side.mjs";
 import { fleetAddress } from "./address.mjs";
 
@@ -24,6 +26,7 @@ export class Timelines {
     this.place = placeOf(location);
     this.store = new LineStore([...this.book.metrics.keys()]);
     this.side = new MachineSide(this);
+    this.tiles = new GpuTiles(byId("lines-gpus"), this.book);
     this.chartPlace = byId("lines-charts");
     this.spanS = Number(readSpan(location.search));
     this.putSpans();
@@ -90,8 +93,9 @@ export class Timelines {
   }
 
   build() {
-    const labels = labelsOf(this.gpus);
+    const labels = this.labels = labelsOf(this.gpus);
     this.drawTitle();
+    this.tiles.draw(this.gpus, labels);
     const plans = chartsOf(this.gpus, this.book, (gpu) => labels.get(gpu.uuid));
     const colours = coloursOf();
     this.charts = plans.map((plan) => ({ plan, isSeen: false, chart: new Chart({
@@ -114,7 +118,7 @@ export class Timelines {
     const title = kind === "gpu" ? `${first.host} · GPU ${first.index}` : kind === "node" ? this.node.host : `${plural(this.gpus.length, "Gpu")} compared`;
     say(byId("lines-title"), title);
     say(byId("lines-subtitle"), kind === "gpu" ? first.name : kind === "node" ? plural(this.gpus.length, "Gpu") : "");
-    document.title = `${title} · gpudeck`;
+    nameTab(title);
     const node = byId("lines-node");
     show(node, kind === "gpu");
     if (kind === "gpu") { node.href = `/node/${encodeURIComponent(first.node)}`; say(node, first.host); }
@@ -232,6 +236,7 @@ export class Timelines {
   recolour() {
     const colours = coloursOf();
     this.charts.forEach(({ chart }) => chart.draw(colours));
+    this.tiles.draw(this.gpus, this.labels);
     this.markAll();
   }
 
@@ -247,6 +252,7 @@ export class Timelines {
       const gpus = await this.findGpus();
       if (gpus.map((gpu) => gpu.uuid).join() !== this.gpus.map((gpu) => gpu.uuid).join()) { this.gpus = gpus; this.charts.forEach(({ chart }) => chart.destroy()); this.build(); return; }
       this.gpus = gpus;
+      this.tiles.draw(gpus, this.labels);
       this.side.draw();
     } catch { /* the banner says how we stand with the hub */ }
   }

@@ -90,7 +90,8 @@ class LiveEdge:
         self._fresh = Event()
         self._fresh_mono = 0.0
         handlers = {"connect": self._connect, "watch": self._watch, "hide": self._hide,
-                    "lines": self._line, "tap": self._tap, "disconnect": self._disconnect, "*": _stranger}
+                    "lines": self._line, "tap": self._tap, "disconnect": self._disconnect,
+                    "*": _stranger}
         for event, handler in handlers.items():
             server.on(event, handler, namespace=NAMESPACE)
 
@@ -286,10 +287,11 @@ class LiveEdge:
         return None
 
     def _lined(self, viewer: Viewer) -> bytes:
-        lens, since = self._lenses.of(viewer.sight), viewer.lined
+        lens, uuids, since = self._lenses.of(viewer.sight), viewer.lines, viewer.lined
         viewer.lined = self._lines.number
-        return self._frame(lens, ("lines", viewer.lines, since, viewer.lined), "lines", lambda: {
-            "at": self._now, "gpus": self._lines.since(self._lined_slots(viewer.lines, viewer.sight), since)})
+        return self._frame(lens, ("lines", uuids, since, viewer.lined), "lines", lambda: {
+            "at": self._now,
+            "gpus": self._lines.since(self._lined_slots(uuids, viewer.sight), since)})
 
     def _cells(self, viewer: Viewer, lens: Lens, metric: str) -> bytes:
         picked = viewer.picked
