@@ -1,7 +1,7 @@
 """The newest seconds of the Gpus that are looked at as lines: what a timeline grows by. Pure.
 
-The heatmap is sent the latest and may skip; a line may not, so each Sample of a watched Node is kept
-until every viewer that reads in time has had it.
+The heatmap is sent the latest and may skip; a line may not, so each Sample of a watched Node is
+kept until every viewer that reads in time has had it.
 """
 
 from collections import deque
