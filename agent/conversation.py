@@ -185,7 +185,7 @@ class Conversation:
     # what to do
 
     def step(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
-        if self._stream != self._backlog.stream:
+        if self.phase == "live" and self._stream != self._backlog.stream:
             self.renew(now, "the outbox has begun anew")
         elif reason := self._hopeless(now):
             self.closed(now, reason)

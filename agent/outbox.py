@@ -242,7 +242,7 @@ class Outbox:
 
     def _recall(self) -> None:
         for stream, dropped, told in self._store.read(
-                "SELECT stream, node.dropped, coalesce(told.dropped, node.dropped) FROM node"
+                "SELECT stream, node.dropped, coalesce(told.dropped, 0) FROM node"
                 " LEFT JOIN told ON told.node = node.id WHERE id = ?", self._node) or ():
             self.stream, self.dropped, self._told = stream, dropped, told
         for seq, at, size in self._store.read(

@@ -48,7 +48,7 @@ class Ranges:
     def within(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """The ranges between the two, cut to them."""
         low, high = bisect_left(self._ends, first), bisect_right(self._starts, last)
-        for at in range(low, high):
+        for at in range(low, high if first <= last else low):
             yield max(first, self._starts[at]), min(last, self._ends[at])
 
     def count_in(self, first: int, last: int) -> int:

@@ -46,10 +46,10 @@ class Ledger:
         """The agent holds nothing up to here any more: what is not there by now never comes."""
         if upto <= self.settled:
             return
-        there = self._beyond.discard_all(self.settled + 1, upto)
-        if there == 0 and self.settled == self._before:
+        if self.last is None:
             self._before = upto  # another hub had it, or none was there yet
         else:
+            there = self._beyond.discard_all(self.settled + 1, upto)
             self.lost += upto - self.settled - there
         self.settled = upto
         self._rise()

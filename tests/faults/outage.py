@@ -12,7 +12,7 @@ from agent.journal import Journal
 from agent.outbox import CAP_BYTES
 from dashboard.backfills import Backfills
 from dashboard.checkpoint import encode_nodes, restore
-from dashboard.effects import Applied, Close, Left, Record, Said, Stored, Tell
+from dashboard.effects import Applied, Close, Effect, Left, Record, Said, Stored, Tell
 from dashboard.room import Room
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
@@ -87,7 +87,10 @@ class Hub:
 
     def do(self, event: Said | Left | Stored) -> None:
         assert self.room is not None
-        for effect in self.room.handle(event, self.world.now, self.world.now):
+        self.perform(self.room.handle(event, self.world.now, self.world.now))
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
             match effect:
                 case Record():
                     self.waiting.append(effect)
@@ -103,6 +106,7 @@ class Hub:
             return
         while self.backfills.take_slice():
             pass
+        self.perform(self.room.probes(self.world.now, self.world.now))
         if self.world.now % FLUSH_S < STEP_S and not self.is_disk_full:
             batch, self.waiting = tuple(self.waiting), []
             if self.world.dice.random() < 0.02:
