@@ -118,7 +118,8 @@ def drained(hub: FakeHub, source: CountingSource, outbox: Outbox) -> list[Frame]
     """All that the hub has kept, once it has everything."""
     source.pause()
     time.sleep(0.1)
-    wait_for(lambda: hub.seqs(hub.stream)[-1:] == [outbox.last_seq], 20)
+    # What is live comes first: the last one there says nothing of those before it.
+    wait_for(lambda: hub.seqs(hub.stream)[-1:] == [outbox.last_seq] and outbox.pending == 0, 20)
     assert hub.broken == []
     kept = [hub.kept[hub.stream][seq] for seq in hub.seqs(hub.stream)]
     return [message for message in kept if isinstance(message, Frame)]
