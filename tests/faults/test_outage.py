@@ -101,7 +101,7 @@ def test_what_is_made_up_for_acts_on_nothing(tmp_path: Path) -> None:
     acted = {seq for name, seq in world.hub.acted_on if name == agent.name}
     # All up to a second or two before it was back.
     assert not acted & set(range(first + 1, last - 1))
-    assert {seq for seq in range(last + 65, agent.outbox.last_seq + 1)} <= acted
+    assert set(range(last + 65, agent.outbox.last_seq + 1)) <= acted
     assert world.hub.room is not None
     newest = world.hub.room.fleet.nodes[agent.name].newest
     assert newest[1] >= agent.outbox.last_seq - 2

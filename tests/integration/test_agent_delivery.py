@@ -13,9 +13,10 @@ import pytest
 
 from agent.acts_journal import ActsStore
 from agent.backends import Fresh, GpuReading, Reading
-from agent.journal import Journal, Outbox
+from agent.journal import Journal
 from agent.key import Identity, node_key
 from agent.node import NodeConfig, run_node
+from agent.outbox import Outbox
 from gpudeck.keys import Key, Token, fingerprint
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, ReaderState, Refused, unpack

@@ -7,8 +7,8 @@ import pytest
 from agent.conversation import (
     BACK_OFF_MAX_S,
     BURST,
-    LIVE_MAX,
     GREETING_S,
+    LIVE_MAX,
     SILENCE_S,
     STEADY_S,
     STEP_EVERY_S,
@@ -77,7 +77,8 @@ class Backlog:
 
     def entries(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
                 ) -> list[tuple[int, bytes]]:
-        return [(seq, b"message %d" % seq) for seq in self._pending(after_seq + 1, upto_seq)[:limit]]
+        seqs = self._pending(after_seq + 1, upto_seq)[:limit]
+        return [(seq, b"message %d" % seq) for seq in seqs]
 
     def inventories_after(self, generation: int) -> list[bytes]:
         return [b"inventory %d" % each for each in range(generation + 1, self.generation + 1)]
@@ -239,7 +240,8 @@ def test_what_the_hub_has_in_spans_is_not_brought_again() -> None:
 def test_a_hub_that_takes_and_keeps_nothing_is_called_anew() -> None:
     backlog = Backlog()
     talk = live(backlog)
-    now, ends = 0.0, []
+    now = 0.0
+    ends: list[object] = []
     while not ends and now < 2 * LIVE_MAX:
         now += 1.0
         backlog.last_seq += 1

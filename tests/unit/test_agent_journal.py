@@ -153,6 +153,7 @@ def test_nodes_in_one_file_do_not_meet(tmp_path: Path) -> None:
 def test_many_nodes_share_their_commits(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db", group_s=0.05)
     commits: list[str] = []
+    assert journal._db is not None
     journal._db.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
 
     def one_node(name: str) -> None:
