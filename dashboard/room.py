@@ -32,7 +32,7 @@ from gpudeck.wire import (
 )
 
 from .core.fence import Fence
-from .core.fleet import Fleet, Node, NodeState, Outcome
+from .core.fleet import FUTURE_S, Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
 from .core.members import REVOKED, REVOKED_RETRY_S
 from .effects import (
@@ -267,7 +267,9 @@ class Room:
         outcome = self.fleet.frame(node, message, now, mono)
         if outcome is Outcome.APPLIED:
             stream.applied += 1
-        elif outcome is Outcome.FUTURE and mono - link.probed_mono > PROBE_SOON_S:
+        # What is live is fresh: where it seems not to be, the node's clock has stepped.
+        age_s = self.fleet.age_s(node, message.taken_at, now, mono)
+        if abs(age_s) > FUTURE_S and mono - link.probed_mono > PROBE_SOON_S:
             effects.append(self._probe(at, link, now, mono))
         return effects
 

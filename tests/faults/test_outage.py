@@ -3,12 +3,24 @@ clock (tests/faults/outage.py); `-m soak` runs the long forms."""
 
 import copy
 import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from agent.acts_journal import ActsStore
+from agent.journal import Journal
+from agent.key import Identity, node_key
+from agent.node import NodeConfig, run_node
+from agent.outbox import Outbox
+from dashboard.history.headlog import HeadLog
+from dashboard.hub_key import HubKey
 from gpudeck.wire import Event, decode_from_agent
 from tests.faults.outage import Hub, World
+from tests.integration.hubs import HubProcess, wait_for
+from tests.integration.test_agent_delivery import CountingSource
 
 MINUTE_S = 60.0
 
@@ -204,3 +216,48 @@ def test_a_hub_whose_disk_is_full_sees_live_and_gets_everything_later(tmp_path: 
     world.hub.is_disk_full = False
     world.settle()
     assert_whole(world)
+
+
+@contextmanager
+def a_real_node(hub: HubProcess, path: Path) -> Iterator[tuple[CountingSource, Outbox]]:
+    identity = Identity(node_key(path), HubKey(hub.folder).fingerprint, hub.token())
+    stop, source, journal = threading.Event(), CountingSource(0.02), Journal(path / "journal.db")
+    outbox = journal.outbox()
+    config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="real", backend="nvml",
+                        boot_id="0" * 36, data=path, acts=ActsStore(path / "acts.db"))
+    thread = threading.Thread(target=run_node, args=(config, source, outbox, stop))
+    thread.start()
+    try:
+        yield source, outbox
+    finally:
+        stop.set()
+        thread.join(timeout=5)
+        source.close()
+        journal.close()
+        config.acts.close()
+
+
+def test_over_real_sockets_live_first_then_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.conversation.BACK_OFF_MAX_S", 0.3)
+    (tmp_path / "node").mkdir()
+    with HubProcess(tmp_path / "hub", 0, "--agent-messages-per-s", "500") as hub:
+        with a_real_node(hub, tmp_path / "node") as (source, outbox):
+            wait_for(lambda: outbox.last_seq > 50 and outbox.pending < 60, 20, "a first hundred")
+            hub.kill()
+            wait_for(lambda: outbox.pending > 200, 30, "an outage")
+            waiting = outbox.last_seq
+            hub.start()
+            wait_for(lambda: outbox.first_seq > waiting, 30, "what was pending")
+            source.pause()
+            wait_for(lambda: outbox.pending == 0, 20, "the rest")
+            [node] = hub.get("/api/v1/nodes")["items"]
+            assert node["frames"]["missing"] == 0
+            assert node["frames"]["acked_seq"] == outbox.last_seq
+        hub.stop()
+    seqs = [entry.seq for entry in HeadLog(hub.folder / "headlog").read() if entry.seq]
+    assert sorted(seqs) == list(range(1, outbox.last_seq + 1))
+    late = seqs.index(waiting)  # of the outage's end
+    assert max(seqs[:late]) > waiting, "something live was there before it"
+    print(f"\n{len(seqs)} messages, {sum(seq > waiting for seq in seqs[:late])} live ones first")

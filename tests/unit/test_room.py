@@ -216,6 +216,34 @@ def test_more_gaps_than_fit_into_an_ack() -> None:
     assert ack.spans[-1] == Span(398, 398)
 
 
+@pytest.mark.parametrize("step_s", [7_200.0, -7_200.0, 900.0, -30.0])
+def test_a_node_whose_clock_steps_is_asked_and_fresh_again_at_once(step_s: float) -> None:
+    """Its frames go to disk as measured, meanwhile too."""
+    room = Room("hub", 1)
+    talk = Talk(room)
+    [probe] = talk.told(Probe)
+    assert isinstance(probe, Probe)
+    talk.say(Echo(probe.probe_id, NOW))
+    talk.mono += 2
+    assert talk.told(Probe, talk.tick(1)) == []  # the control
+
+    def stepped(seq: int) -> list[Effect]:
+        return talk.say(frame([{"util_pct": 1.0}] * 2, seq=seq,
+                              taken_at=NOW + talk.mono - MONO + step_s))
+
+    talk.mono += 1
+    effects = stepped(2)
+    [again] = talk.told(Probe, effects)
+    assert isinstance(again, Probe)
+    assert [record.seq for record in records(effects)] == [2]
+    talk.say(Echo(again.probe_id, NOW + talk.mono - MONO + step_s))
+    talk.mono += 1
+    effects = stepped(3)
+    assert talk.told(Probe, effects) == []
+    assert room.fleet.shown(talk.mono)[0] == Show.OK
+    assert room.fleet.nodes["n1"].newest[1] == 3
+
+
 def test_the_newer_connection_wins() -> None:
     room = Room("hub", 1)
     Talk(room, "old")
