@@ -199,6 +199,24 @@ def test_a_disk_that_refuses_is_said_and_messages_go_on_in_memory(tmp_path: Path
     assert stored[-1] == outbox.last_seq
 
 
+def test_a_disk_that_became_read_only(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    outbox = journal.outbox()
+    outbox.append(events(outbox, 2), 0.0)
+    sent(outbox)
+    outbox.ack(1)
+    journal.rows("PRAGMA query_only = ON")
+    outbox.append(events(outbox, 3), 1.0)
+    assert "readonly" in outbox.trouble
+    assert pending(outbox) == [2, 3, 4, 5]
+    sent(outbox)
+    outbox.ack(4)
+    journal.rows("PRAGMA query_only = OFF")
+    outbox.append(events(outbox, 1), 2.0)
+    assert (outbox.trouble, outbox.dropped) == ("", 0)
+    assert pending(Journal(tmp_path / "j.db").outbox()) == [5, 6], "what was acked meanwhile goes"
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match="--data") as caught:
