@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.backends import GpuReading, Reading, Unavailable
+from agent.backends import Unavailable
 from agent.backends.nvml import BLIND_READS_MAX, LOST_ASKED_EVERY_S, NvmlReader, open_reader
 from agent.backends.row import Counter
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from tests.fakes.nvml import FakeGpu, FakeNvml
+from tests.unit.readings import Clock, read, value
 
 ME = os.getpid()
 
@@ -25,26 +26,8 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 
 @pytest.fixture
-def clock() -> "Clock":
+def clock() -> Clock:
     return Clock()
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def read(reader: NvmlReader, clock: Clock, after_s: float = 1.0) -> Reading:
-    clock.now += after_s
-    return reader.read()
-
-
-def value(gpu: GpuReading, key: str) -> Any:
-    at = COLUMN[key]
-    return gpu.values[at] if gpu.absent[at] == Absence.PRESENT else Absence(gpu.absent[at])
 
 
 def test_every_metric_is_what_the_board_says(nvml: FakeNvml, clock: Clock) -> None:
