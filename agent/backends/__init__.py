@@ -59,6 +59,7 @@ class Reading(Struct, frozen=True):
     driver_version: str | None = None
     links: tuple[GpuLink, ...] = ()
     happenings: tuple[Happening, ...] = ()
+    detail: str = ""  # what is wrong with single Gpus and what to do, for people
 
 
 class Fresh(Struct, frozen=True):
@@ -87,6 +88,10 @@ class Unavailable(Exception):
         super().__init__(detail)
         self.state = state
         self.detail = detail
+
+
+class Renew(Exception):
+    """The readings go on, and a fresh process may see more than this one does."""
 
 
 def resolve(name: str) -> str:

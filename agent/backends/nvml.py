@@ -6,7 +6,6 @@ a fresh process forgets it, see reader_process. Sources of the quirks: nvml-mps.
 nvml.h and pynvml 13.615.
 """
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,10 +17,12 @@ from msgspec import structs
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, ProcessReading, Reading, Unavailable
-from .nvml_errors import NEVER, NO_DRIVER, Code, no_gpus, unavailable
+from . import Fresh, GpuReading, ProcessReading, Reading, Renew, Unavailable
+from .nvml_errors import NEVER, NO_DRIVER, Code, unavailable
 from .nvml_gpm import Gpm
 from .nvml_lost import KERNEL, lost_boards
+from .nvml_session import Session, none_opened, notes
+from .nvml_sleep import DEVICES, Sleep
 from .row import Counter, Row
 
 PROCESSES_EVERY_S = 2.0
@@ -60,21 +61,14 @@ class _Lost(Exception):
 
 class NvmlReader:
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, kernel: Path = KERNEL
+        self, clock: Callable[[], float] = time.monotonic, kernel: Path = KERNEL,
+        devices: Path = DEVICES,
     ) -> None:
         self._clock = clock
-        try:
-            pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
-            self._driver = str(pynvml.nvmlSystemGetDriverVersion())
-            count = pynvml.nvmlDeviceGetCount()
-        except pynvml.NVMLError as error:
-            raise unavailable(error.value, error) from error
-        except pynvml.NVMLLibraryMismatchError as error:
-            raise unavailable(Code.FUNCTION_NOT_FOUND) from error
-        self._boards = _boards(min(count, MAX_GPUS), kernel)
-        if not self._boards:
-            raise no_gpus()
-        self._blind_reads = 0
+        self._session = Session()
+        self._sleep = Sleep(devices, kernel)
+        self._boards = _boards(self._session, self._sleep, kernel)
+        self._blind_reads, self._has_seen = 0, False
         self._read_at: float | None = None
         self._processes_at: float | None = None
 
@@ -83,24 +77,43 @@ class NvmlReader:
         interval_s = 1.0 if self._read_at is None else now - self._read_at
         self._read_at = now
         taken_at = time.time()
+        if self._sleep.unnamed_woke():
+            raise Renew
+        self._look_who_sleeps()
         gpus = tuple(board.read(now) for board in self._boards)
         self._give_up_if_blind(gpus)
-        return Reading(
+        self._session.renew_if_lost(self._boards, now)
+        reading = Reading(
             taken_at=taken_at, interval_s=interval_s, gpus=gpus,
             facts=tuple(board.facts for board in self._boards),
-            processes=self._processes(now), driver_version=self._driver,
+            processes=self._processes(now), driver_version=self._session.driver,
+            detail=notes(self._boards)[:1_024],
         )
+        self._session.check(self._boards)
+        return reading
 
     def fresh(self) -> Fresh:
-        return Fresh(tuple(each for board in self._boards for each in board.list_now()),
-                     {board.facts.uuid: board.mem_used_now() for board in self._boards})
+        self._look_who_sleeps()
+        fresh = Fresh(tuple(each for board in self._boards for each in board.list_now()),
+                      {board.facts.uuid: board.mem_used_now() for board in self._boards})
+        self._session.check(self._boards)
+        return fresh
+
+    def _look_who_sleeps(self) -> None:
+        for board in self._boards:
+            board.asleep = self._sleep.is_asleep(board.facts.pci_bus_id)
 
     def _give_up_if_blind(self, gpus: tuple[GpuReading, ...]) -> None:
         """A container that lost access to its devices gets Unknown Error for everything (A.6):
-        only a fresh process, or a restart of the container, helps."""
-        blind = all(gpu.state == "ok" and Absence.PRESENT not in gpu.absent for gpu in gpus)
+        only a fresh process, or a restart of the container, helps. A fresh one that sees nothing
+        either says so at once, or the node would be well for some seconds at each attempt."""
+        awake = [gpu for gpu, board in zip(gpus, self._boards, strict=True) if not board.asleep]
+        blind = bool(awake) and all(
+            gpu.state == "ok" and Absence.PRESENT not in gpu.absent
+            and Absence.UNKNOWN in gpu.absent for gpu in awake)
         self._blind_reads = self._blind_reads + 1 if blind else 0
-        if self._blind_reads >= BLIND_READS_MAX:
+        self._has_seen = self._has_seen or not blind
+        if self._blind_reads >= (BLIND_READS_MAX if self._has_seen else 1):
             raise unavailable(Code.UNKNOWN)
 
     def _processes(self, now: float) -> tuple[ProcessReading, ...] | None:
@@ -111,40 +124,32 @@ class NvmlReader:
         return tuple(process for board in self._boards for process in board.processes(now))
 
     def close(self) -> None:
-        try:
-            pynvml.nvmlShutdown()
-        except pynvml.NVMLError as error:
-            print(f"nvmlShutdown: {error}", file=sys.stderr)
+        self._session.close()
 
 
-def _boards(count: int, kernel: Path) -> "list[Board]":
+def _boards(session: Session, sleep: Sleep, kernel: Path) -> "list[Board]":
     """Without those that the driver counts and does not let us see (A.1)."""
-    opened = {index: _open(index) for index in range(count)}
-    lost = [index for index, board in opened.items() if board is Absence.LOST]
-    boards = [board for board in opened.values() if isinstance(board, Board)]
+    count = min(session.count, MAX_GPUS)
+    sleepers = sleep.sleepers(count)
+    found = list(session.open(count, frozenset(sleepers)))
+    boards = [Board(each.handle, GpuFacts(uuid=each.uuid, index=each.index, name="NVIDIA GPU"))
+              for each in found if not each.code]
+    boards += [Board(None, known.facts(index)) for index, known in sleepers.items() if known]
     known = frozenset(board.facts.uuid for board in boards)
+    lost = [each.index for each in found if each.code == Code.GPU_IS_LOST]
     if lost:
         boards += [Board(None, facts) for facts in lost_boards(lost, known, kernel)]
+    if not boards:
+        raise none_opened(found, len(sleepers))
     return sorted(boards, key=lambda board: board.facts.index)
-
-
-def _open(index: int) -> "Board | Absence":
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-    except pynvml.NVMLError as error:
-        if error.value in NO_DRIVER:
-            raise unavailable(error.value) from error
-        print(f"GPU {index} cannot be opened: {error}", file=sys.stderr)
-        return Absence.LOST if error.value == Code.GPU_IS_LOST else Absence.DENIED
-    return Board(handle, GpuFacts(uuid=uuid, index=index, name="NVIDIA GPU"))
 
 
 class Board:
     """One Gpu: its handle, what it never reports, and what differences are taken from."""
 
     def __init__(self, handle: Any, facts: GpuFacts) -> None:
-        self._handle = handle  # None: lost before we had one
+        self._handle = handle  # None: lost or asleep before we had one
+        self.asleep = self.needs_reset = False
         self._never: dict[Any, Absence] = {}
         self._fields = list(FIELDS)
         self._counters = {PCIE_TX: Counter(), PCIE_RX: Counter()}
@@ -159,7 +164,19 @@ class Board:
         self._listed_at: float | None = None
         self.facts = facts
 
+    @property
+    def handle(self) -> Any:
+        return self._handle
+
+    @property
+    def lost_at(self) -> float | None:
+        return self._lost_at
+
     def read(self, now: float) -> GpuReading:
+        if self.asleep:
+            return GpuReading(self.facts.uuid, "ok", (0.0,) * WIDTH,
+                              bytes([Absence.UNKNOWN]) * WIDTH)
+        self.needs_reset = False
         if self._lost_at is not None and now - self._lost_at < LOST_ASKED_EVERY_S:
             return self._lost()
         try:
@@ -212,6 +229,7 @@ class Board:
         return answer
 
     def _why(self, code: int) -> Absence:
+        self.needs_reset = self.needs_reset or code == Code.RESET_REQUIRED
         if code == Code.GPU_IS_LOST:
             raise _Lost
         if code in NO_DRIVER:
@@ -317,6 +335,8 @@ class Board:
         return (sum(values) / len(values), max(values)) if values else None
 
     def mem_used_now(self) -> float | None:
+        if self.asleep:
+            return None
         try:
             memory = self._memory()
         except _Lost:
@@ -364,7 +384,7 @@ class Board:
             self.facts = structs.replace(self.facts, missing=missing)
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
-        if self._lost_at is None:
+        if self._lost_at is None and not self.asleep:
             try:
                 listed = self._list()
             except _Lost:
@@ -376,7 +396,10 @@ class Board:
         return self._listed
 
     def list_now(self) -> tuple[ProcessReading, ...]:
-        """Without shares of time, which are differences. A lost Gpu holds nobody's memory."""
+        """Without shares of time, which are differences. A lost Gpu holds nobody's memory, and
+        one with a task on it does not sleep."""
+        if self.asleep:
+            return ()
         try:
             held = self._held()
         except _Lost:
