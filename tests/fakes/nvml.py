@@ -18,6 +18,7 @@ import os
 import random
 import subprocess
 import time
+from collections.abc import Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -132,6 +133,13 @@ class FakeGpu(dict[str, Value]):
                 self[key] = None
         return self
 
+    def renumber(self, number: str) -> None:
+        self.number = number
+        words = (line.split(" ") for line in self.lines)
+        self.lines = [" ".join([first, number, *rest]) for first, _, *rest in words]
+        for instance in self.instances:
+            instance.renumber(f"{number}:{instance.number.partition(':')[2]}")
+
     def text(self) -> list[str]:
         said = [f"gpu {self.number} {key} {value}" for key, value in self.items()
                 if value is not None]
@@ -216,6 +224,23 @@ class FakeNvml:
         rows = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
         calls = [Call(row[0], row[1], int(row[2]), tuple(row[3:])) for row in rows]
         return [call for call in calls if name in (None, call.name)]
+
+    def unload(self) -> None:
+        """The kernel module is gone: no call answers until `load`. Both save."""
+        self.lines.append("unloaded")
+        self.save()
+
+    def load(self) -> None:
+        self.lines = [line for line in self.lines if line != "unloaded"]
+        self.save()
+
+    def renumber(self, order: Sequence[int]) -> None:
+        """The boards in this order from now on, under programs that run too, as a reload may
+        leave them: a handle means another board then. Saves."""
+        self.gpus = [self.gpus[index] for index in order]
+        for index, gpu in enumerate(self.gpus):
+            gpu.renumber(str(index))
+        self.save()
 
     def reload_driver(self) -> None:
         """What setters had set is lost, as with a real reload. Energy counters are yours."""
