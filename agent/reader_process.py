@@ -276,7 +276,7 @@ class ReaderProcess:
     @property
     def pids(self) -> frozenset[int]:
         """Of the reading processes."""
-        return frozenset(child.process.pid for child in self._children)
+        return frozenset(child.process.pid for child in tuple(self._children))
 
     def close(self) -> None:
         """Children leave by themselves when their stdin closes; one that hangs inside the driver

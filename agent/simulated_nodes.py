@@ -60,6 +60,7 @@ class SimulatedSource:
         self._on_news: Callable[[], None] = lambda: None
         self.state: ReaderState = "starting"
         self.detail = ""
+        self.read_s: float | None = None
 
     @property
     def age_s(self) -> float | None:
@@ -88,7 +89,9 @@ class SimulatedSource:
                 self.state, self.detail = "hung", "the driver does not answer. Values are stale."
                 self._on_news()
             return
+        began = time.monotonic()
         self._unread, self._read_at = self._reader.read(), time.monotonic()
+        self.read_s = self._read_at - began
         self.state, self.detail = "ok", ""
         self._on_news()
 

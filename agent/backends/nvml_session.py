@@ -8,8 +8,9 @@ is needed: this one has the old library mapped for good, and handles that may me
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pynvml
 
@@ -27,7 +28,8 @@ RENEW_ALL_LOST_S = 60.0
 _VERSION = re.compile(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b")
 
 
-class Opened(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Opened:
     """What the driver gave us, or did not, for one index."""
 
     index: int
