@@ -1,6 +1,5 @@
 """`gpudeck agent`, `gpudeck status`, `gpudeck tasks`: flags to parts, and parts to exit codes."""
 
-import fcntl
 import logging
 import os
 import platform
@@ -11,9 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from getpass import getpass
-from pathlib import Path
 from types import FrameType
-from typing import TextIO
 
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
@@ -26,6 +23,7 @@ from .hold import hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
 from .link import tls_context
+from .locked import locked
 from .node import NodeConfig, run_node
 from .reader_process import ReaderProcess, phase_of
 from .settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
@@ -171,35 +169,6 @@ def read_once(
                 raise CommandError("the driver does not answer; see `dmesg`")
     finally:
         source.close()
-
-
-class locked:
-    """The data folder is ours alone: two agents on one journal would give numbers out twice.
-    The kernel frees the lock when we end, however we end."""
-
-    def __init__(self, data: Path) -> None:
-        self._path = data / "lock"
-        self._file: TextIO | None = None
-
-    def __enter__(self) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._file = open(self._path, "a")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CommandError(
-                f"another agent uses {self._path.parent}; stop it, or choose another folder with "
-                "--data", ExitCode.CANNOT_START,
-            ) from None
-        except OSError as error:
-            raise CommandError(
-                f"cannot write {self._path.parent}: {error.strerror}; choose another folder with "
-                "--data", ExitCode.CANNOT_START,
-            ) from error
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class _KeyValue(logging.Formatter):

@@ -86,7 +86,8 @@ def host_nodes(settings: Settings) -> int:
         ) from error
     # Before the nodes' own modules bind threads, sockets and locks.
     monkey.patch_all()
-    from .cli import locked, log_to_stderr
+    from .cli import log_to_stderr
+    from .locked import locked
     from .simulated_nodes import host
 
     if settings.data is None:

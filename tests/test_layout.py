@@ -20,7 +20,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Pure: time, randomness and data are arguments; events in, effects out.
 PURE = (
     "agent/sampler.py", "agent/guard.py", "agent/jobs.py", "agent/aftermath.py",
-    "agent/hub_clock.py", "agent/managers.py", "agent/quotas.py", "dashboard/views.py",
+    "agent/hub_clock.py", "agent/checkup.py", "agent/managers.py", "agent/quotas.py",
+    "dashboard/views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/acts.py", "gpudeck/bounds.py",
     "gpudeck/chain.py", "gpudeck/act_views.py", "gpudeck/act_words.py", "gpudeck/plan.py",
     "gpudeck/until.py", "gpudeck/sentences.py",
@@ -35,7 +36,7 @@ IMPURE_MODULES = frozenset((
 # One outside technology, one file. A folder stands for all files in it.
 HOME = {
     "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_gpm.py",
-               "agent/backends/nvml_session.py"),
+               "agent/backends/nvml_session.py", "agent/backends/nvml_report.py"),
     "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),

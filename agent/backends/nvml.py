@@ -87,7 +87,7 @@ class NvmlReader:
             taken_at=taken_at, interval_s=interval_s, gpus=gpus,
             facts=tuple(board.facts for board in self._boards),
             processes=self._processes(now), driver_version=self._session.driver,
-            detail=notes(self._boards)[:1_024],
+            detail=notes(self._boards, self._session.shut)[:1_024],
         )
         self._session.check(self._boards)
         return reading
@@ -139,6 +139,8 @@ def _boards(session: Session, sleep: Sleep, kernel: Path) -> "list[Board]":
     lost = [each.index for each in found if each.code == Code.GPU_IS_LOST]
     if lost:
         boards += [Board(None, facts) for facts in lost_boards(lost, known, kernel)]
+    listed = {board.facts.index for board in boards}
+    session.shut = tuple(each for each in found if each.index not in listed)
     if not boards:
         raise none_opened(found, len(sleepers))
     return sorted(boards, key=lambda board: board.facts.index)

@@ -64,6 +64,7 @@ class Session:
             raise _unopened(error) from error
         except pynvml.NVMLLibraryMismatchError as error:
             raise unavailable(Code.FUNCTION_NOT_FOUND) from error
+        self.shut: tuple[Opened, ...] = ()  # counted, and not to be listed under any name
         self._began: float | None = None
 
     def open(self, count: int, asleep: frozenset[int] = frozenset()) -> Iterator[Opened]:
@@ -136,9 +137,16 @@ def _check_identity(board: Board) -> None:
         raise unavailable("renumbered")
 
 
-def notes(boards: Sequence[Board]) -> str:
+def notes(boards: Sequence[Board], shut: Sequence[Opened] = ()) -> str:
     """What is wrong with single boards while the rest is read, and what to do."""
-    return " ".join(filter(None, map(_note, boards)))
+    return " ".join(filter(None, (*map(_note, boards), *map(_shut_note, shut))))
+
+
+def _shut_note(found: Opened) -> str:
+    if found.code == Code.GPU_IS_LOST:
+        return f"Gpu {found.index} is lost, and which one it is cannot be told: see `dmesg`."
+    return (f"Gpu {found.index} cannot be opened (error {found.code}): has the agent's user access "
+            "to its /dev/nvidia*?")
 
 
 def _note(board: Board) -> str:
@@ -164,7 +172,7 @@ def _unopened(error: Any) -> Unavailable:
         ours = library_version()
         return unavailable(code, f"library {ours or 'of unknown version'}, module "
                                  f"{module or 'of unknown version'}")
-    known = code in (Code.UNKNOWN, *NO_DRIVER)
+    known = code in (Code.UNKNOWN, Code.LIBRARY_NOT_FOUND, *NO_DRIVER)
     return unavailable(code, "" if known else error)
 
 
