@@ -5,8 +5,12 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from gpudeck.wire import Cost
+
+from .locked import agent_pid
+from .processes import table
 
 PROC = Path("/proc")
 # The kernel walks all pages for it: about a millisecond.
@@ -54,6 +58,29 @@ class Meter:
             self._memory_bytes = sum(known) if len(known) == len(each) and each else None
             self._memory_at, self._pids = now, pids
         return self._memory_bytes
+
+
+class AgentCost:
+    """Of the agent that runs on this folder, between the making of this and `take`."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._meter = Meter()
+        self._agent = agent_pid(data)
+        self._look()
+
+    def take(self) -> dict[str, Any] | None:
+        if self._agent is None or agent_pid(self._data) != self._agent:
+            return None
+        cost = self._look()
+        return {"pid": self._agent, "cpu_pct": cost.cpu_pct, "memory_bytes": cost.memory_bytes,
+                "outbox_bytes": cost.outbox_bytes}
+
+    def _look(self) -> Cost:
+        # Its children are its readers: it starts nothing else.
+        ours = frozenset() if self._agent is None else frozenset(
+            (self._agent, *(row.pid for row in table().values() if row.parent == self._agent)))
+        return self._meter.take(ours, None, size_of(outbox_files(self._data)))
 
 
 def cpu_s(pid: int, proc: Path = PROC) -> float | None:

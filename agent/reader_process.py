@@ -53,7 +53,6 @@ class Answer(Struct, frozen=True, array_like=True):
     detail: str = ""
     fresh: Fresh | None = None
     asked: int = 0  # the newest request that was there before `fresh` was read
-    took_s: float | None = None  # the reading, inside the driver for the most part
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -143,7 +142,8 @@ def serve(
 def _answer(reader: Reader) -> Answer:
     began = time.monotonic()
     reading = reader.read()
-    return Answer(reading, detail=reading.detail, took_s=time.monotonic() - began)
+    took_s = time.monotonic() - began
+    return Answer(msgspec.structs.replace(reading, took_s=took_s), detail=reading.detail)
 
 
 def _answer_until(deadline: float, reader: Reader, out: BinaryIO, orders: Orders) -> None:
@@ -355,7 +355,8 @@ class ReaderProcess:
         if came_back:
             log.info("reader_back pid=%d", child.process.pid)
         if answer.reading is not None:
-            self._unread, self._read_at, self.read_s = answer.reading, now, answer.took_s
+            self._unread, self._read_at = answer.reading, now
+            self.read_s = answer.reading.took_s
         if now - child.started_at > self._patience.back_off_s[1]:
             self._back_off_s = self._patience.back_off_s[0]
         self._say(answer.state, answer.detail)

@@ -59,6 +59,7 @@ class Reading(Struct, frozen=True):
     driver_version: str | None = None
     links: tuple[GpuLink, ...] = ()
     happenings: tuple[Happening, ...] = ()
+    took_s: float | None = None  # the reading itself, inside the driver for the most part
     detail: str = ""  # what is wrong with single Gpus and what to do, for people
 
 
