@@ -1,6 +1,9 @@
 """What a bare machine with a card needs to run these tests, as wheels in one folder: for machines
-that reach no registry. `python -m tests.gpu.pack FOLDER [PYTHON [WITHOUT ...]]`, without the packages that the
-machine has; then there, in the checkout:
+that reach no registry. Here, leaving out what the machine has (the wheels weigh 62 MiB in all):
+
+    python -m tests.gpu.pack FOLDER [PYTHON [WITHOUT ...]]
+
+and there, in the checkout:
 
     python3 -m pip install --no-index --no-deps --target /tmp/site FOLDER/*.whl
     PYTHONPATH=/tmp/site GPUDECK_CAPTURES=SOMEWHERE python3 -m pytest tests/gpu -n 0
