@@ -46,7 +46,7 @@ class Situation:
     detail: str  # what is wrong, and what to do
 
 
-# By NVML's code at init or later; the last four are our own findings.
+# By NVML's code at init or later; the last five are our own findings.
 LIFE: dict[int | str, Situation] = {
     Code.LIBRARY_NOT_FOUND: Situation(
         "no_library",
@@ -79,6 +79,10 @@ LIFE: dict[int | str, Situation] = {
         "no_gpus",
         "every GPU is asleep (powered down) and is not woken to be read; each is listed as soon "
         "as something uses it."),
+    "all_lost": Situation(
+        "failed",
+        "every GPU is lost, and which ones they are cannot be told: look for their Xids in "
+        "`dmesg`; reset them or reboot, and check seats and power."),
     "changed": Situation(
         "no_driver",
         "the NVIDIA driver was changed; reading begins again with its new library."),

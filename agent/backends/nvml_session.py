@@ -65,7 +65,7 @@ class Session:
         except pynvml.NVMLLibraryMismatchError as error:
             raise unavailable(Code.FUNCTION_NOT_FOUND) from error
         self.shut: tuple[Opened, ...] = ()  # counted, and not to be listed under any name
-        self._began: float | None = None
+        self._lost_since: float | None = None
 
     def open(self, count: int, asleep: frozenset[int] = frozenset()) -> Iterator[Opened]:
         """Each index but the sleeping ones, which a handle would wake."""
@@ -89,10 +89,13 @@ class Session:
                 _check_identity(board)
 
     def renew_if_lost(self, boards: Sequence[Board], now: float) -> None:
-        self._began = now if self._began is None else self._began
-        lost = [board.lost_at for board in boards if board.lost_at is not None]
-        patience_s = RENEW_ALL_LOST_S if len(lost) == len(boards) else RENEW_SOME_LOST_S
-        if lost and now - self._began > patience_s:
+        lost = sum(board.lost_at is not None for board in boards)
+        if not lost:
+            self._lost_since = None
+            return
+        self._lost_since = now if self._lost_since is None else self._lost_since
+        patience_s = RENEW_ALL_LOST_S if lost == len(boards) else RENEW_SOME_LOST_S
+        if now - self._lost_since > patience_s:
             raise Renew
 
     def close(self) -> None:
@@ -118,6 +121,8 @@ def none_opened(found: Sequence[Opened], sleeping: int) -> Unavailable:
     if sleeping and not found:
         return unavailable("asleep")
     codes = {each.code for each in found}
+    if codes == {Code.GPU_IS_LOST}:
+        return unavailable("all_lost")
     if codes & {Code.UNKNOWN, Code.OPERATING_SYSTEM}:
         return unavailable(max(codes & {Code.UNKNOWN, Code.OPERATING_SYSTEM}))
     return no_gpus()

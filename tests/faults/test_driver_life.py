@@ -26,7 +26,7 @@ from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import GPU_STATES, Frame, unpack
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
-from tests.integration.test_agent_process import an_agent, flags
+from tests.integration.test_agent_process import an_agent, children_of, flags
 
 BEAT_GAP_MAX_S = 5.0
 GPUS = 5
@@ -193,6 +193,31 @@ def test_a_library_that_comes_later_is_found(
         assert agent.poll() is None
     assert cost is not None
     assert None not in (cost.cpu_pct, cost.memory_bytes, cost.read_s, cost.outbox_bytes)
+
+
+def test_a_fresh_process_looks_for_lost_boards_without_a_word(
+    hub: FakeHub, nvml: FakeNvml, tmp_path: Path
+) -> None:
+    """All lost: now and then another process reads, and nobody is told of a driver that failed.
+    Its patience of a minute is three seconds here, set where its Python starts."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "try:\n    import agent.backends.nvml_session as session\n"
+        "    session.RENEW_ALL_LOST_S = 3.0\nexcept ImportError:\n    pass\n")
+    env = {**os.environ, **nvml.env(), "PYTHONPATH": str(tmp_path)}
+    with an_agent(*flags(hub, tmp_path), env=env) as agent:
+        wait_for(lambda: hub.hellos and frames(hub) and all_well(hub, nvml), 20)
+        first = children_of(agent.pid)
+        for gpu in nvml.gpus:
+            gpu.lose()
+        nvml.save()
+        wait_for(lambda: set(states(hub).values()) == {"lost"}, 10)
+        for gpu in nvml.gpus:
+            gpu.heal()
+        nvml.save()
+        # The first one would ask again after 15 s.
+        wait_for(lambda: children_of(agent.pid) not in ([], first), 12)
+        wait_for(lambda: all_well(hub, nvml), 20)
+        assert {beat.reader for _, beat in hub.beats} <= {"starting", "ok"}
 
 
 @pytest.mark.soak

@@ -169,6 +169,15 @@ def test_no_board_opens_for_unknown_error_is_not_no_gpus(nvml: FakeNvml) -> None
     assert caught.value.state == "failed"
 
 
+def test_all_lost_before_we_came_is_not_no_gpus(nvml: FakeNvml, tmp_path: Path) -> None:
+    for gpu in nvml.gpus:
+        gpu.lose()
+    nvml.save()
+    with pytest.raises(Unavailable, match="every GPU is lost") as caught:
+        NvmlReader(kernel=tmp_path)
+    assert caught.value.state == "failed"
+
+
 def test_a_board_that_supports_nothing_is_not_blind(machine: Machine, nvml: FakeNvml) -> None:
     for gpu in nvml.gpus:
         gpu.lack("name", "pci")
@@ -204,7 +213,8 @@ def test_a_lost_gpu_may_come_back_to_a_fresh_process_only(
     for gpu in nvml.gpus[:lost]:
         gpu.lose()
     nvml.save()
-    machine.read(reader, after_s=after_s - 2)
+    machine.read(reader, after_s=2 * after_s)  # it counts from the loss, not from our start
+    machine.read(reader, after_s=after_s - 1)
     with pytest.raises(Renew):
         machine.read(reader, after_s=3)
     nvml.lines = []
