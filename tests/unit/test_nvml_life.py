@@ -248,9 +248,8 @@ def test_a_sleeping_gpu_is_left_asleep(
     machine.read(reader)
     sleeper = random.choice(nvml.gpus)
     machine.power(sleeper, status, state)
-    sleeper.hang("nvmlDeviceGetUUID")
-    for call in CALLS:
-        sleeper.hang(call)
+    for call in ("nvmlDeviceGetUUID", *CALLS):
+        sleeper.error(call, 15)
     nvml.save()
     reading = machine.read(reader)
     asleep = next(gpu for gpu in reading.gpus if gpu.uuid == sleeper.uuid)
