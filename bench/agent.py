@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from agent.cost import cpu_s
 from bench.figure import Figure
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
+from tests.pollers import cpu_s
 
 ROOT = Path(__file__).resolve().parents[1]
 GPUS = 8
@@ -51,7 +51,7 @@ def figures() -> Iterator[Figure]:
 def _start(name: str, nvml: FakeNvml, phase_s: float) -> "subprocess.Popen[str]":
     """All at 1 Hz beside each other, each at a time of the second of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "bench.pollers", name, str(int(SECONDS)), str(phase_s)], cwd=ROOT,
+        [sys.executable, "-m", "tests.pollers", name, str(int(SECONDS)), str(phase_s)], cwd=ROOT,
         env=nvml.env(), stdout=subprocess.PIPE, text=True)
 
 

@@ -242,6 +242,12 @@ class FakeNvml:
             gpu.renumber(str(index))
         self.save()
 
+    def asked(self, name: str | None = None) -> int:
+        """How often this very process called this function, or any."""
+        count_calls = self.loaded.fake_calls
+        count_calls.argtypes, count_calls.restype = [ctypes.c_char_p], ctypes.c_ulonglong
+        return int(count_calls(None if name is None else name.encode()))
+
     def reload_driver(self) -> None:
         """What setters had set is lost, as with a real reload. Energy counters are yours."""
         Path(f"{self.path}.set").unlink(missing_ok=True)

@@ -15,6 +15,9 @@ from typing import Any
 
 import pynvml
 
+from agent.backends.nvml import NvmlReader
+from agent.cost import cpu_s as cpu_s
+
 MINUTE = 60
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -72,8 +75,6 @@ def _calls_of_a_minute() -> list[list[Call]]:
 
 
 def _a_reader() -> Callable[[], object]:
-    from agent.backends.nvml import NvmlReader
-
     seconds = itertools.count(1_000.0)
     return NvmlReader(lambda: next(seconds)).read
 
