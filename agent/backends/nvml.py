@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pynvml
 from msgspec import structs
@@ -18,15 +18,14 @@ from msgspec import structs
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, ProcessReading, Reading, Unavailable
+from . import Fresh, GpuReading, ProcessReading, Reading
 from .nvml_errors import NEVER, NO_DRIVER, Code, no_gpus, unavailable
 from .nvml_gpm import Gpm
 from .nvml_lost import KERNEL, lost_boards
+from .nvml_processes import ProcessLists
 from .row import Counter, Row
 
 PROCESSES_EVERY_S = 2.0
-# A list that fails now and then must not look as if all tasks had ended.
-PROCESSES_KEPT_S = 30.0
 LOST_ASKED_EVERY_S = 15.0
 LIMITS_EVERY_S = 60.0
 BLIND_READS_MAX = 5
@@ -41,14 +40,6 @@ FIELDS = (MEMORY_TEMP, ENERGY, POWER_INSTANT, PCIE_TX, PCIE_RX)
 
 _UNION_MEMBER = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal",
                  6: "usVal"}
-Kind = Literal["compute", "graphics", "mps_client"]
-# Later lists win: a process in the MPS list is in the compute list too.
-PROCESS_LISTS: tuple[tuple[str, Kind], ...] = (
-    ("nvmlDeviceGetGraphicsRunningProcesses", "graphics"),
-    ("nvmlDeviceGetComputeRunningProcesses", "compute"),
-    ("nvmlDeviceGetMPSComputeRunningProcesses", "mps_client"),
-)
-
 
 def open_reader(options: str = "") -> "NvmlReader":
     return NvmlReader()
@@ -152,11 +143,7 @@ class Board:
         self._gpm = Gpm()
         self._lost_at: float | None = None
         self._limits_at: float | None = None
-        self._busy_to = 0
-        self._busy: dict[int, float] = {}
-        self._silent_busy = 0
-        self._listed: tuple[ProcessReading, ...] = ()
-        self._listed_at: float | None = None
+        self._lists = ProcessLists(self.ask, facts.uuid)
         self.facts = facts
 
     def read(self, now: float) -> GpuReading:
@@ -184,15 +171,17 @@ class Board:
         absent = bytes([Absence.LOST]) * WIDTH
         return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
 
-    def ask(self, name: str, *arguments: Any, question: Any = None) -> Any:
-        """The answer of this pynvml function, or an Absence. `question` is what a refusal is
-        remembered by, where the arguments change from call to call."""
+    def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any:
+        """The answer of this pynvml function (its name, or one of our own), or an Absence.
+        `question` is what a refusal is remembered by, where the arguments change from call to
+        call."""
         question = question or (name, *arguments)
         if question in self._never:
             return self._never[question]
         self._reopen()
         try:
-            return getattr(pynvml, name)(self._handle, *arguments)
+            call = getattr(pynvml, name) if isinstance(name, str) else name
+            return call(self._handle, *arguments)
         except pynvml.NVMLError as error:
             why = self._why(error.value)
             if error.value in NEVER:
@@ -366,77 +355,17 @@ class Board:
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
         if self._lost_at is None:
             try:
-                listed = self._list()
+                return self._lists.read(now)
             except _Lost:
-                self._lost_at, listed = now, None
-            if listed is not None:
-                self._listed, self._listed_at = listed, now
-        if self._listed_at is None or now - self._listed_at > PROCESSES_KEPT_S:
-            self._listed = ()
-        return self._listed
+                self._lost_at = now
+        return self._lists.kept(now)
 
     def list_now(self) -> tuple[ProcessReading, ...]:
-        """Without shares of time, which are differences. A lost Gpu holds nobody's memory."""
+        """A lost Gpu holds nobody's memory."""
         try:
-            held = self._held()
+            return self._lists.fresh()
         except _Lost:
             return ()
-        if held is None:
-            raise Unavailable("failed", f"Gpu {self.facts.index} does not list its processes")
-        return tuple(ProcessReading(pid, self.facts.uuid, memory, None, kind)
-                     for pid, (memory, kind) in held.items())
-
-    def _list(self) -> tuple[ProcessReading, ...] | None:
-        held = self._held()
-        if held is None:
-            return None
-        busy = self._busy_pct(held)
-        return tuple(
-            ProcessReading(pid, self.facts.uuid, memory, busy.get(pid), kind)
-            for pid, (memory, kind) in held.items()
-        )
-
-    def _held(self) -> dict[int, tuple[float | None, Kind]] | None:
-        """The union by pid of what the driver lists; None: it would not say this time."""
-        found: dict[int, tuple[float | None, Kind]] = {}
-        for name, kind in PROCESS_LISTS:
-            listed = self.first(f"{name}_v3", f"{name}_v2")
-            if listed is Absence.UNKNOWN:
-                return None
-            for each in [] if isinstance(listed, Absence) else listed:
-                known = found.get(each.pid, (None, kind))[0]
-                # None: NVML does not know this process's share. Not 0.
-                amounts = [amount for amount in (known, each.usedGpuMemory) if amount is not None]
-                found[each.pid] = (float(max(amounts)) if amounts else None, kind)
-        return found
-
-    def _busy_pct(self, listed: dict[int, Any]) -> dict[int, float]:
-        """SM share by pid. An idle process has no row; when nobody was busy there is no answer
-        at all. Rows may hold garbage: foreign pids, shares over 100 (nvtop's checks)."""
-        if not listed:
-            return {}
-        rows = self.ask("nvmlDeviceGetProcessUtilization", self._busy_to, question="busy")
-        if rows in (Absence.UNSUPPORTED, Absence.DENIED):
-            return {}
-        if isinstance(rows, Absence):
-            self._silent_busy += 1
-            # Twice nothing over four seconds: nobody was busy. Once may be bad timing.
-            if self._busy_to and self._silent_busy >= 2:
-                self._busy = {}
-                return dict.fromkeys(listed, 0.0)
-            return {pid: self._busy[pid] for pid in listed if pid in self._busy}
-        self._silent_busy = 0
-        first, since = self._busy_to == 0, self._busy_to
-        fresh = [row for row in rows if row.timeStamp > since]
-        self._busy_to = max([row.timeStamp for row in fresh], default=since)
-        if first:  # an average over the whole buffer: dead processes and all
-            return {}
-        self._busy = dict.fromkeys(listed, 0.0)
-        for row in fresh:
-            shares = (row.smUtil, row.memUtil, row.encUtil, row.decUtil)
-            if row.pid in listed and max(shares) <= 100:
-                self._busy[row.pid] = float(row.smUtil)
-        return self._busy
 
 
 def _of(answer: Any, take: Callable[[], Any], otherwise: Any = ...) -> Any:
