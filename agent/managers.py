@@ -1,32 +1,81 @@
-"""What manages a process, from its cgroup. Pure."""
+"""What manages a process, from its cgroups. Pure.
+
+`/proc/PID/cgroup` says so whatever the hierarchy (v1 or v2) and whoever made the group (systemd or
+the runtime itself): the path is looked at, never its root. Sources: nvml-mps.md D.5.
+"""
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 MANAGER_MAX = 256
 # Of these, all processes stand or fall together.
 WHOLE_JOBS = ("slurm job", "pod", "container")
 
-# The systemd driver writes a pod's id with underscores.
-POD = "pod {}"
+SLURM = re.compile(r"slurm[^/]*/(?:[^/]+/)*?job_(\d{1,18})(?=[/ ]|$)")
+# The systemd driver writes a pod's id with underscores. That of a static pod is a hash.
+POD = re.compile(r"kubepods.*?[-/]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}"
+                 r"|[0-9a-f]{32})(?![0-9a-f])")
+# docker-ID.scope, cri-containerd-ID.scope, libpod-ID.scope, /docker/ID, /kubepods/podUID/ID,
+# kubepods-podUID.slice:cri-containerd:ID; not the monitor of a container beside it.
+CONTAINER = re.compile(r"(?:^|[/:-])(?<!conmon-)([0-9a-f]{64})(?=\.scope|[/ ]|$)")
+FARGATE = re.compile(r"/ecs/[^/]+/([0-9a-f]{32}-\d{4,12})(?=[/ ]|$)")
+# A login's session scope is no manager, and neither is the user's own systemd instance.
+USERS = re.compile(r"/user@\d+\.service(?=/|$)")
+UNIT = re.compile(r"/([^/]+\.service)(?=[/ ]|$)")
 
-# cgroup path -> manager, first match wins (nvml-mps.md D.5). A login's session scope is no
-# manager, and neither is the user's own systemd instance.
-MANAGERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), manager)
-    for pattern, manager in (
-        (r"slurm.*/job_(\d+)", "slurm job {}"),
-        (r"kubepods.*pod([0-9a-f]{8}[-_][0-9a-f_-]{27})", POD),
-        (r"(?:docker[-/]|libpod-|cri-containerd-|crio-|containerd[-/])([0-9a-f]{12})[0-9a-f]{52}",
-         "container {}"),
-        (r"/user@\d+\.service/", ""),
-        (r"/([^/]+\.service)(?:/|$)", "unit {}"),
-    )
-)
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process stands among those who start processes; None: not there."""
+
+    slurm_job: str | None = None
+    pod_uid: str | None = None
+    container: str | None = None  # the innermost, its whole id
+    unit: str | None = None
+    user_unit: str | None = None  # of the user's own systemd
+
+    @property
+    def manager(self) -> str | None:
+        if self.slurm_job is not None:
+            return f"slurm job {self.slurm_job}"
+        if self.pod_uid is not None:
+            return f"pod {self.pod_uid}"
+        if self.container is not None:
+            return f"container {self.container[:12]}"
+        return None if self.unit is None else f"unit {self.unit}"[:MANAGER_MAX]
+
+
+NAMES = tuple(Place.__dataclass_fields__)
+
+
+def place_of(paths: Iterable[str]) -> Place:
+    """Of all its hierarchies together: of v1, not each controller has every group."""
+    found = [_place(path) for path in paths]
+    return Place(**{name: next((value for place in found
+                                if (value := getattr(place, name)) is not None), None)
+                    for name in NAMES})
 
 
 def manager_of(cgroup: str) -> str | None:
-    for pattern, words in MANAGERS:
-        if match := pattern.search(cgroup):
-            names = [name.replace("_", "-") if words == POD else name for name in match.groups()]
-            return words.format(*names)[:MANAGER_MAX] or None
-    return None
+    return place_of((cgroup,)).manager
+
+
+def paths_of(cgroup: str) -> list[str]:
+    """Of the text of /proc/PID/cgroup: "number:controllers:path". A path may hold colons, and all
+    that Python takes for the end of a line but a line feed."""
+    return [line.split(":", 2)[-1] for line in cgroup.split("\n") if line]
+
+
+def _place(path: str) -> Place:
+    users = USERS.search(path)
+    # Below it people make what groups they like.
+    slurm = None if users else SLURM.search(path)
+    pods = POD.findall(path)
+    containers = CONTAINER.findall(path) or FARGATE.findall(path)
+    own = [] if users is None else UNIT.findall(path, users.end())
+    units = UNIT.findall(path) if users is None else []
+    return Place(
+        slurm_job=slurm and slurm[1], pod_uid=pods[-1].replace("_", "-") if pods else None,
+        container=containers[-1] if containers else None, unit=units[-1] if units else None,
+        user_unit=own[-1] if own else None)

@@ -110,7 +110,8 @@ def find(place: Place) -> Found | None:
     fresh = place.source.fresh(FRESH_WITHIN_S)
     if fresh is None:
         return None
-    return Found(fresh, TaskTable(place.boot_id).describe(fresh.processes))
+    tasks = TaskTable(place.boot_id, clients=place.mps.clients)
+    return Found(fresh, tasks.describe(fresh.processes))
 
 
 def preview(place: Place, ask: Ask) -> Preview:
