@@ -15,6 +15,7 @@ from .control import Control, GpuControl
 from .faults import lost_gpu
 from .jobs import Job
 from .load import Load, load_of, paused
+from .owned import owner_of
 from .profiles import Profile
 
 BUSES = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")
@@ -173,6 +174,7 @@ class World:
             started_at=job.started_at,
             start_ticks=job.start_ticks,
             state=live.state,
+            owner=owner_of(self.setup.node, job),
         )
 
 
