@@ -41,9 +41,12 @@ export function queryOf(view, limit) {
   return `tasks?${query}`;
 }
 
+/** What an act takes as one: the node's part of a launch. */
 export const jobOf = (task) => `${task.node}/${task.job_id ?? task.id}`;
+/** Ranks of one launch are one job, on all their nodes. */
+export const launchOf = (task) => (task.owner?.launch ? `${task.user ?? ""}/${task.owner.launch}` : jobOf(task));
 const keyOf = (task) => `${task.node}/${task.id}`;
-const groupOf = (task, by) => (by === "owner" ? task.user ?? "" : jobOf(task));
+const groupOf = (task, by) => (by === "owner" ? task.user ?? "" : launchOf(task));
 
 /** [{key, task} | {key, group, isOpen}] in the order of the answer. */
 export function linesOf({ items, groups }, view) {

@@ -158,11 +158,11 @@ export class TasksTable extends EventTarget {
       root.classList.toggle("gone", Boolean(line.isGone));
       root.setAttribute("aria-expanded", String(line.isOpen));
       say(mark, line.isOpen ? "▾" : "▸");
-      const isJob = group.host !== null;
+      const isJob = group.job_id !== null || group.host !== null;
       say(name, isJob ? plural(group.tasks, "task") : group.user ?? "owner unknown");
       say(command, isJob ? shortCommand(group.command) : plural(group.tasks, "task"));
       say(cells.user, isJob ? group.user ?? "unknown" : "");
-      say(cells.host, isJob ? group.host : plural(group.nodes, "node"));
+      say(cells.host, group.host ?? plural(group.nodes, "node"));
       say(cells.gpus, String(group.gpus));
       say(cells.memory, memoryWords(group.mem_used_bytes));
       say(cells.sm, smWords(group.sm_pct));

@@ -20,8 +20,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Pure: time, randomness and data are arguments; events in, effects out.
 PURE = (
     "agent/sampler.py", "agent/guard.py", "agent/jobs.py", "agent/aftermath.py",
-    "agent/hub_clock.py", "agent/managers.py", "agent/launch.py",
-    "agent/notebooks.py", "agent/owners.py", "agent/quotas.py", "dashboard/views.py",
+    "agent/hub_clock.py", "agent/managers.py", "agent/launch.py", "agent/notebooks.py",
+    "agent/owners.py", "agent/quotas.py", "dashboard/views.py", "dashboard/owner_views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/acts.py", "gpudeck/bounds.py",
     "gpudeck/chain.py", "gpudeck/act_views.py", "gpudeck/act_words.py", "gpudeck/plan.py",
     "gpudeck/until.py", "gpudeck/sentences.py",
