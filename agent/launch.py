@@ -24,8 +24,8 @@ class Launch:
 
 
 def launch_of(env: Mapping[str, str], machine: str, namespace: str | None = None) -> Launch:
-    """`machine`: what tells this one from all others; `namespace`: of its pod, within which a
-    name that is no address means something."""
+    """`machine`: where the process's own addresses mean something, and nowhere else; `namespace`:
+    of its pod, within which a name that is no address does."""
     for find in (_torch, _open_mpi, _slurm, _hydra):
         found = find(env, machine, namespace)
         if found.rank is not None:
@@ -40,14 +40,12 @@ def _torch(env: Mapping[str, str], machine: str, namespace: str | None) -> Launc
     rank, size = _number(env, "RANK"), _number(env, "WORLD_SIZE")
     if not address or port is None or rank is None or size is None or size < 2:
         return Launch()
-    where = address if "." in address or namespace is None else f"{namespace}/{address}"
-    name = f"torchrun {where}:{port}"
     run = env.get("TORCHELASTIC_RUN_ID", "")
-    if run:
-        name = f"{name}/{run}"
+    tail = f":{port}/{run}" if run else f":{port}"
     if _is_loopback(address) or _number(env, "LOCAL_WORLD_SIZE") == size:
-        name = f"{name} on {machine}"
-    return Launch(name, rank)
+        return Launch(f"torchrun {address}{tail} on {machine}", rank)
+    where = address if "." in address or namespace is None else f"{namespace}/{address}"
+    return Launch(f"torchrun {where}{tail}", rank)
 
 
 def _open_mpi(env: Mapping[str, str], machine: str, namespace: str | None) -> Launch:

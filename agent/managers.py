@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MANAGER_MAX = 256
+PATH_MAX = 4_096  # no path of the kernel is longer
 # Of these, all processes stand or fall together.
 WHOLE_JOBS = ("slurm job", "pod", "container")
 
-SLURM = re.compile(r"slurm[^/]*/(?:[^/]+/)*?job_(\d{1,18})(?=[/ ]|$)")
+# Below a group that has "slurm", or "kubepods", in its name.
+SLURM = re.compile(r"/job_(\d{1,18})(?=[/ ]|$)")
 # The systemd driver writes a pod's id with underscores. That of a static pod is a hash.
-POD = re.compile(r"kubepods.*?[-/]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}"
-                 r"|[0-9a-f]{32})(?![0-9a-f])")
+POD = re.compile(r"[-/]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+                 r"(?![0-9a-f])")
 # docker-ID.scope, cri-containerd-ID.scope, libpod-ID.scope, /docker/ID, /kubepods/podUID/ID,
 # kubepods-podUID.slice:cri-containerd:ID; not the monitor of a container beside it.
 CONTAINER = re.compile(r"(?:^|[/:-])(?<!conmon-)([0-9a-f]{64})(?=\.scope|[/ ]|$)")
@@ -68,10 +70,11 @@ def paths_of(cgroup: str) -> list[str]:
 
 
 def _place(path: str) -> Place:
+    path = path[:PATH_MAX]
     users = USERS.search(path)
     # Below it people make what groups they like.
-    slurm = None if users else SLURM.search(path)
-    pods = POD.findall(path)
+    slurm = None if users else SLURM.search(_below("slurm", path))
+    pods = POD.findall(_below("kubepods", path))
     containers = CONTAINER.findall(path) or FARGATE.findall(path)
     own = [] if users is None else UNIT.findall(path, users.end())
     units = UNIT.findall(path) if users is None else []
@@ -79,3 +82,9 @@ def _place(path: str) -> Place:
         slurm_job=slurm and slurm[1], pod_uid=pods[-1].replace("_", "-") if pods else None,
         container=containers[-1] if containers else None, unit=units[-1] if units else None,
         user_unit=own[-1] if own else None)
+
+
+def _below(name: str, path: str) -> str:
+    """By hand: a pattern with both would take a hostile path's length squared."""
+    _, found, rest = path.partition(name)
+    return found + rest

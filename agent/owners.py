@@ -59,6 +59,8 @@ def owner_of(
     if place.pod_uid is not None or _IN_POD in env:
         pod = pod or env.get("POD_NAME") or (env.get("HOSTNAME") if _IN_POD in env else None)
         namespace = namespace or env.get("POD_NAMESPACE")
+    if place.container is not None:  # it has addresses of its own
+        machine = f"{machine}/{place.container[:12]}"
     found = launch_of(env, machine, namespace)
     notebook = notebook_of(words, env)
     return Owner(

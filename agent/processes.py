@@ -191,8 +191,9 @@ def read_in(name: str, folder: int, most: int = 65_536) -> bytes:
 def status_of(text: bytes) -> tuple[int, int]:
     """Real uid, and the mask of caught signals. Not the owner of the folder: that is root for a
     process that may not be dumped."""
-    fields = dict(line.split(b":", 1) for line in text.splitlines() if b":" in line)
-    return int(fields[b"Uid"].split()[0]), int(fields.get(b"SigCgt", b"0"), 16)
+    # A name may hold a carriage return, and no line feed.
+    fields = dict(line.split(b":", 1) for line in text.split(b"\n") if b":" in line)
+    return int(fields.get(b"Uid", b"").split()[0]), int(fields.get(b"SigCgt", b"0"), 16)
 
 
 def _executable(folder: int) -> tuple[str | None, str | None]:

@@ -233,7 +233,7 @@ def _uid(folder: int) -> int:
     """Not the folder's own if it can be helped: that is root's for what may not be dumped."""
     try:
         return status_of(_read("status", folder))[0]
-    except (ValueError, IndexError, KeyError):
+    except (ValueError, IndexError):
         return os.fstat(folder).st_uid
 
 
