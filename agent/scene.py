@@ -44,9 +44,8 @@ from .processes import (
     own_manager,
     table,
 )
-from .redact import redact
 from .sampler import Seen
-from .tasks import TaskTable, command_line
+from .tasks import TaskTable, shown_command
 from .terminals import name_of
 
 FRESH_WITHIN_S = 5.0
@@ -239,17 +238,12 @@ def _victims(
     for subject in subjects:
         identity = subject.facts.identity
         its = found.of(identity.pid)
-        command = its.command if its is not None else _command(identity.pid)
+        command = its.command if its is not None else shown_command(identity.pid)
         # A simulated owner has no account here; the workers are as much theirs.
         user = task.user if identity.uid == target.identity.uid else subject.user
         made.append(Victim(identity, command and command[:room], user,
                            None if its is None else its.id, found.held(identity.pid)))
     return tuple(made)
-
-
-def _command(pid: int) -> str | None:
-    command = command_line(Path(f"/proc/{pid}"))
-    return command and redact(command)
 
 
 def _bystanders(

@@ -19,7 +19,7 @@ from .looked_up import LookedUp
 from .managers import WHOLE_JOBS, Place, paths_of, place_of
 from .owners import NO_NAMES, VARIABLES, Names, Owner, cut, owner_of
 from .processes import about, ourselves, own_manager, read_in, row_in, row_of, status_of
-from .redact import redact
+from .redact import redact, redact_words
 from .sampler import Seen
 
 COMMAND_MAX = 1_024
@@ -44,7 +44,7 @@ class Look:
 
     row: Row
     uid: int
-    command: str | None
+    command: str | None  # without secrets
     words: tuple[str, ...]
     program: str
     env: Mapping[str, str]
@@ -126,7 +126,8 @@ class TaskTable:
 
     def _as_told(self, process: ProcessReading, start_ticks: int) -> Task:
         # Of a made-up manager's job only what is really there stands or falls together.
-        return self._task(process, start_ticks, process.started_at, process.user, process.command,
+        command = process.command and redact(process.command)
+        return self._task(process, start_ticks, process.started_at, process.user, command,
                           process.owner, self._tree_id(process.pid, start_ticks))
 
     def _from_proc(self, process: ProcessReading, start_ticks: int) -> Known:
@@ -172,7 +173,7 @@ class TaskTable:
         return Task(
             id=self._id(process.pid, start_ticks), pid=process.pid,
             start_ticks=start_ticks, started_at=began, user=cut(user),
-            command=command and redact(command)[:COMMAND_MAX], kind=process.kind,
+            command=command and command[:COMMAND_MAX], kind=process.kind,
             job_id=job_id[:128], **_fields(owner),
         )
 
@@ -208,11 +209,20 @@ def look(pid: int, proc: Path = Path("/proc")) -> Look | None:
         if row is None:
             return None
         return Look(
-            row, _uid(folder), " ".join(words) or None, words, _program(folder, words),
+            row, _uid(folder), redact_words(words) or None, words, _program(folder, words),
             _environment(folder),
             place_of(paths_of(_read("cgroup", folder).decode(errors="replace"))))
     finally:
         os.close(folder)
+
+
+def shown_command(pid: int) -> str | None:
+    """Without secrets."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()[: COMMAND_MAX * 8]
+    except OSError:
+        return None
+    return redact_words(_split(raw)) or None
 
 
 def _read(name: str, folder: int, most: int = 65_536) -> bytes:

@@ -17,7 +17,7 @@ from agent.managers import manager_of
 from agent.mps import Clients, Mps
 from agent.owners import Names
 from agent.processes import HOST_PID_NAMESPACE, namespace_trouble
-from agent.redact import HIDDEN, redact
+from agent.redact import HIDDEN
 from agent.sampler import Memory, sample
 from agent.tasks import COMMAND_MAX, TaskTable, boot_id, read_stat
 from gpudeck.wire import Task, decode_from_agent, encode
@@ -147,39 +147,6 @@ def test_hostile_command_lines(tmp_path: Path) -> None:
 ])
 def test_managers(cgroup: str, manager: str | None) -> None:
     assert manager_of(cgroup) == manager
-
-
-@pytest.mark.parametrize("text", [
-    "train --token=<> --epochs 3",
-    "train --token <>",
-    "train --api-key '<> with blanks'",
-    "train --api_key=\"<>\" x",
-    "env HF_TOKEN=<> python",
-    "AWS_SECRET_ACCESS_KEY=<>",
-    "--db-password=<>",
-    "curl -H Authorization: Bearer <>",
-    "postgres://user:<>@db/x",
-    "https://host/x?access_token=<>&y=1",
-    '{"password": "<>"}',
-    "hf_<>aaaaaaaaaaaaaaaa",
-    "sk-proj-<>aaaaaaaa",
-    "ghp_<>aaaaaaaaaaaaa",
-    "--wandb-api-key=<>,x",
-])
-def test_secrets_do_not_leave(text: str) -> None:
-    secret = f"s3cr3t{random.getrandbits(64):x}"
-    redacted = redact(text.replace("<>", secret))
-    assert secret not in redacted
-    assert HIDDEN in redacted
-
-
-@pytest.mark.parametrize("text", [
-    "python train.py --epochs 3 --lr=1e-4 --tokenizer gpt2 --max-tokens-per-batch 4096",
-    "torchrun --nproc_per_node=8 finetune.py --data /data/secretaries.csv",
-    "vllm serve --model meta/llama --port 8000",
-])
-def test_plain_command_lines_stay(text: str) -> None:
-    assert redact(text).replace(HIDDEN, "") == text
 
 
 def test_boot_id_is_of_this_boot() -> None:
