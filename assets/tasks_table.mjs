@@ -4,7 +4,7 @@
 import { fitting, mayAct, pressed } from "./acts.mjs";
 import { make, say, show } from "./dom.mjs";
 import { age, amount, gibibytes, moment, plural, secondsSince } from "./format.mjs";
-import { COLUMNS } from "./tasks_model.mjs";
+import { COLUMNS, managerWords } from "./tasks_model.mjs";
 
 const MARGIN_ROWS = 8;
 const ROW_ACTS = ["pause", "resume", "end"];
@@ -230,7 +230,7 @@ export class TasksTable extends EventTarget {
 function taskWords(task, isGone) {
   return {
     user: task.user ?? "unknown", host: task.host, gpus: String(task.gpus.length), memory: memoryWords(task.mem_used_bytes), sm: smWords(task.sm_pct),
-    age: ageWords(task.started_at), state: isGone ? "gone" : task.state ?? "–", manager: task.manager ?? "–", job: task.job_id === null || task.job_id === undefined || task.job_id === task.id ? "–" : task.job_id,
+    age: ageWords(task.started_at), state: isGone ? "gone" : task.state ?? "–", manager: managerWords(task) ?? "–", job: task.job_id === null || task.job_id === undefined || task.job_id === task.id ? "–" : task.job_id,
   };
 }
 
