@@ -15,8 +15,8 @@ Item = dict[str, Any]
 Column = tuple[str, bool, Callable[[Item], str]]  # title, right-aligned, cell
 
 NOTHING = "-"
-OWNER = ("uid", "parent_pid", "container", "container_name", "pod", "namespace", "slurm_job", "unit",
-         "notebook", "launch", "rank")
+OWNER = ("uid", "parent_pid", "container", "container_name", "pod", "namespace", "slurm_job",
+         "unit", "notebook", "launch", "rank")
 COMMAND_WIDTH = 60
 
 
