@@ -6,7 +6,7 @@ the runtime itself): the path is looked at, never its root. Sources: nvml-mps.md
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MANAGER_MAX = 256
 PATH_MAX = 4_096  # no path of the kernel is longer
@@ -36,6 +36,7 @@ class Place:
     container: str | None = None  # the innermost, its whole id
     unit: str | None = None
     user_unit: str | None = None  # of the user's own systemd
+    group: str | None = None  # of what it manages as one: the path down to there
 
     @property
     def manager(self) -> str | None:
@@ -54,9 +55,12 @@ NAMES = tuple(Place.__dataclass_fields__)
 def place_of(paths: Iterable[str]) -> Place:
     """Of all its hierarchies together: of v1, not each controller has every group."""
     found = [_place(path) for path in paths]
-    return Place(**{name: next((value for place in found
-                                if (value := getattr(place, name)) is not None), None)
-                    for name in NAMES})
+    whole = Place(**{name: next((value for place in found
+                                 if (value := getattr(place, name)) is not None), None)
+                     for name in NAMES})
+    groups = [place.group for place in found
+              if place.group is not None and place.manager == whole.manager]
+    return replace(whole, group=min(groups, default=None))
 
 
 def manager_of(cgroup: str) -> str | None:
@@ -73,18 +77,20 @@ def _place(path: str) -> Place:
     path = path[:PATH_MAX]
     users = USERS.search(path)
     # Below it people make what groups they like.
-    slurm = None if users else SLURM.search(_below("slurm", path))
-    pods = POD.findall(_below("kubepods", path))
-    containers = CONTAINER.findall(path) or FARGATE.findall(path)
+    slurm = None if users else _last(SLURM, path, "slurm")
+    pod = _last(POD, path, "kubepods")
+    container = _last(CONTAINER, path) or _last(FARGATE, path)
     own = [] if users is None else UNIT.findall(path, users.end())
     units = UNIT.findall(path) if users is None else []
+    of = slurm or pod or container
     return Place(
-        slurm_job=slurm and slurm[1], pod_uid=pods[-1].replace("_", "-") if pods else None,
-        container=containers[-1] if containers else None, unit=units[-1] if units else None,
-        user_unit=own[-1] if own else None)
+        slurm_job=slurm and slurm[1], pod_uid=pod and pod[1].replace("_", "-"),
+        container=container and container[1], unit=units[-1] if units else None,
+        user_unit=own[-1] if own else None, group=of and path[:of.end()])
 
 
-def _below(name: str, path: str) -> str:
-    """By hand: a pattern with both would take a hostile path's length squared."""
-    _, found, rest = path.partition(name)
-    return found + rest
+def _last(pattern: re.Pattern[str], path: str, below: str = "") -> re.Match[str] | None:
+    """After `below`, by hand: a pattern with both would take a hostile path's length squared."""
+    start = path.find(below)
+    found = [] if start < 0 else list(pattern.finditer(path, start))
+    return found[-1] if found else None

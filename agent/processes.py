@@ -37,6 +37,7 @@ class Facts:
     oom_score_adj: int | None
     caught: int  # mask of the signals that it handles itself
     manager: str | None
+    group: str | None = None  # the cgroup of all that it manages with this one
 
 
 def table(proc: Path = PROC) -> dict[int, Row]:
@@ -86,8 +87,9 @@ def facts(pid: int, folder: int, pidfd: int) -> Facts | None:
         cgroup=whole if len(whole) <= CGROUP_MAX else hashlib.sha256(whole.encode()).hexdigest(),
         pidfs_inode=os.fstat(pidfd).st_ino if has_pidfs() else None,
     )
+    place = place_of(paths_of(cgroups))
     return Facts(row, identity, whole, words_in(folder), path, _oom_score_adj(folder), caught,
-                 place_of(paths_of(cgroups)).manager)
+                 place.manager, place.group)
 
 
 def age_s(start_ticks: int) -> float:

@@ -193,7 +193,7 @@ def _job(
     """Its id, and all its processes, parents first."""
     manager = managed_by(target)
     if manager is not None and manager.startswith(WHOLE_JOBS):
-        inside = (row for row in rows.values() if _is_in(row.pid, manager))
+        inside = (row for row in rows.values() if _is_in(row.pid, manager, target.group))
         return manager[:128], tuple(sorted(inside, key=lambda row: row.start_ticks))
     pid = target.identity.pid
     root = root_of(pid, rows.get, about, ourselves()) or target.row
@@ -203,10 +203,11 @@ def _job(
     return job_id, members(root.pid, rows)
 
 
-def _is_in(pid: int, manager: str) -> bool:
+def _is_in(pid: int, manager: str, group: str | None) -> bool:
+    """By its group's whole path: root of a container may make one below that has another's id."""
     with Grips() as grips:
         found = _facts(grips, pid)
-        return found is not None and found.manager == manager
+        return found is not None and (found.manager, found.group) == (manager, group)
 
 
 def _facts(grips: Grips, pid: int) -> Facts | None:

@@ -2,10 +2,11 @@
 system; ids are random per run."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from agent.managers import Place, manager_of, paths_of, place_of
+from agent.managers import WHOLE_JOBS, Place, manager_of, paths_of, place_of
 
 
 def digits(count: int) -> str:
@@ -92,7 +93,11 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_real_cgroups(name: str) -> None:
     text, place = REAL[name]
-    assert place_of(paths_of(text + "\n")) == place
+    found = place_of(paths_of(text + "\n"))
+    assert replace(found, group=None) == place
+    is_whole = (place.manager or "").startswith(WHOLE_JOBS)
+    assert (found.group is not None) is is_whole
+    assert found.group is None or found.group in text
 
 
 def test_the_order_of_hierarchies_does_not_matter() -> None:
@@ -112,6 +117,24 @@ def test_nobody_makes_a_group_that_is_anothers_job(text: str) -> None:
     assert place_of(paths_of(text)).manager is None
     real = "5:memory:/slurm/uid_0/job_12"
     assert place_of(paths_of(real)).manager == "slurm job 12"
+
+
+@pytest.mark.parametrize(("one", "other", "is_one"), [
+    (f"0::/system.slice/docker-{ID}.scope", f"0::/system.slice/docker-{OUTER}.scope/docker/{ID}",
+     False),
+    (f"0::/docker/{ID}", f"0::/user.slice/user-1.slice/user@1.service/docker-{ID}.scope", False),
+    (f"0::/docker/{ID}", f"0::/docker/{ID}/init.scope", True),
+    (f"0::/kubepods/pod{UID}/{ID}", f"0::/kubepods/pod{UID}/{OUTER}", True),
+    ("0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0",
+     "0::/system.slice/slurmstepd.scope/job_12/step_batch/user/task_0", True),
+    (V1_DOCKER, "\n".join(reversed(V1_DOCKER.split("\n"))), True),
+])
+def test_the_same_id_elsewhere_is_not_the_same_group(one: str, other: str, is_one: bool) -> None:
+    """An act takes all that is in a group: who may make groups must not put themselves, or their
+    neighbours, into it."""
+    places = place_of(paths_of(one)), place_of(paths_of(other))
+    assert places[0].manager == places[1].manager
+    assert (places[0].group == places[1].group) is is_one
 
 
 @pytest.mark.parametrize("text", [

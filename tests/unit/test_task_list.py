@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dashboard.core.fleet import Fleet
-from dashboard.owner_views import OwnerView, ranks_beside
+from dashboard.owner_views import OwnerView, owner_view, ranks_beside
 from dashboard.task_list import group_order, grouped, job_key, ordered
 from dashboard.views import TaskView, UseView
 from gpudeck.sentences import ranks_left
@@ -100,3 +100,9 @@ def test_ranks_are_counted_beside_what_is_hit() -> None:
     assert ranks_beside(nodes, "n1", ["n1-0", "n1-1"]) == (6, 2, 1)
     assert ranks_beside(nodes, "n1", ["n1-3"]) == (0, 0, 0)
     assert ranks_beside(nodes, "n2", ["n1-0"]) == (0, 0, 0), "a node speaks of its own tasks"
+
+
+def test_a_notebooks_name_is_read_by_those_who_read_the_command() -> None:
+    of = Task("t1", 1, 1, 0.0, "alice", "x", notebook="secret-plan.ipynb", pod="bert-0", rank=0)
+    assert owner_view(of, True) == OwnerView(notebook="secret-plan.ipynb", pod="bert-0", rank=0)
+    assert owner_view(of, False) == OwnerView(pod="bert-0", rank=0)
