@@ -75,12 +75,16 @@ class Shares:
 
 
 class ProcessLists:
-    """Of one board. `ask` may raise for a lost board; then nothing here has changed."""
+    """Of one Gpu. `ask` may raise for a lost board; then nothing here has changed. With MIG the
+    list of a board is that of its instances too: `is_ours` says which rows count here."""
 
-    def __init__(self, ask: Ask, uuid: str) -> None:
+    def __init__(
+        self, ask: Ask, uuid: str, is_ours: Callable[[Any], bool] = lambda row: True
+    ) -> None:
         self._ask = ask
-        # With MIG: the Gpu of (GPU instance, compute instance).
-        self.uuid_of: Callable[[int, int], str] = lambda gpu, compute: uuid
+        self._uuid = uuid
+        self._is_ours = is_ours
+        self.is_refused = False  # the driver told none of the lists, the last time
         self._shares = Shares()
         self._listed: tuple[ProcessReading, ...] = ()
         self._listed_at: float | None = None
@@ -90,11 +94,11 @@ class ProcessLists:
     def read(self, now: float) -> tuple[ProcessReading, ...]:
         held = self._held()
         if held is not None:
-            shares = self._read_shares({pid for pid, _ in held}, now)
+            shares = self._read_shares(set(held), now)
             self._listed_at = now
             self._listed = tuple(
-                ProcessReading(pid, uuid, each.memory, shares.get(pid), each.kind)
-                for (pid, uuid), each in held.items())
+                ProcessReading(pid, self._uuid, each.memory, shares.get(pid), each.kind)
+                for pid, each in held.items())
         return self.kept(now)
 
     def kept(self, now: float) -> tuple[ProcessReading, ...]:
@@ -102,24 +106,35 @@ class ProcessLists:
             self._listed = ()
         return self._listed
 
+    def amounts(self, now: float) -> list[float | None] | None:
+        """What each one holds; None: they were not listed now."""
+        if self._listed_at != now:
+            return None
+        return [each.mem_used_bytes for each in self._listed]
+
     def fresh(self) -> tuple[ProcessReading, ...]:
         """Without shares of time, which are differences."""
         held = self._held()
         if held is None:
             raise Unavailable("failed", "a Gpu does not list its processes just now")
-        return tuple(ProcessReading(pid, uuid, each.memory, None, each.kind)
-                     for (pid, uuid), each in held.items())
+        return tuple(ProcessReading(pid, self._uuid, each.memory, None, each.kind)
+                     for pid, each in held.items())
 
-    def _held(self) -> dict[tuple[int, str], Held] | None:
+    def _held(self) -> dict[int, Held] | None:
         """The union by pid of what the driver lists; None: it would not say this time."""
-        found: dict[tuple[int, str], Held] = {}
+        found: dict[int, Held] = {}
+        refusals = 0
         for name, kind in PROCESS_LISTS:
             rows = self._list(name)
             if rows is Absence.UNKNOWN:
                 return None
-            for row in [] if isinstance(rows, Absence) else rows:
+            if isinstance(rows, Absence):
+                refusals += 1
+                continue
+            for row in filter(self._is_ours, rows):
                 if 0 < row.pid <= PID_MAX:
-                    _add(found, row, self.uuid_of(row.gpuInstanceId, row.computeInstanceId), kind)
+                    _add(found, row, kind)
+        self.is_refused = refusals == len(PROCESS_LISTS)
         return found
 
     def _list(self, name: str) -> Any:
@@ -183,9 +198,9 @@ class ProcessLists:
         return {}
 
 
-def _add(found: dict[tuple[int, str], Held], row: Any, uuid: str, kind: Kind) -> None:
+def _add(found: dict[int, Held], row: Any, kind: Kind) -> None:
     """Of the same process in two lists the amounts are the same memory: never their sum."""
-    held = found.setdefault((row.pid, uuid), Held(None, kind))
+    held = found.setdefault(row.pid, Held(None, kind))
     held.kind = kind
     if row.usedGpuMemory < NOT_MEMORY:
         held.memory = max(held.memory or 0.0, float(row.usedGpuMemory))
