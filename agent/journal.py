@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS inventory (
     node INTEGER NOT NULL, generation INTEGER NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (node, generation)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS state (node INTEGER PRIMARY KEY, body BLOB NOT NULL);
 """
 
 Statement = tuple[str, tuple[Any, ...]]
@@ -156,6 +157,7 @@ class Outbox:
         self._pruned_at: float | None = None
         self._grown_bytes = 0
         self._unsaved_inventories: dict[int, bytes] = {}
+        self._unsaved_state: bytes | None = None
         inventory = self.latest_inventory()
         self.generation = 0 if inventory is None else inventory.generation
 
@@ -179,6 +181,15 @@ class Outbox:
         """With the next `append`."""
         self._unsaved_inventories[inventory.generation] = encode(inventory)
         self.generation = inventory.generation
+
+    def state(self) -> bytes | None:
+        """What was kept last; it stands for all messages up to then."""
+        rows = self._journal.rows("SELECT body FROM state WHERE node = ?", self._node)
+        return rows[0][0] if rows else None
+
+    def keep_state(self, body: bytes) -> None:
+        """With the next `append`, in one transaction."""
+        self._unsaved_state = body
 
     def append(self, messages: Sequence[Sequenced], now: float) -> None:
         """They are numbered from last_seq + 1 on already; on return they are on disk, or kept in
@@ -244,9 +255,12 @@ class Outbox:
         )
         if self._unsaved_inventories:
             statements.append(self._drop_old_inventories())
+        if self._unsaved_state is not None:
+            statements.append(("INSERT OR REPLACE INTO state VALUES (?, ?)",
+                               (self._node, self._unsaved_state)))
         self._journal.write_later(*statements)
         if self._journal.commit():
-            self._unsaved, self._unsaved_inventories = [], {}
+            self._unsaved, self._unsaved_inventories, self._unsaved_state = [], {}, None
         elif len(self._unsaved) > UNSAVED_MAX:
             too_many = len(self._unsaved) - UNSAVED_MAX
             del self._unsaved[:too_many]

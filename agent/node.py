@@ -8,7 +8,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,7 @@ from gpudeck.wire import (
     Beat,
     Call,
     Challenge,
+    Event,
     FromHub,
     Hello,
     ReaderState,
@@ -29,8 +30,9 @@ from gpudeck.wire import (
 from . import sampler
 from .act import Desk, DeskConfig
 from .acts_journal import ActsJournal, ActsStore
-from .backends import Fresh, Reading
+from .backends import Fresh, Happening, Reading
 from .conversation import Conversation, Dial, HangUp, Say
+from .happenings import TORN_DOWN, Happenings
 from .hold import hold_files
 from .journal import Outbox
 from .key import Identity, new_call
@@ -47,6 +49,8 @@ FIRST_CALL_WITHIN_S = 3.0
 WAIT_MAX_S = 1.0
 # Backends whose pids are those of our own namespace, whichever it is.
 OWN_PIDS = ("simulated",)
+# An Xid 45 this soon after an end of ours is its echo.
+ECHO_S = 30.0
 
 
 class Source(Protocol):
@@ -61,6 +65,9 @@ class Source(Protocol):
 
     def latest(self) -> Reading | None:
         """The newest Reading not handed out yet; never blocks."""
+
+    def happenings(self) -> tuple[Happening, ...]:
+        """Those not handed out yet, of Readings that were never fetched too; never blocks."""
 
     def on_news(self, call: Callable[[], None]) -> None:
         """`call` (cheap, from any thread) whenever there is a Reading or `state` changed."""
@@ -117,6 +124,7 @@ class _Node:
         self._outbox = outbox
         self._tasks = TaskTable(config.boot_id)
         self._memory = _remembered(outbox)
+        self._happenings = Happenings(outbox.state())
         self._driver_version: str | None = None
         self._link = Link(config.hub, config.tls, wake.set)
         self._talk = Conversation(outbox, self, random.uniform)
@@ -124,9 +132,11 @@ class _Node:
         self._desk = _desk(config, source, wake.set)
         self._welcomes = 0
         self._complained_of, self._complained_at = "", 0.0
+        self._tell(self._happenings.began(config.boot_id, __version__, time.time()))
 
     def step(self, now: float) -> None:
         self._listen(now)
+        self._tell(self._happenings.clock(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)))
         self._read(now)
         for act in self._talk.step(now, self._beat):
             match act:
@@ -178,18 +188,33 @@ class _Node:
 
     def _read(self, now: float) -> None:
         reading = self._source.latest()
+        happened = self._source.happenings()
         state, detail = self._source.state, self._source.detail
         if self._memory.reader == "starting" and state != "starting":
             self._talk.hold_until(now)
         if state != self._memory.reader:
+            at = time.time()
             self._keep(sampler.reader_changed(
-                self._memory, state, detail, self._outbox.last_seq + 1, time.time()
-            ))
+                self._memory, state, self._outbox.last_seq + 1, at,
+                self._happenings.reader(state, detail, at)))
+        own_ends = self._own_ends(happened)
         if reading is None:
+            self._tell(self._happenings.beside(happened, self._memory.facts or (), now, own_ends))
             return
         self._note_driver(reading.driver_version, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
-        self._keep(sampler.sample(self._memory, reading, seen, self._outbox.last_seq + 1, now))
+        events = self._happenings.reading(reading, happened, seen, now, own_ends)
+        self._keep(sampler.sample(
+            self._memory, reading, seen, self._outbox.last_seq + 1, now, events))
+
+    def _own_ends(self, happened: Sequence[Happening]) -> int:
+        if all(each.numbers.get("xid") != TORN_DOWN for each in happened):
+            return 0
+        return self._desk.ends_since(time.time() - ECHO_S)
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        if events:
+            self._keep(sampler.told(self._memory, events, self._outbox.last_seq + 1))
 
     def _note_driver(self, version: str | None, now: float) -> None:
         if version != self._driver_version:
@@ -201,6 +226,10 @@ class _Node:
         if step.inventory is not None:
             self._outbox.keep_inventory(step.inventory)
         if step.messages:
+            told = any(isinstance(each, Event) for each in step.messages)
+            state = self._happenings.kept(time.monotonic(), is_due=told)
+            if state is not None:
+                self._outbox.keep_state(state)
             self._outbox.append(step.messages, time.time())
 
     # Credentials of the conversation

@@ -1,5 +1,6 @@
 """What a backend must offer, and what it returns: vendor-neutral, units in names."""
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Literal, Protocol, cast
 
@@ -76,6 +77,10 @@ class Reader(Protocol):
 
     def fresh(self) -> Fresh:
         """Raises Unavailable as well where one Gpu does not list its processes just now."""
+
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        """From now on `tell`, from any thread, what happens beside the readings. A backend that
+        sees things happen only when it reads puts them into its Readings."""
 
     def close(self) -> None: ...
 

@@ -18,8 +18,9 @@ from msgspec import structs
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, ProcessReading, Reading, Unavailable
+from . import Fresh, GpuReading, Happening, ProcessReading, Reading, Unavailable
 from .nvml_errors import NEVER, NO_DRIVER, Code, no_gpus, unavailable
+from .nvml_events import Events
 from .nvml_gpm import Gpm
 from .nvml_lost import KERNEL, lost_boards
 from .row import Counter, Row
@@ -77,6 +78,11 @@ class NvmlReader:
         self._blind_reads = 0
         self._read_at: float | None = None
         self._processes_at: float | None = None
+        self._events: Events | None = None
+
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        self._events = Events({board.facts.uuid: board.handle for board in self._boards
+                               if board.handle is not None}, tell)
 
     def read(self) -> Reading:
         now = self._clock()
@@ -111,6 +117,8 @@ class NvmlReader:
         return tuple(process for board in self._boards for process in board.processes(now))
 
     def close(self) -> None:
+        if self._events is not None and not self._events.close():
+            return
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError as error:
@@ -172,6 +180,11 @@ class Board:
         self._lost_at = None
         self._tell_missing(row)
         return GpuReading(self.facts.uuid, "ok", tuple(row.values), bytes(row.absent))
+
+    @property
+    def handle(self) -> Any:
+        """None: lost before we had one."""
+        return self._handle
 
     def _reopen(self) -> None:
         if self._handle is None:

@@ -4,13 +4,14 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, Absence
 
-from . import Fresh, Reading, Unavailable
+from . import Fresh, Happening, Reading, Unavailable
 from .simulation.control import Control
 from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
 from .simulation.jobs import Job, jobs_at, next_change_at, node_number
@@ -147,6 +148,9 @@ class SimulatedReader:
         """Whether `read` would block now."""
         return (self._control is not None
                 and self._options.node in self._control.now().hung_nodes)
+
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        """All is in the Readings."""
 
     def close(self) -> None:
         if self._world is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.acts_journal import ActsStore
-from agent.backends import Fresh, GpuReading, Reading
+from agent.backends import Fresh, GpuReading, Happening, Reading
 from agent.journal import Journal, Outbox
 from agent.key import Identity, node_key
 from agent.node import NodeConfig, run_node
@@ -51,6 +51,9 @@ class CountingSource:
     def latest(self) -> Reading | None:
         reading, self._unread = self._unread, None
         return reading
+
+    def happenings(self) -> tuple[Happening, ...]:
+        return ()
 
     pids: frozenset[int] = frozenset()
 
