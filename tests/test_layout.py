@@ -23,8 +23,8 @@ PURE = (
     "agent/pace.py", "agent/guard.py", "agent/jobs.py", "agent/aftermath.py",
     "agent/hub_clock.py", "agent/managers.py", "agent/quotas.py", "dashboard/views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
-    "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py", "gpudeck/act_words.py", "gpudeck/plan.py",
-    "gpudeck/until.py", "gpudeck/sentences.py",
+    "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
+    "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((

@@ -23,7 +23,7 @@ WANTED = SINGLE | DOUBLE | XID
 KINDS = {SINGLE: "ecc_corrected", DOUBLE: "ecc_uncorrected", XID: "xid"}
 TIMEOUT = 10
 NO_INSTANCE = 0xFFFF_FFFF
-WAIT_MS = 1_000  # also how late the end is noticed
+WAIT_MS = 250  # also how late the end is noticed: the child has a second to leave
 REGISTER_EVERY_S = 60.0  # a Gpu that could not be registered may be back
 PAUSE_S = (1.0, 60.0)
 

@@ -140,7 +140,7 @@ int nvmlEventSetWait_v2(struct events *set, struct event *out, unsigned timeout_
     until = now_us() + (u64)timeout_ms * 1000;
     while (!next_event(set, out)) {
         if (now_us() >= until) return TIMEOUT;
-        unlocked_sleep(5000);
+        unlocked_sleep(25000);
     }
     return SUCCESS;
 }
