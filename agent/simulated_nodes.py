@@ -78,7 +78,10 @@ class SimulatedSource:
         self._on_news = call
 
     def fresh(self, timeout_s: float) -> Fresh | None:
-        return None if self._reader.hangs() else self._reader.fresh()
+        try:
+            return None if self._reader.hangs() else self._reader.fresh()
+        except Unavailable:
+            return None
 
     @property
     def pids(self) -> frozenset[int]:

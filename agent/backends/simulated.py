@@ -16,9 +16,9 @@ from .simulation.control import Control
 from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
 from .simulation.jobs import Job, jobs_at, next_change_at, node_number
 from .simulation.profiles import PROFILES, profile_of
+from .simulation.stage import RELOAD_S, Stage, renumbered
 from .simulation.world import Live, Setup, World, uuid_of
 
-DRIVER_VERSION = "580.95.05"
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 KEEP_ENERGY_EVERY_S = 5.0
 MEM_USED = COLUMN["mem_used_bytes"]
@@ -111,16 +111,21 @@ class SimulatedReader:
         self._listed: tuple[Live, ...] = ()
         self._leaks: dict[str, dict[str, float]] = {}
         self._world: World | None = None
-        self._read_at = self._listed_at = self._kept_at = float("-inf")
+        self._stage = Stage(options.seed, options.node, options.gpus, options.fault_odds,
+                            time.time())
+        self._read_at = self._listed_at = self._kept_at = self._kept_from = float("-inf")
 
     def read(self) -> Reading:
         control = self._released()
         at, now = time.time(), time.monotonic()
+        version, is_fresh_driver = self._stage.driver(control, at)
         lives = self._find_lives(at)
         self._follow_leaks(lives, control)
         self._lives = lives
         world = self._world_at(at, now)
-        gpus = world.advance(at, lives, self._leaked(), control)
+        if is_fresh_driver and self._kept_from < control.changed_at + RELOAD_S:
+            world.reload()
+        gpus = self._stage.health(world.advance(at, lives, self._leaked(), control), control)
         first = self._read_at == float("-inf")
         interval_s = 1.0 if first else max(1e-3, now - self._read_at)
         self._read_at = now
@@ -130,11 +135,15 @@ class SimulatedReader:
         if now - self._listed_at >= PROCESSES_EVERY_S or lives != self._listed:
             self._listed_at, self._listed = now, lives
             processes = world.processes(lives, gpus)
-        return Reading(at, interval_s, gpus, world.facts, processes, DRIVER_VERSION)
+        facts, happened = world.facts, self._stage.happenings(gpus, control, at)
+        if self._options.node in control.nodes and control.nodes[self._options.node].permute:
+            facts, gpus, _ = renumbered(facts, gpus)
+        return Reading(at, interval_s, gpus, facts, processes, version, happenings=happened)
 
     def fresh(self) -> Fresh:
         control = self._released()
         at = time.time()
+        self._stage.driver(control, at)
         lives = self._find_lives(at)
         self._follow_leaks(lives, control)
         self._lives = lives
@@ -180,6 +189,7 @@ class SimulatedReader:
             folder, node = self._options.world, self._options.node
             kept = None if folder is None else read_energy(folder, node)
             self._world = World(self._setup, self._lives, at, kept)
+            self._kept_from = float("-inf") if kept is None else kept[0]
             self._kept_at = now
         return self._world
 
