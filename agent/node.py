@@ -37,6 +37,7 @@ from .hold import hold_files
 from .journal import Outbox
 from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
+from .recording import Recording
 from .scene import Place
 from .tasks import TaskTable
 
@@ -95,6 +96,7 @@ class NodeConfig:
     platform: str = ""
     ceiling: Path | None = None
     is_made_up: bool = False  # one of a simulator's many
+    recording: Recording | None = None
 
     @property
     def store_name(self) -> str:
@@ -198,11 +200,16 @@ class _Node:
                 self._memory, state, self._outbox.last_seq + 1, at,
                 self._happenings.reader(state, detail, at)))
         own_ends = self._own_ends(happened)
+        recording = self._config.recording
         if reading is None:
+            if recording is not None:
+                recording.beside(happened)
             self._tell(self._happenings.beside(happened, self._memory.facts or (), now, own_ends))
             return
         self._note_driver(reading.driver_version, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
+        if recording is not None:
+            recording.put(reading, happened, seen)
         events = self._happenings.reading(reading, happened, seen, now, own_ends)
         self._keep(sampler.sample(
             self._memory, reading, seen, self._outbox.last_seq + 1, now, events))
@@ -254,7 +261,8 @@ class _Node:
     def _beat(self) -> Beat:
         seq, head = self._desk.audit_head
         detail = "; ".join(filter(None, (
-            self._outbox.trouble, self._source.detail, self._desk.trouble)))
+            self._outbox.trouble, self._source.detail, self._desk.trouble,
+            "" if self._config.recording is None else self._config.recording.trouble)))
         return Beat(
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
@@ -278,7 +286,7 @@ def _desk(config: NodeConfig, source: Source, wake: Callable[[], None]) -> Desk:
     place = Place(
         node_id=config.identity.node_id, boot_id=config.boot_id, source=source,
         holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
-        host_pids_only=config.backend not in OWN_PIDS,
+        host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
     )
     desk = DeskConfig(
         key=config.identity.key, node_id=config.identity.node_id, hub=config.identity.hub,

@@ -46,6 +46,8 @@ class TaskTable:
         return seen
 
     def _seen(self, process: ProcessReading) -> Seen:
+        if process.task is not None:
+            return self._use(process.task, process, process.state)
         if process.start_ticks is not None:  # the backend knows better than our /proc
             task = self._remembered(process, process.start_ticks, self._as_told)
             return self._use(task, process, process.state)

@@ -6,7 +6,7 @@ from typing import Literal, Protocol, cast
 
 from msgspec import Struct
 
-from gpudeck.wire import GpuFacts, GpuLink, GpuState, ReaderState
+from gpudeck.wire import GpuFacts, GpuLink, GpuState, ReaderState, Task
 
 
 class GpuReading(Struct, frozen=True, array_like=True):
@@ -49,6 +49,7 @@ class ProcessReading(Struct, frozen=True):
     started_at: float | None = None
     start_ticks: int | None = None
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None = None
+    task: Task | None = None  # as it was recorded: nothing here knows more of it
 
 
 class Reading(Struct, frozen=True):
