@@ -7,14 +7,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 PYTEST := $(BIN)/python -m pytest
 DEMO ?=
 
-.PHONY: demo test lint bench soak docs wheel vendor clean machine
+.PHONY: demo test lint bench soak mutants docs wheel vendor clean machine
 
 demo: $(VENV)/.hub
 	$(BIN)/gpudeck demo $(DEMO)
 
 # Three at once: most of a test is waiting. A file stays together, for what its tests share.
 test: $(VENV)/.dev machine
-	$(PYTEST) -m "not soak" -n 3 --dist loadfile $(TESTS)
+	$(PYTEST) -m "not soak" -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -27,6 +27,10 @@ bench: $(VENV)/.dev
 # The long forms of the fault and load tests.
 soak: $(VENV)/.dev machine
 	$(PYTEST) -m soak $(TESTS)
+
+# Takes each guard out once: its test must notice.
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.mutants
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_reference.py

@@ -1,0 +1,20 @@
+"""The order of the test files: what takes long begins first, so that no worker ends on it alone."""
+
+import pytest
+
+LONGEST = (
+    "faults/test_pid_reuse.py", "browser/test_hostile_text.py", "faults/test_every_seq.py",
+    "browser/test_acts_pages.py", "integration/test_audit_agent.py",
+    "browser/test_settings_page.py", "integration/test_acts.py", "integration/test_thefts.py",
+    "integration/test_make_demo.py", "integration/test_transport.py",
+    "integration/test_openapi.py", "integration/test_wheel.py", "faults/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_place)  # stable: the order within a file stays
+
+
+def _place(item: pytest.Item) -> int:
+    name = item.nodeid.removeprefix("tests/")
+    return next((at for at, known in enumerate(LONGEST) if name.startswith(known)), len(LONGEST))
