@@ -70,9 +70,8 @@ class GpuWatch:
             events += self._slow(_Slow(gpu), facts, at, now)
         return events
 
-    def left(self, at: float, now: float) -> list[Event]:
-        """The driver does not list it any more."""
-        return self._lost("the driver does not list it any more", at, now)
+    def left(self, at: float) -> list[Event]:
+        return self._lost("the driver does not list it any more", at)
 
     def told_ahead(self, kind: str, times: int, now: float) -> None:
         """The driver has just told of an error that its counter will show too."""
@@ -90,15 +89,15 @@ class GpuWatch:
 
     def _state(self, gpu: GpuReading, at: float, now: float) -> list[Event]:
         if gpu.state == "lost":
-            return self._lost("the driver has lost it", at, now)
+            return self._lost("the driver has lost it", at)
+        # A loose contact is told some times, then now and then: the last word is always true.
         if gpu.state == "ok" and self.kept.is_lost and self._pace.may((self._uuid, "back"), now):
             self.kept.is_lost = False
             return [self.event("gpu_back", at, "it answers again")]
         return []
 
-    def _lost(self, why: str, at: float, now: float) -> list[Event]:
-        """A loose contact is told some times, then now and then: the last word is always true."""
-        if self.kept.is_lost or not self._pace.may((self._uuid, "lost"), now):
+    def _lost(self, why: str, at: float) -> list[Event]:
+        if self.kept.is_lost:
             return []
         self.kept.is_lost = True
         return [self.event("gpu_lost", at, why)]

@@ -210,13 +210,13 @@ class Happenings:
                 events += self._gpus[gpu.uuid].read(gpu, facts, at, now)
         here = {gpu.uuid for gpu in reading.gpus}
         for uuid in self._gpus.keys() - here:
-            events += self._left(uuid, at, now)
+            events += self._left(uuid, at)
         return events
 
-    def _left(self, uuid: str, at: float, now: float) -> Sequence[Event]:
+    def _left(self, uuid: str, at: float) -> Sequence[Event]:
         """A board does not leave by itself; a MIG instance does, when somebody deletes it."""
         if not uuid.startswith("MIG-"):
-            return self._gpus[uuid].left(at, now)
+            return self._gpus[uuid].left(at)
         del self._gpus[uuid]
         (self._kept.gpus or {}).pop(uuid, None)
         return [_event("gpu_removed", at, f"MIG instance {uuid} was removed", gpu_uuid=uuid)]

@@ -106,7 +106,7 @@ def test_a_counter_from_zero_and_a_driver_loaded_anew(node: Node) -> None:
     assert node.kinds(a_gpu(ecc_uncorrected=0.0)) == []
     assert node.kinds(a_gpu(ecc_uncorrected=3.0), after_s=60) == ["ecc_uncorrected"]
     assert node.kinds(a_gpu(ecc_uncorrected=0.0), after_s=60) == []
-    [event] = node.read(a_gpu(ecc_uncorrected=1.0), after_s=60)
+    [event] = node.read(a_gpu(ecc_uncorrected=1.0), after_s=15)
     assert event.numbers["count"] == 1
 
 
