@@ -189,10 +189,11 @@ def test_the_driver_is_not_shut_down_under_a_thread_that_hangs(nvml: FakeNvml) -
     """In a process of its own: the fake's hang outlives its thread."""
     script = (
         "import time\nfrom agent.backends.nvml import NvmlReader\n"
-        "from pynvml import nvmlDeviceGetCount\n"
+        "from pynvml import nvmlDeviceGetHandleByIndex, nvmlDeviceGetUUID\n"
         "reader = NvmlReader()\nreader.watch(print)\ntime.sleep(0.5)\n"
         "open('hang', 'w').close()\ntime.sleep(1)\nreader.close()\n"
-        "print(nvmlDeviceGetCount(), flush=True)\nimport os; os._exit(0)\n"
+        "print(nvmlDeviceGetUUID(nvmlDeviceGetHandleByIndex(0)), flush=True)\n"
+        "import os; os._exit(0)\n"
     )
     folder = nvml.path.parent
     child = subprocess.Popen(
@@ -202,7 +203,7 @@ def test_the_driver_is_not_shut_down_under_a_thread_that_hangs(nvml: FakeNvml) -
     nvml.lines = [f"hang {WAIT}"]
     nvml.save()
     out, _ = child.communicate(timeout=20)
-    assert out == "3\n"
+    assert out.strip() == nvml.gpus[0].uuid
 
 
 def test_events_may_be_closed_at_any_time(nvml: FakeNvml) -> None:
