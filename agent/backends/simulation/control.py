@@ -21,9 +21,9 @@ XID_MAX = 999_999
 class GpuControl:
     values: Mapping[int, float] = field(default_factory=dict)  # column -> value
     unsupported: frozenset[int] = frozenset()
-    state: GpuState | None = None
-    slow: Mapping[int, float] = field(default_factory=dict)  # column of metrics.SLOW -> value
+    slow_values: Mapping[int, float] = field(default_factory=dict)
     slow_unsupported: frozenset[int] = frozenset()
+    state: GpuState | None = None
     xids: tuple[int, ...] = ()
 
 
@@ -87,7 +87,7 @@ def _gpu(uuid: str, entry: dict[str, Any], said: list[str]) -> GpuControl:
         if COLUMN[key] in values:
             values.setdefault(COLUMN[follower], values[COLUMN[key]])
     fast, slow = _columns(uuid, entry.get("unsupported", []), said)
-    return GpuControl(values, fast, state, _values(uuid, entry, SLOW_COLUMN, said), slow,
+    return GpuControl(values, fast, _values(uuid, entry, SLOW_COLUMN, said), slow, state,
                       _xids(uuid, entry, said))
 
 

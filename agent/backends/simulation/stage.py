@@ -1,4 +1,4 @@
-"""Faults on demand and by the seed, put over what the world says: Xids, health, the driver's life.
+"""Faults on demand and by the seed, beside what the world says: Xids and the driver's life.
 
 A driver that goes takes what its boards count since it was loaded: see `Stage.driver`.
 """
@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from gpudeck.metrics import SLOW_WIDTH, Absence
 from gpudeck.wire import GpuFacts, GpuLink, GpuState
 
 from .. import GpuReading, Happening, Unavailable
-from .control import Control, GpuControl
+from .control import Control
 from .faults import xids_between
 
 DRIVER_VERSION = "580.95.05"
@@ -33,8 +32,6 @@ class Stage:
         self._at = began_at
         self._states: dict[str, GpuState] = {}
         self._xids: dict[str, tuple[int, ...]] | None = None
-        self._slow: dict[str, tuple[tuple[float, ...], bytes]] = {}
-        self._slow_of: Control | None = None
         self._loaded_at: float | None = None
 
     def driver(self, control: Control, at: float) -> tuple[str, bool]:
@@ -76,30 +73,6 @@ class Stage:
         return [_xid(OFF_THE_BUS, gpu.uuid, at) for gpu in gpus
                 if gpu.state == "lost" and was.get(gpu.uuid) == "ok"
                 and not gpu.uuid.startswith("MIG-")]
-
-    def health(self, gpus: Sequence[GpuReading], control: Control) -> tuple[GpuReading, ...]:
-        """With what control.json says of slow metrics: at once when it changes, and then whenever
-        the board reports them."""
-        changed, self._slow_of = control is not self._slow_of, control
-        return tuple(self._health(gpu, control.gpus.get(gpu.uuid, _NOTHING), changed)
-                     for gpu in gpus)
-
-    def _health(self, gpu: GpuReading, told: GpuControl, changed: bool) -> GpuReading:
-        if gpu.slow:
-            self._slow[gpu.uuid] = gpu.slow, gpu.slow_absent
-        if gpu.state == "lost" or not (gpu.slow or changed) or not (told.slow or gpu.slow):
-            return gpu
-        values, absent = self._slow.get(gpu.uuid, _UNKNOWN)
-        row, marks = list(values), bytearray(absent)
-        for column, value in told.slow.items():
-            row[column], marks[column] = value, Absence.PRESENT
-        for column in told.slow_unsupported:
-            row[column], marks[column] = 0.0, Absence.UNSUPPORTED
-        return structs.replace(gpu, slow=tuple(row), slow_absent=bytes(marks))
-
-
-_NOTHING = GpuControl()
-_UNKNOWN = (0.0,) * SLOW_WIDTH, bytes([Absence.UNKNOWN]) * SLOW_WIDTH
 
 
 def _xid(code: int, uuid: str, at: float) -> Happening:
