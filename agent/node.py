@@ -34,9 +34,9 @@ from .backends import Fresh, Happening, Reading
 from .conversation import Conversation, Dial, HangUp, Say
 from .happenings import TORN_DOWN, Happenings
 from .hold import hold_files
-from .journal import Outbox
 from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
+from .outbox import Outbox
 from .recording import Recording
 from .scene import Place
 from .tasks import TaskTable
@@ -134,12 +134,16 @@ class _Node:
         self._desk = _desk(config, source, wake.set)
         self._welcomes = 0
         self._complained_of, self._complained_at = "", 0.0
-        self._tell(self._happenings.began(config.boot_id, __version__, time.time()))
+        self._tell(self._happenings.began(config.boot_id, __version__, time.time()),
+                   time.monotonic())
 
     def step(self, now: float) -> None:
         self._listen(now)
-        self._tell(self._happenings.clock(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)))
+        self._tell(self._happenings.clock(
+            time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)), now)
         self._read(now)
+        if self._talk.phase == "live":
+            self._tell_drops(now)
         for act in self._talk.step(now, self._beat):
             match act:
                 case Say(body):
@@ -198,13 +202,14 @@ class _Node:
             at = time.time()
             self._keep(sampler.reader_changed(
                 self._memory, state, self._outbox.last_seq + 1, at,
-                self._happenings.reader(state, detail, at)))
+                self._happenings.reader(state, detail, at)), now)
         own_ends = self._own_ends(happened)
         recording = self._config.recording
         if reading is None:
             if recording is not None:
                 recording.beside(happened)
-            self._tell(self._happenings.beside(happened, self._memory.facts or (), now, own_ends))
+            self._tell(self._happenings.beside(
+                happened, self._memory.facts or (), now, own_ends), now)
             return
         self._note_driver(reading.driver_version, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
@@ -212,32 +217,38 @@ class _Node:
             recording.put(reading, happened, seen)
         events = self._happenings.reading(reading, happened, seen, now, own_ends)
         self._keep(sampler.sample(
-            self._memory, reading, seen, self._outbox.last_seq + 1, now, events))
+            self._memory, reading, seen, self._outbox.last_seq + 1, now, events), now)
 
     def _own_ends(self, happened: Sequence[Happening]) -> int:
         if all(each.numbers.get("xid") != TORN_DOWN for each in happened):
             return 0
         return self._desk.ends_since(time.time() - ECHO_S)
 
-    def _tell(self, events: Sequence[Event]) -> None:
+    def _tell(self, events: Sequence[Event], now: float) -> None:
         if events:
-            self._keep(sampler.told(self._memory, events, self._outbox.last_seq + 1))
+            self._keep(sampler.told(self._memory, events, self._outbox.last_seq + 1), now)
 
     def _note_driver(self, version: str | None, now: float) -> None:
         if version != self._driver_version:
             self._driver_version = version
             self._talk.renew(now, "the driver's version changed")
 
-    def _keep(self, step: sampler.Step) -> None:
+    def _keep(self, step: sampler.Step, now: float) -> None:
         self._memory = step.memory
         if step.inventory is not None:
             self._outbox.keep_inventory(step.inventory)
         if step.messages:
             told = any(isinstance(each, Event) for each in step.messages)
-            state = self._happenings.kept(time.monotonic(), is_due=told)
+            state = self._happenings.kept(now, is_due=told)
             if state is not None:
                 self._outbox.keep_state(state)
-            self._outbox.append(step.messages, time.time())
+            self._outbox.append(step.messages, now)
+
+    def _tell_drops(self, now: float) -> None:
+        event = self._outbox.drop_event(now, time.time())
+        if event is not None:
+            log.warning("outbox_dropped %s", event.text)
+            self._outbox.append([event], now)
 
     # Credentials of the conversation
 
@@ -267,6 +278,7 @@ class _Node:
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
             holds=self._desk.holds_now(), audit_seq=seq, audit_head=head,
+            first_seq=self._outbox.first_seq,
         )
 
     def _complain(self, now: float) -> None:
