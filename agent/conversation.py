@@ -47,6 +47,7 @@ STEP_EVERY_S = 0.25
 STEP_SOON_S = 3.0
 STEP_MIN = 16
 STEP_BYTES = 256_000
+STEP_BYTES_EACH = 2_000  # a thousand nodes of many Gpus that come back at once begin small, too
 ENVELOPE_BYTES = 64  # of a Backfill with one message
 
 
@@ -289,7 +290,8 @@ class Conversation:
         if now < self._step_at + STEP_EVERY_S or not self._may_fill():
             return []
         entries = self._backlog.entries(
-            self._step_last, self._live_from, self._step_size, STEP_BYTES)
+            self._step_last, self._live_from, self._step_size,
+            min(STEP_BYTES, self._step_size * STEP_BYTES_EACH))
         if not entries:
             return []
         self._say_now(entries, now)

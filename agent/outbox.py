@@ -72,6 +72,7 @@ class Outbox:
         self._dropped_at = 0.0
         self._aged_s: float | None = None  # to add to the clock that `append` is given
         self._node = self._registered()
+        self._on_disk: tuple[str, int, int] | None = None  # what there is to say of the node
         self._recall()
         self._opened_at = self.last_seq
         self.generation = 0 if self._latest is None else self._latest.generation
@@ -290,13 +291,12 @@ class Outbox:
         statements += (("DELETE FROM message WHERE node = ? AND seq BETWEEN ? AND ?",
                         (node, first, min(last, self.last_seq - 1)))
                        for first, last in self._to_delete)
-        statements.append(
-            ("UPDATE node SET stream = ?1, dropped = ?2 WHERE id = ?3"
-             " AND (stream, dropped) != (?1, ?2)", (self.stream, self.dropped, node)))
+        if self._on_disk != (self.stream, self.dropped, self._told):
+            statements += [("UPDATE node SET stream = ?, dropped = ? WHERE id = ?",
+                            (self.stream, self.dropped, node)),
+                           ("INSERT OR REPLACE INTO told VALUES (?, ?)", (node, self._told))]
         if self._state is not None and not self._is_state_saved:
             statements.append(("INSERT OR REPLACE INTO state VALUES (?, ?)", (node, self._state)))
-        if self._told:
-            statements.append(("INSERT OR REPLACE INTO told VALUES (?, ?)", (node, self._told)))
         if self._unsaved_inventories:  # rare; those that no kept Frame refers to
             statements.append(("DELETE FROM inventory WHERE node = ? AND generation < (SELECT"
                                " min(generation) FROM message WHERE node = ? AND generation IS NOT"
@@ -307,6 +307,7 @@ class Outbox:
         for seq in unsaved:
             del self._unsaved[seq]
         self._unsaved_bytes, self._is_state_saved = 0, True
+        self._on_disk = (self.stream, self.dropped, self._told)
         for generation in inventories:
             del self._unsaved_inventories[generation]
         newest = self.last_seq in self._to_delete
@@ -316,7 +317,7 @@ class Outbox:
         """A file that was damaged has been set aside; what was only there is lost."""
         if self._files == self._store.files:
             return
-        self._files, self._node = self._store.files, None
+        self._files, self._node, self._on_disk = self._store.files, None, None
         self._to_delete = Ranges()
         here = Ranges((seq, seq) for seq in sorted(self._unsaved))
         for before, after in pairwise([(0, 0), *here, (self.last_seq + 1, 0)]):

@@ -60,6 +60,7 @@ def test_numbering_goes_on_when_everything_was_acked(tmp_path: Path) -> None:
     outbox.append(events(outbox, 7), 0.0)
     sent(outbox)
     outbox.ack(7)
+    outbox.append([], 1.0)
     assert (pending(outbox), outbox.pending) == ([], 0)
     journal.close()
     again = Journal(tmp_path / "j.db").outbox()
@@ -198,6 +199,24 @@ def test_a_disk_that_refuses_is_said_and_messages_go_on_in_memory(tmp_path: Path
     assert stored[-1] == outbox.last_seq
 
 
+def test_a_disk_that_became_read_only(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    outbox = journal.outbox()
+    outbox.append(events(outbox, 2), 0.0)
+    sent(outbox)
+    outbox.ack(1)
+    journal.rows("PRAGMA query_only = ON")
+    outbox.append(events(outbox, 3), 1.0)
+    assert "readonly" in outbox.trouble
+    assert pending(outbox) == [2, 3, 4, 5]
+    sent(outbox)
+    outbox.ack(4)
+    journal.rows("PRAGMA query_only = OFF")
+    outbox.append(events(outbox, 1), 2.0)
+    assert (outbox.trouble, outbox.dropped) == ("", 0)
+    assert pending(Journal(tmp_path / "j.db").outbox()) == [5, 6], "what was acked meanwhile goes"
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match="--data") as caught:
@@ -304,6 +323,22 @@ def test_numbers_that_our_disk_forgot_are_not_given_out_twice(
     again.append(events(again, 5), 1.0)
     again.welcomed(12, [Span(14, 15)])
     assert (again.stream, pending(again)) == (stream, [13, *range(16, 21)])
+
+
+def test_an_episode_of_dropping_is_told_once_when_it_is_over(tmp_path: Path) -> None:
+    outbox = Journal(tmp_path / "j.db").outbox(cap_bytes=10_000)
+    for at in range(30):
+        outbox.append(events(outbox, 1, text="x" * 900), float(at))
+        assert outbox.drop_event(float(at), 0.0) is None, "it goes on"
+    again = Journal(tmp_path / "j.db").outbox()  # a restart does not swallow it
+    again.append([], 0.0)
+    event = again.drop_event(QUIET_S + 40.0, 0.0)
+    assert event is not None
+    assert event.numbers["dropped"] == outbox.dropped > 10
+    again.append([event], 41.0)
+    assert again.drop_event(100.0, 0.0) is None
+    once_more = Journal(tmp_path / "j.db").outbox()
+    assert once_more.drop_event(100.0, 0.0) is None, "nor does another tell it again"
 
 
 def test_what_is_on_its_way_is_not_dropped_nor_counted(tmp_path: Path) -> None:
