@@ -291,12 +291,12 @@ class Outbox:
         statements += (("DELETE FROM message WHERE node = ? AND seq BETWEEN ? AND ?",
                         (node, first, min(last, self.last_seq - 1)))
                        for first, last in self._to_delete)
+        if self._state is not None and not self._is_state_saved:
+            statements.append(("INSERT OR REPLACE INTO state VALUES (?, ?)", (node, self._state)))
         if self._on_disk != (self.stream, self.dropped, self._told):
             statements += [("UPDATE node SET stream = ?, dropped = ? WHERE id = ?",
                             (self.stream, self.dropped, node)),
                            ("INSERT OR REPLACE INTO told VALUES (?, ?)", (node, self._told))]
-        if self._state is not None and not self._is_state_saved:
-            statements.append(("INSERT OR REPLACE INTO state VALUES (?, ?)", (node, self._state)))
         if self._unsaved_inventories:  # rare; those that no kept Frame refers to
             statements.append(("DELETE FROM inventory WHERE node = ? AND generation < (SELECT"
                                " min(generation) FROM message WHERE node = ? AND generation IS NOT"

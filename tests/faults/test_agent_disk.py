@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.journal import Journal
-from agent.outbox import UNSAVED_MAX, Outbox
+from agent.outbox import Outbox
 from gpudeck.wire import Event
 from tests.faults.outage import World
 
@@ -78,16 +78,19 @@ def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
         agent.journal.close()
 
 
-def test_more_than_memory_takes_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_more_than_memory_takes_is_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.outbox.UNSAVED_MAX", 100)
     with small_disk(tmp_path / "disk") as disk:
         world = World(disk, 1, random.randrange(10**6))
         [agent] = world.agents
         world.run(10.0)
         world.hub.kill()
         filler = fill(disk)
-        world.run(3.0 * UNSAVED_MAX)
+        world.run(400.0)
         held = len(agent.outbox._unsaved)
-        assert held <= UNSAVED_MAX
+        assert held <= 100
         filler.unlink()
         world.hub.start()
         world.settle()
@@ -96,7 +99,7 @@ def test_more_than_memory_takes_is_dropped_and_counted(tmp_path: Path) -> None:
         world.settle()
         kept = set(world.read_back("n0"))
         lost = [message for message in agent.made if message not in kept]
-        assert len(lost) == agent.outbox.dropped > UNSAVED_MAX
+        assert len(lost) == agent.outbox.dropped > 100
         assert agent.journal is not None
         agent.journal.close()
 
