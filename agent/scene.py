@@ -72,6 +72,7 @@ class Place:
     kills_since: Callable[[float], int]
     ceiling_file: Path | None = None
     host_pids_only: bool = True  # the backend's pids are those of the host
+    is_recorded: bool = False  # its tasks are of another time
     mps: Mps = field(default_factory=Mps)
     wall: Callable[[], float] = time.time
 
@@ -121,6 +122,8 @@ def preview(place: Place, ask: Ask) -> Preview:
     task = found.task(ask.task_id)
     if task is None:
         return nothing(place, ask, guard.gone(ask.task_id))
+    if place.is_recorded:
+        return nothing(place, ask, guard.recorded(), task)
     if (fiction := guard.made_up(task.pid)) is not None:
         return nothing(place, ask, fiction, task)
     rows = table()

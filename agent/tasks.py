@@ -76,7 +76,8 @@ class TaskTable:
 
     def describe(self, processes: Sequence[ProcessReading]) -> tuple[Seen, ...]:
         seen = tuple(self._seen(process) for process in processes)
-        servers = {each.task.pid for each in seen if each.task.kind == "mps_server"}
+        servers = {each.task.pid for each in seen if each.task.kind == "mps_server"
+                   and (each.task.pid, each.task.start_ticks) in self._known}
         if servers:
             seen = self._with_clients(seen, servers)
         present = {(each.task.pid, each.task.start_ticks) for each in seen}
@@ -99,13 +100,15 @@ class TaskTable:
                 *(each for each in more if each.state is not None))
 
     def _as_client(self, seen: Seen) -> Seen:
-        if seen.task.kind != "compute":
+        known = self._known.get((seen.task.pid, seen.task.start_ticks))
+        if known is None or seen.task.kind != "compute":
             return seen
-        known = self._known[seen.task.pid, seen.task.start_ticks]
         known.task = structs.replace(known.task, kind="mps_client")
         return replace(seen, task=known.task)
 
     def _seen(self, process: ProcessReading) -> Seen:
+        if process.task is not None:
+            return self._use(process.task, process, process.state)
         if process.start_ticks is not None:  # the backend knows better than our /proc
             key = process.pid, process.start_ticks
             if key not in self._known:

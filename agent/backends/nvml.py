@@ -22,9 +22,10 @@ from msgspec import structs
 from gpudeck.metrics import COLUMNS, SLOW, WIDTH, Absence, Metric, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, ProcessReading, Reading
+from . import Fresh, GpuReading, Happening, ProcessReading, Reading
 from .nvml_ask import Asker, Lost, taken
 from .nvml_errors import NO_DRIVER, Code, no_gpus, unavailable
+from .nvml_events import Events
 from .nvml_facts import read_facts
 from .nvml_fields import Answers, Field, read_fields
 from .nvml_gpm import Gpm
@@ -77,6 +78,11 @@ class NvmlReader:
         self._processes_at: float | None = None
         self._slow_at: float | None = None
         self._topology = Topology()
+        self._events: Events | None = None
+
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        self._events = Events({board.facts.uuid: board.handle for board in self._boards
+                               if board.handle is not None}, tell)
 
     def read(self) -> Reading:
         now = self._clock()
@@ -118,6 +124,8 @@ class NvmlReader:
         return tuple(process for board in self._boards for process in board.processes(now))
 
     def close(self) -> None:
+        if self._events is not None and not self._events.close():
+            return
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError as error:
@@ -196,6 +204,11 @@ class Board(Asker):
             return self._lost()
         self._lost_at = None
         return reading
+
+    @property
+    def handle(self) -> Any:
+        """None: lost before we had one."""
+        return self._handle
 
     def _read(self, now: float, slow: bool) -> GpuReading:
         answers = read_fields(self, (*FIELDS, *self._slow.fields()) if slow else FIELDS)

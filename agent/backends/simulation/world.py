@@ -110,6 +110,11 @@ class World:
     def energy_j(self) -> list[float]:
         return [board.energy_j for board in self._boards.values()]
 
+    def reload(self) -> None:
+        """What is counted since the driver was loaded begins anew."""
+        for board in self._boards.values():
+            board.energy_j = 0.0
+
     def _warm_up(self, lives: Sequence[Live], at: float, kept: Kept | None) -> None:
         for uuid, (load, held) in self._loads(lives, self.at, {}).items():
             self._boards[uuid].settle(load, held)

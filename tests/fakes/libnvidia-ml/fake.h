@@ -10,7 +10,7 @@
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4,
        NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15,
-       VERSION_MISMATCH = 25 };
+       VERSION_MISMATCH = 25, UNKNOWN = 999 };
 enum { GPUS = 16, SLOTS = 8, ALL = -1 };
 
 typedef unsigned long long u64;
