@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ from msgspec import Struct
 
 from gpudeck.wire import ReaderState
 
-from .backends import Fresh, Reader, Reading, Renew, Unavailable, choose_reader
+from .backends import Fresh, Happening, Reader, Reading, Renew, Unavailable, choose_reader
 from .redact import redact
 
 log = logging.getLogger("gpudeck.agent.reader")
@@ -41,6 +42,7 @@ PERIOD_S = 1.0
 MAX_ANSWER_BYTES = 16_000_000
 # How a child ends that only wants to be a fresh process: nothing is wrong with the driver.
 RENEW = os.EX_TEMPFAIL
+MAX_HAPPENINGS = 1_024  # that nobody has fetched
 _LENGTH = struct.Struct(">I")
 
 
@@ -53,9 +55,10 @@ class Answer(Struct, frozen=True, array_like=True):
     detail: str = ""
     fresh: Fresh | None = None
     asked: int = 0  # the newest request that was there before `fresh` was read
+    # Told at once, beside the Readings: what comes just before the driver hangs matters most.
+    happenings: tuple[Happening, ...] = ()
 
 
-_encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Answer)
 
 
@@ -130,6 +133,7 @@ def serve(
     due: float | None = None
     try:
         reader = open_reader()
+        reader.watch(lambda happened: _write(out, Answer(None, happenings=(happened,))))
         while not orders.leave:
             _write(out, _answer(reader))
             due = next_second(time.time(), phase_s, due)
@@ -163,10 +167,14 @@ def _fresh(reader: Reader, asked: int) -> Answer:
         return Answer(None, detail=why.detail, asked=asked)
 
 
+_writing = threading.Lock()
+
+
 def _write(out: BinaryIO, answer: Answer) -> None:
-    body = _encoder.encode(answer)
-    out.write(_LENGTH.pack(len(body)) + body)
-    out.flush()
+    body = msgspec.msgpack.encode(answer)
+    with _writing:
+        out.write(_LENGTH.pack(len(body)) + body)
+        out.flush()
 
 
 # the parent
@@ -230,6 +238,7 @@ class ReaderProcess:
         self._patience = patience or Patience()
         self._on_news: Callable[[], None] = lambda: None
         self._unread: Reading | None = None
+        self._happened: deque[Happening] = deque(maxlen=MAX_HAPPENINGS)
         self._read_at: float | None = None
         self._fresh_came = threading.Condition()
         self._children: list[Child] = []
@@ -252,6 +261,10 @@ class ReaderProcess:
         """The newest Reading not handed out yet."""
         reading, self._unread = self._unread, None
         return reading
+
+    def happenings(self) -> tuple[Happening, ...]:
+        """All that was told and not fetched yet, of Readings too that nobody fetched."""
+        return tuple(self._happened.popleft() for _ in range(len(self._happened)))
 
     def on_news(self, call: Callable[[], None]) -> None:
         """`call` is called from another thread when there is a Reading or the state changed."""
@@ -343,6 +356,10 @@ class ReaderProcess:
                 child.fresh = answer
                 self._fresh_came.notify_all()
             return
+        if answer.happenings:
+            self._happened.extend(answer.happenings)
+            self._on_news()
+            return
         came_back = child.hung_at is not None
         child.answered_at, child.hung_at, child.told = now, None, answer.state
         if child is not self._current:
@@ -355,6 +372,7 @@ class ReaderProcess:
         if came_back:
             log.info("reader_back pid=%d", child.process.pid)
         if answer.reading is not None:
+            self._happened.extend(answer.reading.happenings)
             self._unread, self._read_at = answer.reading, now
             self.read_s = answer.reading.took_s
         if now - child.started_at > self._patience.back_off_s[1]:
