@@ -385,6 +385,9 @@ class Fleet:
                  and (on is None or self.node_ids[self.node_at[slot]] in on)]
         return max(slots, key=lambda slot: float(self.sampled_mono[slot]), default=None)
 
+    def slot_on(self, node_id: str, uuid: str) -> int | None:
+        return self._slot_of.get((node_id, uuid))
+
     def node_of(self, slot: int) -> Node:
         return self.nodes[self.node_ids[self.node_at[slot]]]
 

@@ -62,6 +62,13 @@ class SlowTable:
         old: npt.NDArray[np.bool_] = mono - self.sampled_mono[:size] > STALE_AFTER_S
         return old
 
+    def absent_of(self, slot: int, mono: float) -> npt.NDArray[np.uint8]:
+        """Of one slot, all columns."""
+        absent: npt.NDArray[np.uint8] = self.absent[slot]
+        if mono - self.sampled_mono[slot] > STALE_AFTER_S:
+            absent = np.where(absent == Absence.PRESENT, np.uint8(Absence.STALE), absent)
+        return absent
+
     def absent_at(self, size: int, column: int, mono: float) -> npt.NDArray[np.uint8]:
         """What was not told again for long is stale: the agent lives, and reads no more of it."""
         absent = self.absent[:size, column]
