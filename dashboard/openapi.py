@@ -21,7 +21,7 @@ from .acts_views import (
 )
 from .audit_views import RecordList, Verdict
 from .core.filters import MAX_LENGTH
-from .events_views import EventList
+from .events_views import RFC_3339, SECONDS, EventList
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .people_views import (
     Fresh,
@@ -97,8 +97,7 @@ AUDIT_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
 EVENTS_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
     *((name, {"type": "string", "maxLength": MAX_WORD}) for name in ("node", "gpu", "kind")),
     ("severity", {"enum": list(SEVERITIES), "description": "at least"}),
-    *((name, {"anyOf": [{"type": "number", "minimum": 0, "maximum": 10_000_000_000},
-                        {"type": "string", "format": "date-time"}]})
+    *((name, {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"})
       for name in ("start", "end")),
 )
 
@@ -178,7 +177,7 @@ OPERATIONS = (
 def document() -> dict[str, Any]:
     structs: list[type] = [struct for _, struct, _ in (*LISTS, *ITEMS)] + [Problem]
     structs += [struct for one in OPERATIONS for struct in (one.answer, one.body)
-                if struct is not None] + [CommandList]
+                if struct is not None] + [CommandList, EventList]
     _, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}")
     paths = {f"/api/v1/{path}": {"get": _list(path, struct, text)} for path, struct, text in LISTS}
