@@ -14,7 +14,6 @@ from dashboard.core.events import (
     Events,
     KeptEvent,
     fair_share,
-    severity_of,
 )
 from dashboard.core.lens import ALL_READ, EVERYTHING_SEEN, Reads, Sight, focus
 from dashboard.effects import Record, Said
@@ -110,10 +109,13 @@ def test_a_view_says_what_where_and_what_to_do() -> None:
 
 
 def test_severities() -> None:
-    for key, kind in KINDS.items():
-        assert severity_of(Event(1, NOW, key)) == kind.severity
-    of_xid = [severity_of(Event(1, NOW, "xid", numbers={"xid": code})) for code in (31.0, 79.0)]
-    assert of_xid == ["info", "critical"]
+    room = Room("hub", 1)
+    talk(room, *(Event(seq, NOW, key) for seq, key in enumerate(KINDS, 1)))
+    assert {view.kind: view.severity for view in views(room)} == {
+        key: kind.severity for key, kind in KINDS.items()}
+    talk(room, Event(90, NOW, "xid", numbers={"xid": 31.0}),
+         Event(91, NOW, "xid", numbers={"xid": 79.0}))
+    assert [view.severity for view in views(room)[:2]] == ["critical", "info"]
 
 
 def test_of_others_tasks_the_text_is_not_told() -> None:
