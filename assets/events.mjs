@@ -15,14 +15,14 @@ const PUSHED = 20;
 export class EventsPanel extends EventTarget {
   constructor(picture, live) {
     super();
-    Object.assign(this, { picture, known: new Map(), since: Infinity, shown: new Set(), isStale: false });
+    Object.assign(this, { picture, known: new Map(), since: Infinity, shown: new Set(), epoch: null });
     this.button = byId("events-button");
     this.panel = byId("events-panel");
     this.severity = byId("events-severity");
     this.list = new EventList("No events here yet. What happens to Gpus, drivers and nodes appears here.", (item) => this.follow(item));
     byId("events-list").append(this.list.root);
     this.listen(live);
-    this.load({ severity: "warning", start: Math.floor(now() - HOUR_S) });
+    this.loadLoud();
     setInterval(() => this.tick(), TICK_MS);
   }
 
@@ -36,7 +36,7 @@ export class EventsPanel extends EventTarget {
     byId("events-more").addEventListener("click", () => { this.draw(); byId("events-list").scrollTop = 0; byId("events-list").focus(); });
     this.severity.addEventListener("change", () => this.loadAll());
     live.addEventListener("events", ({ detail }) => this.onPush(detail.newest));
-    live.addEventListener("layout", () => { this.isStale = true; });
+    live.addEventListener("layout", ({ detail }) => this.onEpoch(detail.epoch));
     document.addEventListener("pointerdown", (event) => {
       if (this.isOpen && event.target.closest("#events-panel, #events-button") === null) this.close(false);
     });
@@ -69,12 +69,25 @@ export class EventsPanel extends EventTarget {
     return answer?.items ?? null;
   }
 
+  /** Those that the button counts. */
+  loadLoud() {
+    return this.load({ severity: "warning", start: Math.floor(now() - HOUR_S) });
+  }
+
+  // In another epoch nodes may have left this viewer's scope: what was known is asked for anew.
+  onEpoch(epoch) {
+    const isNew = this.epoch !== null && epoch !== this.epoch;
+    this.epoch = epoch;
+    if (!isNew) return;
+    this.known.clear();
+    this.loadLoud();
+    if (this.isOpen) this.loadAll();
+  }
+
   onPush(newest) {
-    // Another scope numbers its Gpus anew: what was known may not be for these eyes any more.
-    if (this.isStale && newest.length === 0) this.known.clear();
-    this.isStale = false;
     const isGap = newest.length >= PUSHED && this.known.size > 0 && newest.every(({ id }) => !this.known.has(id));
     this.take(newest);
+    if (isGap) this.loadLoud();
     if (isGap && this.isOpen) this.loadAll();
     else if (this.isOpen) this.offer();
   }
