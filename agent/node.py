@@ -32,9 +32,9 @@ from .acts_journal import ActsJournal, ActsStore
 from .backends import Fresh, Reading
 from .conversation import Conversation, Dial, HangUp, Say
 from .hold import hold_files
-from .journal import Outbox
 from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
+from .outbox import Outbox
 from .scene import Place
 from .tasks import TaskTable
 
@@ -128,6 +128,8 @@ class _Node:
     def step(self, now: float) -> None:
         self._listen(now)
         self._read(now)
+        if self._talk.phase == "live":
+            self._tell_drops(now)
         for act in self._talk.step(now, self._beat):
             match act:
                 case Say(body):
@@ -184,24 +186,30 @@ class _Node:
         if state != self._memory.reader:
             self._keep(sampler.reader_changed(
                 self._memory, state, detail, self._outbox.last_seq + 1, time.time()
-            ))
+            ), now)
         if reading is None:
             return
         self._note_driver(reading.driver_version, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
-        self._keep(sampler.sample(self._memory, reading, seen, self._outbox.last_seq + 1, now))
+        self._keep(sampler.sample(self._memory, reading, seen, self._outbox.last_seq + 1, now), now)
 
     def _note_driver(self, version: str | None, now: float) -> None:
         if version != self._driver_version:
             self._driver_version = version
             self._talk.renew(now, "the driver's version changed")
 
-    def _keep(self, step: sampler.Step) -> None:
+    def _keep(self, step: sampler.Step, now: float) -> None:
         self._memory = step.memory
         if step.inventory is not None:
             self._outbox.keep_inventory(step.inventory)
         if step.messages:
-            self._outbox.append(step.messages, time.time())
+            self._outbox.append(step.messages, now)
+
+    def _tell_drops(self, now: float) -> None:
+        event = self._outbox.drop_event(now, time.time())
+        if event is not None:
+            log.warning("outbox_dropped %s", event.text)
+            self._outbox.append([event], now)
 
     # Credentials of the conversation
 
@@ -230,6 +238,7 @@ class _Node:
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
             holds=self._desk.holds_now(), audit_seq=seq, audit_head=head,
+            first_seq=self._outbox.first_seq,
         )
 
     def _complain(self, now: float) -> None:

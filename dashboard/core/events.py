@@ -57,6 +57,9 @@ class Events:
 
     def add(self, kept: KeptEvent) -> None:
         mine = self._of.setdefault((kept.node_id, kept.severity != "info"), deque())
+        # What the disk refused is brought again.
+        if any(one.event.seq == kept.event.seq and one.stream == kept.stream for one in mine):
+            return
         mine.append(kept)
         self._count += 1
         self.version += 1

@@ -13,9 +13,10 @@ import pytest
 
 from agent.acts_journal import ActsStore
 from agent.backends import Fresh, GpuReading, Reading
-from agent.journal import Journal, Outbox
+from agent.journal import Journal
 from agent.key import Identity, node_key
 from agent.node import NodeConfig, run_node
+from agent.outbox import Outbox
 from gpudeck.keys import Key, Token, fingerprint
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, ReaderState, Refused, unpack
@@ -118,7 +119,8 @@ def drained(hub: FakeHub, source: CountingSource, outbox: Outbox) -> list[Frame]
     """All that the hub has kept, once it has everything."""
     source.pause()
     time.sleep(0.1)
-    wait_for(lambda: hub.seqs(hub.stream)[-1:] == [outbox.last_seq], 20)
+    # What is live comes first: the last one there says nothing of those before it.
+    wait_for(lambda: hub.seqs(hub.stream)[-1:] == [outbox.last_seq] and outbox.pending == 0, 20)
     assert hub.broken == []
     kept = [hub.kept[hub.stream][seq] for seq in hub.seqs(hub.stream)]
     return [message for message in kept if isinstance(message, Frame)]

@@ -16,10 +16,10 @@ from dashboard.core.events import (
     fair_share,
 )
 from dashboard.core.lens import ALL_READ, EVERYTHING_SEEN, Reads, Sight, focus
-from dashboard.effects import Record, Said
+from dashboard.effects import NotStored, Record, Said
 from dashboard.room import Room
 from gpudeck.events import KINDS
-from gpudeck.wire import Event, Inventory, Task, Tasks, Use, encode
+from gpudeck.wire import Backfill, Event, Inventory, Task, Tasks, Use, encode
 from tests.unit.fleets import MONO, NOW, facts, frame, hello
 
 
@@ -100,6 +100,24 @@ def test_an_event_is_kept_once() -> None:
     one = Event(1, NOW, "gpu_lost")
     talk(room, one, one)
     assert len(room.events) == 1
+
+
+def test_what_the_disk_refused_comes_again_and_is_kept_once() -> None:
+    room, one = Room("hub", 1), Event(1, NOW, "gpu_lost")
+    talk(room, one)
+    record = Record("n1", "s1", 1, NOW, encode(one))
+    room.handle(NotStored("no room", (record,)), NOW, MONO)
+    talk(room, one)
+    assert len(room.events) == len(views(room)) == 1
+
+
+def test_what_is_brought_after_an_outage_is_listed_too() -> None:
+    room = Room("hub", 1)
+    talk(room, Event(2, NOW, "gpu_back"))
+    later = Backfill((encode(Event(1, NOW - 600, "gpu_lost")),))
+    room.handle(Said("at-n1", later, encode(later)), NOW, MONO)
+    assert [(view.kind, view.at) for view in views(room)] == [
+        ("gpu_back", NOW), ("gpu_lost", NOW - 600)]
 
 
 def test_a_view_says_what_where_and_what_to_do() -> None:
