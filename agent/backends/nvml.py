@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pynvml
 from msgspec import structs
@@ -22,21 +22,21 @@ from msgspec import structs
 from gpudeck.metrics import COLUMNS, SLOW, WIDTH, Absence, Metric, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, ProcessReading, Reading, Unavailable
+from . import Fresh, GpuReading, Happening, ProcessReading, Reading
 from .nvml_ask import Asker, Lost, taken
 from .nvml_errors import NO_DRIVER, Code, no_gpus, unavailable
+from .nvml_events import Events
 from .nvml_facts import read_facts
 from .nvml_fields import Answers, Field, read_fields
 from .nvml_gpm import Gpm
 from .nvml_links import Topology
 from .nvml_lost import KERNEL, lost_boards
+from .nvml_processes import ProcessLists
 from .nvml_samples import Samples
 from .nvml_slow import Around, Slow, allocated_bytes, unseen_bytes
 from .row import Counter, Row
 
 PROCESSES_EVERY_S = 2.0
-# A list that fails now and then must not look as if all tasks had ended.
-PROCESSES_KEPT_S = 30.0
 LOST_ASKED_EVERY_S = 15.0
 LIMITS_EVERY_S = 60.0
 SLOW_EVERY_S = 15.0
@@ -51,14 +51,6 @@ PCIE_RX: Field = (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0)
 FIELDS = (MEMORY_TEMP, ENERGY, POWER_INSTANT, PCIE_TX, PCIE_RX)
 GPM = (pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
        pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC)
-
-Kind = Literal["compute", "graphics", "mps_client"]
-# Later lists win: a process in the MPS list is in the compute list too.
-PROCESS_LISTS: tuple[tuple[str, Kind], ...] = (
-    ("nvmlDeviceGetGraphicsRunningProcesses", "graphics"),
-    ("nvmlDeviceGetComputeRunningProcesses", "compute"),
-    ("nvmlDeviceGetMPSComputeRunningProcesses", "mps_client"),
-)
 
 
 def open_reader(options: str = "") -> "NvmlReader":
@@ -86,6 +78,11 @@ class NvmlReader:
         self._processes_at: float | None = None
         self._slow_at: float | None = None
         self._topology = Topology()
+        self._events: Events | None = None
+
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        self._events = Events({board.facts.uuid: board.handle for board in self._boards
+                               if board.handle is not None}, tell)
 
     def read(self) -> Reading:
         now = self._clock()
@@ -127,6 +124,8 @@ class NvmlReader:
         return tuple(process for board in self._boards for process in board.processes(now))
 
     def close(self) -> None:
+        if self._events is not None and not self._events.close():
+            return
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError as error:
@@ -168,11 +167,7 @@ class Board(Asker):
         super().__init__(handle, facts.uuid)
         self.facts = facts
         self._lost_at: float | None = None
-        self._busy_to = 0
-        self._busy: dict[int, float] = {}
-        self._silent_busy = 0
-        self._listed: tuple[ProcessReading, ...] = ()
-        self._listed_at: float | None = None
+        self._lists = ProcessLists(self.ask, facts.uuid)
         self._allocated: float | Absence = Absence.UNKNOWN
         self._begin()
 
@@ -210,6 +205,11 @@ class Board(Asker):
         self._lost_at = None
         return reading
 
+    @property
+    def handle(self) -> Any:
+        """None: lost before we had one."""
+        return self._handle
+
     def _read(self, now: float, slow: bool) -> GpuReading:
         answers = read_fields(self, (*FIELDS, *self._slow.fields()) if slow else FIELDS)
         memory, temp_c = self._memory(), self._temperature()
@@ -237,9 +237,7 @@ class Board(Asker):
         return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
 
     def _unseen_bytes(self, now: float, memory: Any) -> "float | Absence":
-        listed = [each.mem_used_bytes for each in self._listed]
-        return unseen_bytes(self._allocated, allocated_bytes(memory),
-                            listed if self._listed_at == now else None)
+        return unseen_bytes(self._allocated, allocated_bytes(memory), self._lists.amounts(now))
 
     def _read_row(self, now: float, answers: Answers, memory: Any, temp_c: Any) -> Row:
         row = Row()
@@ -328,77 +326,17 @@ class Board(Asker):
             self.now = now
             try:
                 self._allocated = allocated_bytes(self._memory())
-                listed = self._list()
+                return self._lists.read(now)
             except Lost:
-                self._lost_at, listed = now, None
-            if listed is not None:
-                self._listed, self._listed_at = listed, now
-        if self._listed_at is None or now - self._listed_at > PROCESSES_KEPT_S:
-            self._listed = ()
-        return self._listed
+                self._lost_at = now
+        return self._lists.kept(now)
 
     def list_now(self) -> tuple[ProcessReading, ...]:
-        """Without shares of time, which are differences. A lost Gpu holds nobody's memory."""
+        """A lost Gpu holds nobody's memory."""
         try:
-            held = self._held()
+            return self._lists.fresh()
         except Lost:
             return ()
-        if held is None:
-            raise Unavailable("failed", f"Gpu {self.facts.index} does not list its processes")
-        return tuple(ProcessReading(pid, self.facts.uuid, memory, None, kind)
-                     for pid, (memory, kind) in held.items())
-
-    def _list(self) -> tuple[ProcessReading, ...] | None:
-        held = self._held()
-        if held is None:
-            return None
-        busy = self._busy_pct(held)
-        return tuple(
-            ProcessReading(pid, self.facts.uuid, memory, busy.get(pid), kind)
-            for pid, (memory, kind) in held.items()
-        )
-
-    def _held(self) -> dict[int, tuple[float | None, Kind]] | None:
-        """The union by pid of what the driver lists; None: it would not say this time."""
-        found: dict[int, tuple[float | None, Kind]] = {}
-        for name, kind in PROCESS_LISTS:
-            listed = self.first(f"{name}_v3", f"{name}_v2")
-            if listed is Absence.UNKNOWN:
-                return None
-            for each in [] if isinstance(listed, Absence) else listed:
-                known = found.get(each.pid, (None, kind))[0]
-                # None: NVML does not know this process's share. Not 0.
-                amounts = [amount for amount in (known, each.usedGpuMemory) if amount is not None]
-                found[each.pid] = (float(max(amounts)) if amounts else None, kind)
-        return found
-
-    def _busy_pct(self, listed: dict[int, Any]) -> dict[int, float]:
-        """SM share by pid. An idle process has no row; when nobody was busy there is no answer
-        at all. Rows may hold garbage: foreign pids, shares over 100 (nvtop's checks)."""
-        if not listed:
-            return {}
-        rows = self.ask("nvmlDeviceGetProcessUtilization", self._busy_to, question="busy")
-        if rows in (Absence.UNSUPPORTED, Absence.DENIED):
-            return {}
-        if isinstance(rows, Absence):
-            self._silent_busy += 1
-            # Twice nothing over four seconds: nobody was busy. Once may be bad timing.
-            if self._busy_to and self._silent_busy >= 2:
-                self._busy = {}
-                return dict.fromkeys(listed, 0.0)
-            return {pid: self._busy[pid] for pid in listed if pid in self._busy}
-        self._silent_busy = 0
-        first, since = self._busy_to == 0, self._busy_to
-        fresh = [row for row in rows if row.timeStamp > since]
-        self._busy_to = max([row.timeStamp for row in fresh], default=since)
-        if first:  # an average over the whole buffer: dead processes and all
-            return {}
-        self._busy = dict.fromkeys(listed, 0.0)
-        for row in fresh:
-            shares = (row.smUtil, row.memUtil, row.encUtil, row.decUtil)
-            if row.pid in listed and max(shares) <= 100:
-                self._busy[row.pid] = float(row.smUtil)
-        return self._busy
 
 
 def _missing(metrics: tuple[Metric, ...], row: Row) -> dict[str, str]:

@@ -17,6 +17,7 @@ from .control import Control, GpuControl
 from .faults import lost_gpu
 from .jobs import Job
 from .load import Load, load_of, paused
+from .owned import owner_of
 from .profiles import Profile
 from .slow import HALF, absences, links, slow_values
 
@@ -109,6 +110,11 @@ class World:
     def energy_j(self) -> list[float]:
         return [board.energy_j for board in self._boards.values()]
 
+    def reload(self) -> None:
+        """What is counted since the driver was loaded begins anew."""
+        for board in self._boards.values():
+            board.energy_j = 0.0
+
     def _warm_up(self, lives: Sequence[Live], at: float, kept: Kept | None) -> None:
         for uuid, (load, held) in self._loads(lives, self.at, {}).items():
             self._boards[uuid].settle(load, held)
@@ -200,6 +206,7 @@ class World:
             started_at=job.started_at,
             start_ticks=job.start_ticks,
             state=live.state,
+            owner=owner_of(self.setup.node, job),
         )
 
 
