@@ -34,7 +34,8 @@ IMPURE_MODULES = frozenset((
 
 # One outside technology, one file. A folder stands for all files in it.
 HOME = {
-    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_gpm.py"),
+    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_gpm.py",
+               "agent/backends/nvml_mig.py"),
     "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),

@@ -1,4 +1,4 @@
-"""NVIDIA boards through NVML. The only pynvml, with nvml_gpm.
+"""NVIDIA boards through NVML. The only pynvml, with nvml_gpm and nvml_mig.
 
 Every call is guarded per Gpu and per field: one bad field is an Absence, one bad Gpu a state.
 What a board or driver lacks (NOT_SUPPORTED, no such symbol) is remembered and not asked again;
@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pynvml
 from msgspec import structs
@@ -19,14 +19,14 @@ from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
 from . import Fresh, GpuReading, ProcessReading, Reading, Unavailable
-from .nvml_errors import NEVER, NO_DRIVER, Code, no_gpus, unavailable
+from .nvml_errors import NEVER, NO_DRIVER, Code, Lost, no_gpus, unavailable, why
 from .nvml_gpm import Gpm
+from .nvml_lists import Held, Kept, held
 from .nvml_lost import KERNEL, lost_boards
+from .nvml_mig import NOT_WITH_MIG, Instance, Instances
 from .row import Counter, Row
 
 PROCESSES_EVERY_S = 2.0
-# A list that fails now and then must not look as if all tasks had ended.
-PROCESSES_KEPT_S = 30.0
 LOST_ASKED_EVERY_S = 15.0
 LIMITS_EVERY_S = 60.0
 BLIND_READS_MAX = 5
@@ -41,21 +41,9 @@ FIELDS = (MEMORY_TEMP, ENERGY, POWER_INSTANT, PCIE_TX, PCIE_RX)
 
 _UNION_MEMBER = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal",
                  6: "usVal"}
-Kind = Literal["compute", "graphics", "mps_client"]
-# Later lists win: a process in the MPS list is in the compute list too.
-PROCESS_LISTS: tuple[tuple[str, Kind], ...] = (
-    ("nvmlDeviceGetGraphicsRunningProcesses", "graphics"),
-    ("nvmlDeviceGetComputeRunningProcesses", "compute"),
-    ("nvmlDeviceGetMPSComputeRunningProcesses", "mps_client"),
-)
-
 
 def open_reader(options: str = "") -> "NvmlReader":
     return NvmlReader()
-
-
-class _Lost(Exception):
-    """The driver has lost this Gpu; the others still answer."""
 
 
 class NvmlReader:
@@ -83,17 +71,29 @@ class NvmlReader:
         interval_s = 1.0 if self._read_at is None else now - self._read_at
         self._read_at = now
         taken_at = time.time()
-        gpus = tuple(board.read(now) for board in self._boards)
+        gpus = tuple(gpu for board in self._boards for gpu in board.read_all(now, taken_at))
         self._give_up_if_blind(gpus)
         return Reading(
             taken_at=taken_at, interval_s=interval_s, gpus=gpus,
-            facts=tuple(board.facts for board in self._boards),
+            facts=tuple(device.facts for device in self._devices()),
             processes=self._processes(now), driver_version=self._driver,
+            happenings=tuple(each for board in self._boards
+                             for each in board.instances.happened()),
         )
 
+    def _devices(self) -> "list[Board | Instance]":
+        """Each board, and after it its MIG instances."""
+        devices: list[Board | Instance] = []
+        for board in self._boards:
+            devices += [board, *board.instances.all]
+        return devices
+
     def fresh(self) -> Fresh:
-        return Fresh(tuple(each for board in self._boards for each in board.list_now()),
-                     {board.facts.uuid: board.mem_used_now() for board in self._boards})
+        for board in self._boards:
+            board.look(self._clock(), time.time())
+        devices = self._devices()
+        return Fresh(tuple(each for device in devices for each in device.list_now()),
+                     {device.facts.uuid: device.mem_used_now() for device in devices})
 
     def _give_up_if_blind(self, gpus: tuple[GpuReading, ...]) -> None:
         """A container that lost access to its devices gets Unknown Error for everything (A.6):
@@ -108,7 +108,7 @@ class NvmlReader:
         if self._processes_at is not None and now - self._processes_at < PROCESSES_EVERY_S - 0.5:
             return None
         self._processes_at = now
-        return tuple(process for board in self._boards for process in board.processes(now))
+        return tuple(process for device in self._devices() for process in device.processes(now))
 
     def close(self) -> None:
         try:
@@ -144,7 +144,7 @@ class Board:
     """One Gpu: its handle, what it never reports, and what differences are taken from."""
 
     def __init__(self, handle: Any, facts: GpuFacts) -> None:
-        self._handle = handle  # None: lost before we had one
+        self.handle = handle  # None: lost before we had one
         self._never: dict[Any, Absence] = {}
         self._fields = list(FIELDS)
         self._counters = {PCIE_TX: Counter(), PCIE_RX: Counter()}
@@ -155,9 +155,28 @@ class Board:
         self._busy_to = 0
         self._busy: dict[int, float] = {}
         self._silent_busy = 0
-        self._listed: tuple[ProcessReading, ...] = ()
-        self._listed_at: float | None = None
+        self._kept = Kept()
         self.facts = facts
+        self.instances = Instances(self, lambda device: Board(device, facts))
+
+    def read_all(self, now: float, at: float) -> list[GpuReading]:
+        """Its own and those of its MIG instances; a board that is lost has lost them too."""
+        self.look(now, at)
+        own = self.read(now)
+        if own.state == "lost":
+            return [own, *(each.lost() for each in self.instances.all)]
+        try:
+            return [own, *(each.read(now) for each in self.instances.all)]
+        except Lost:
+            return [own, *(each.lost() for each in self.instances.all)]
+
+    def look(self, now: float, at: float) -> None:
+        try:
+            if self._lost_at is None and self.instances.look(now, at):
+                self._never.clear()  # the answers are others with MIG on
+                self._fields, self._gpm = list(FIELDS), Gpm()
+        except Lost:
+            self._lost_at = now
 
     def read(self, now: float) -> GpuReading:
         if self._lost_at is not None and now - self._lost_at < LOST_ASKED_EVERY_S:
@@ -166,7 +185,7 @@ class Board:
             if self._limits_at is None or now - self._limits_at >= LIMITS_EVERY_S:
                 self.facts, self._limits_at = self._read_facts(), now
             row = self._read_row(now)
-        except _Lost:
+        except Lost:
             self._lost_at = now
             return self._lost()
         self._lost_at = None
@@ -174,11 +193,11 @@ class Board:
         return GpuReading(self.facts.uuid, "ok", tuple(row.values), bytes(row.absent))
 
     def _reopen(self) -> None:
-        if self._handle is None:
+        if self.handle is None:
             try:
-                self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.facts.uuid)
+                self.handle = pynvml.nvmlDeviceGetHandleByUUID(self.facts.uuid)
             except pynvml.NVMLError:
-                raise _Lost from None
+                raise Lost from None
 
     def _lost(self) -> GpuReading:
         absent = bytes([Absence.LOST]) * WIDTH
@@ -192,12 +211,12 @@ class Board:
             return self._never[question]
         self._reopen()
         try:
-            return getattr(pynvml, name)(self._handle, *arguments)
+            return getattr(pynvml, name)(self.handle, *arguments)
         except pynvml.NVMLError as error:
-            why = self._why(error.value)
+            absence = why(error.value)
             if error.value in NEVER:
-                self._never[question] = why
-            return why
+                self._never[question] = absence
+            return absence
         except (pynvml.NVMLLibraryMismatchError, AttributeError):
             self._never[question] = Absence.UNSUPPORTED
             return Absence.UNSUPPORTED
@@ -210,15 +229,6 @@ class Board:
             if answer is not Absence.UNSUPPORTED:
                 break
         return answer
-
-    def _why(self, code: int) -> Absence:
-        if code == Code.GPU_IS_LOST:
-            raise _Lost
-        if code in NO_DRIVER:
-            raise unavailable(code)
-        if code == Code.INVALID_ARGUMENT:
-            return Absence.UNSUPPORTED  # some enum that this driver does not know
-        return NEVER.get(code, Absence.UNKNOWN)
 
     def _read_row(self, now: float) -> Row:
         row = Row()
@@ -245,6 +255,9 @@ class Board:
         row.put("util_pct", mean)
         row.put("util_max_pct", peak)
         row.put("mem_util_pct", _of(rates, lambda: float(rates.memory)))
+        if self.instances.is_on:
+            for key in NOT_WITH_MIG:
+                row.put(key, Absence.UNSUPPORTED)
 
     def _put_power(self, row: Row, fields: dict[int, Any]) -> None:
         sampled = self._samples(pynvml.NVML_TOTAL_POWER_SAMPLES, 5_000_000)
@@ -263,7 +276,7 @@ class Board:
         row.put("energy_j", energy, 1e-3)
 
     def _put_traffic(self, row: Row, fields: dict[int, Any], now: float) -> None:
-        gpm = self._gpm.read(self._handle, now, self._why)
+        gpm = self._gpm.read(self.handle, now, why)
         row.put("sm_active_pct", gpm.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
         for key, field, metric in (
             ("pcie_tx_bytes_per_s", PCIE_TX, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC),
@@ -294,7 +307,7 @@ class Board:
                 bits = 32 if each.valueType in (1, 5) else 64
                 answers[each.fieldId] = (getattr(each.value, member), bits)
             else:
-                answers[each.fieldId] = self._why(each.nvmlReturn)
+                answers[each.fieldId] = why(each.nvmlReturn)
         self._fields = [field for field in self._fields
                         if answers[field] is not Absence.UNSUPPORTED]
         return answers
@@ -319,7 +332,7 @@ class Board:
     def mem_used_now(self) -> float | None:
         try:
             memory = self._memory()
-        except _Lost:
+        except Lost:
             return None
         return None if isinstance(memory, Absence) else float(memory.used)
 
@@ -357,58 +370,49 @@ class Board:
 
     def _tell_missing(self, row: Row) -> None:
         missing = {
-            metric.key: Absence(why).word for metric, why in zip(COLUMNS, row.absent, strict=True)
-            if why in (Absence.UNSUPPORTED, Absence.DENIED)
+            metric.key: Absence(absent).word
+            for metric, absent in zip(COLUMNS, row.absent, strict=True)
+            if absent in (Absence.UNSUPPORTED, Absence.DENIED)
         }
         if missing != self.facts.missing:
             self.facts = structs.replace(self.facts, missing=missing)
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
+        rows = None
         if self._lost_at is None:
             try:
-                listed = self._list()
-            except _Lost:
-                self._lost_at, listed = now, None
-            if listed is not None:
-                self._listed, self._listed_at = listed, now
-        if self._listed_at is None or now - self._listed_at > PROCESSES_KEPT_S:
-            self._listed = ()
-        return self._listed
+                rows = self._list()
+            except Lost:
+                self._lost_at = now
+        return self._kept.take(rows, now)
 
     def list_now(self) -> tuple[ProcessReading, ...]:
         """Without shares of time, which are differences. A lost Gpu holds nobody's memory."""
         try:
-            held = self._held()
-        except _Lost:
+            found = self._held()
+        except Lost:
             return ()
-        if held is None:
+        if found is None:
             raise Unavailable("failed", f"Gpu {self.facts.index} does not list its processes")
         return tuple(ProcessReading(pid, self.facts.uuid, memory, None, kind)
-                     for pid, (memory, kind) in held.items())
+                     for pid, (memory, kind) in found.items())
 
     def _list(self) -> tuple[ProcessReading, ...] | None:
-        held = self._held()
-        if held is None:
+        found = self._held()
+        if found is None:
             return None
-        busy = self._busy_pct(held)
+        busy = self._busy_pct(found)
         return tuple(
             ProcessReading(pid, self.facts.uuid, memory, busy.get(pid), kind)
-            for pid, (memory, kind) in held.items()
+            for pid, (memory, kind) in found.items()
         )
 
-    def _held(self) -> dict[int, tuple[float | None, Kind]] | None:
-        """The union by pid of what the driver lists; None: it would not say this time."""
-        found: dict[int, tuple[float | None, Kind]] = {}
-        for name, kind in PROCESS_LISTS:
-            listed = self.first(f"{name}_v3", f"{name}_v2")
-            if listed is Absence.UNKNOWN:
-                return None
-            for each in [] if isinstance(listed, Absence) else listed:
-                known = found.get(each.pid, (None, kind))[0]
-                # None: NVML does not know this process's share. Not 0.
-                amounts = [amount for amount in (known, each.usedGpuMemory) if amount is not None]
-                found[each.pid] = (float(max(amounts)) if amounts else None, kind)
-        return found
+    def _held(self) -> Held | None:
+        """None: it would not say this time. With MIG on, what its instances do not tell."""
+        found = held(self.first, lambda each: not self.instances.owns(each))
+        if found is Absence.UNKNOWN:
+            return None
+        return {} if isinstance(found, Absence) else found
 
     def _busy_pct(self, listed: dict[int, Any]) -> dict[int, float]:
         """SM share by pid. An idle process has no row; when nobody was busy there is no answer

@@ -15,6 +15,7 @@ class Code(IntEnum):
     INVALID_ARGUMENT = 2
     NOT_SUPPORTED = 3
     NO_PERMISSION = 4
+    NOT_FOUND = 6
     DRIVER_NOT_LOADED = 9
     LIBRARY_NOT_FOUND = 12
     FUNCTION_NOT_FOUND = 13
@@ -54,6 +55,21 @@ _WHY: dict[int, tuple[ReaderState, str]] = {
     Code.OPERATING_SYSTEM: (
         "failed", "the operating system blocks access to /dev/nvidia* (cgroup or container)."),
 }
+
+
+class Lost(Exception):
+    """The driver has lost this Gpu; the others still answer."""
+
+
+def why(code: int) -> Absence:
+    """Why one answer is not there. Raises what is no matter of one answer: Lost, Unavailable."""
+    if code == Code.GPU_IS_LOST:
+        raise Lost
+    if code in NO_DRIVER:
+        raise unavailable(code)
+    if code == Code.INVALID_ARGUMENT:
+        return Absence.UNSUPPORTED  # some enum that this driver does not know
+    return NEVER.get(code, Absence.UNKNOWN)
 
 
 def unavailable(code: int, said: object = "") -> Unavailable:

@@ -21,7 +21,8 @@ class Gpm:
         pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC,
     )
 
-    def __init__(self) -> None:
+    def __init__(self, take: Callable[[Any, Any], Any] | None = None) -> None:
+        self._take = take  # a sample of this handle into this buffer
         self._samples: list[Any] | None = None
         self._sampled_at: float | None = None
         self._request: Any = None
@@ -53,7 +54,8 @@ class Gpm:
             return {}
         before, after = self._samples
         had_one, self._sampled_at = self._sampled_at is not None, None
-        pynvml.nvmlGpmSampleGet(handle, before if not had_one else after)
+        take = self._take or pynvml.nvmlGpmSampleGet
+        take(handle, before if not had_one else after)
         self._sampled_at = now
         if not had_one:
             return {}

@@ -1,0 +1,278 @@
+"""MIG: the instances of a board, each a Gpu of its own beside its parent.
+
+What NVML does with MIG on (nvml.h; nvml-mps.md A.2, A.3; peers.md 5, pitfall 7): no utilization
+rates, neither of the board nor of an instance; only memory and GPM are an instance's own, heat,
+power and clocks are the board's. Handles come by place, with gaps where one was destroyed. The
+board's process list is that of all its instances, and only for the privileged.
+"""
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any, Protocol
+
+import pynvml
+from msgspec import structs
+
+from gpudeck.metrics import COLUMNS, WIDTH, Absence
+from gpudeck.wire import GpuFacts
+
+from . import GpuReading, Happening, ProcessReading, Unavailable
+from .nvml_errors import Code, Lost, why
+from .nvml_gpm import Gpm
+from .nvml_lists import Held, Kept, held
+from .row import Row
+
+OFF_LOOKED_AT_EVERY_S = 15.0
+MIG_MODE_ON = 1
+# Of a MIG-enabled board these are not told; a driver that says 0 means "not told" (pitfall 7).
+NOT_WITH_MIG = ("util_pct", "util_max_pct", "mem_util_pct")
+# Facts of the board that are its instances' too.
+OF_ITS_BOARD = ("index", "pci_bus_id", "minor", "serial", "compute_capability", "numa_node")
+# No such place, nobody in it, or somebody we have no access to.
+_EMPTY = (Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.NO_PERMISSION, Code.NOT_FOUND)
+_NO_SUCH_CALL = (Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND)
+
+Ids = tuple[int, int]  # of GPU instance and compute instance
+
+
+class Asks(Protocol):
+    """One handle, asked as nvml.Board asks."""
+
+    handle: Any
+
+    def ask(self, name: str, *arguments: Any, question: Any = None) -> Any: ...
+    def first(self, *names: str) -> Any: ...
+
+
+class Parent(Asks, Protocol):
+    facts: GpuFacts
+
+
+class Instance:
+    def __init__(self, parent: Parent, asks: Asks, uuid: str, ids: Ids) -> None:
+        self._parent = parent
+        self._asks = asks
+        self._gpm = Gpm(self._take_sample)
+        self._has_own_gpm_call = True
+        self._kept = Kept()
+        self.ids = ids
+        # GPM measures GPU instances: its figure is nobody's where several compute in one.
+        self.is_alone = True
+        self.facts = self._read_facts(uuid)
+
+    def follow(self, handle: Any) -> None:
+        self._asks.handle = handle
+
+    def read(self, now: float) -> GpuReading:
+        memory = self._memory()
+        total = None if isinstance(memory, Absence) else float(memory.total)
+        row = Row()
+        for metric in COLUMNS:
+            row.put(metric.key, Absence.UNSUPPORTED)
+        row.put("mem_used_bytes", memory if isinstance(memory, Absence) else float(memory.used))
+        row.put("sm_active_pct", self._sm_active(now))
+        self._tell(row, total)
+        return GpuReading(self.facts.uuid, "ok", tuple(row.values), bytes(row.absent))
+
+    def lost(self) -> GpuReading:
+        absent = bytes([Absence.LOST]) * WIDTH
+        return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
+
+    def _sm_active(self, now: float) -> "float | Absence":
+        if not self.is_alone:
+            return Absence.UNSUPPORTED
+        shares = self._gpm.read(self._parent.handle, now, why)
+        return shares.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence)
+
+    def _take_sample(self, board: Any, sample: Any) -> None:
+        """By the call that nvml.h has for this, or by the handle where the driver lacks it."""
+        if self._has_own_gpm_call:
+            try:
+                pynvml.nvmlGpmMigSampleGet(board, self.ids[0], sample)
+                return
+            except pynvml.NVMLError as error:
+                if error.value not in _NO_SUCH_CALL:
+                    raise
+                self._has_own_gpm_call = False
+        pynvml.nvmlGpmSampleGet(self._asks.handle, sample)
+
+    def _memory(self) -> Any:
+        answer = self._asks.ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
+        if answer is Absence.UNSUPPORTED:  # before 510 there is no second version
+            answer = self._asks.ask("nvmlDeviceGetMemoryInfo")
+        return answer
+
+    def mem_used_now(self) -> float | None:
+        try:
+            memory = self._memory()
+        except Lost:
+            return None
+        return None if isinstance(memory, Absence) else float(memory.used)
+
+    def _read_facts(self, uuid: str) -> GpuFacts:
+        board = self._parent.facts
+        name = self._asks.ask("nvmlDeviceGetName")
+        size = self._asks.ask("nvmlDeviceGetAttributes_v2")
+        shown = board.name if isinstance(name, Absence) else str(name)[:128]
+        return GpuFacts(
+            uuid=uuid, index=board.index, name=shown, parent_uuid=board.uuid,
+            mig_profile=_profile(shown, size), gpu_instance=self.ids[0],
+            compute_instance=self.ids[1],
+            mem_total_bytes=None if isinstance(size, Absence) else size.memorySizeMB * 2.0**20,
+        )
+
+    def _tell(self, row: Row, total: float | None) -> None:
+        """What a new instance, or its board, has not told at once may come later."""
+        board = self._parent.facts
+        missing = {
+            metric.key: Absence(absent).word
+            for metric, absent in zip(COLUMNS, row.absent, strict=True)
+            if absent in (Absence.UNSUPPORTED, Absence.DENIED)
+        }
+        now = structs.replace(
+            self.facts, missing=missing,
+            mem_total_bytes=self.facts.mem_total_bytes if total is None else total,
+            **{name: getattr(board, name) for name in OF_ITS_BOARD},
+        )
+        if now != self.facts:
+            self.facts = now
+
+    def processes(self, now: float) -> tuple[ProcessReading, ...]:
+        try:
+            return self._kept.take(self._rows(), now)
+        except Lost:
+            return self._kept.take(None, now)
+
+    def list_now(self) -> tuple[ProcessReading, ...]:
+        """A lost Gpu holds nobody's memory."""
+        try:
+            rows = self._rows()
+        except Lost:
+            return ()
+        if rows is None:
+            raise Unavailable("failed", f"MIG instance {self.facts.mig_profile} of Gpu "
+                                        f"{self.facts.index} does not list its processes")
+        return rows
+
+    def _rows(self) -> tuple[ProcessReading, ...] | None:
+        found = self._held()
+        if isinstance(found, Absence):
+            return None if found is Absence.UNKNOWN else ()
+        return tuple(ProcessReading(pid, self.facts.uuid, memory, None, kind)
+                     for pid, (memory, kind) in found.items())
+
+    def _held(self) -> Held | Absence:
+        """From its own list, which needs no privilege; a host of vGPUs has only the board's."""
+        own = held(self._asks.first)
+        if isinstance(own, Absence) and own is not Absence.UNKNOWN:
+            return held(self._parent.first, lambda each: ids_of(each) == self.ids)
+        return own
+
+
+class Instances:
+    """Those of one board, as they are at each look: identified by UUID, never by place."""
+
+    def __init__(self, parent: Parent, open_: Callable[[Any], Asks]) -> None:
+        self._parent = parent
+        self._open = open_
+        self._by_place: dict[int, Instance] = {}
+        self._looked_at: float | None = None
+        self._happened: list[Happening] = []
+        self.is_on: bool | None = None  # None: not known yet
+
+    @property
+    def all(self) -> tuple[Instance, ...]:
+        return tuple(self._by_place.values())
+
+    def look(self, now: float, at: float) -> bool:
+        """Whether MIG has been switched since the last look. `at`: UTC seconds."""
+        if self._is_soon(now):
+            return False
+        mode = self._parent.ask("nvmlDeviceGetMigMode")
+        if mode is Absence.UNKNOWN:
+            return False
+        self._looked_at = now
+        was, self.is_on = self.is_on, not isinstance(mode, Absence) and mode[0] == MIG_MODE_ON
+        found = self._found() if self.is_on else {}
+        if was is not None:
+            self._happened += _changes(self.all, tuple(found.values()), at)
+        self._by_place = found
+        return was is not None and was != self.is_on
+
+    def happened(self) -> tuple[Happening, ...]:
+        """Since it was asked last."""
+        told, self._happened = tuple(self._happened), []
+        return told
+
+    def owns(self, process: Any) -> bool:
+        """Whether this row of the board's list is told by one of its instances."""
+        return any(each.ids == ids_of(process) for each in self.all)
+
+    def _is_soon(self, now: float) -> bool:
+        """Switching MIG on takes an idle board; instances come and go while we look on."""
+        return (not self.is_on and self._looked_at is not None
+                and now - self._looked_at < OFF_LOOKED_AT_EVERY_S)
+
+    def _found(self) -> dict[int, Instance]:
+        most = self._parent.ask("nvmlDeviceGetMaxMigDeviceCount")
+        known = {each.facts.uuid: each for each in self.all}
+        found: dict[int, Instance] = {}
+        for place in range(0 if isinstance(most, Absence) else most):
+            instance = self._at(place, known)
+            if instance is not None and instance not in found.values():
+                found[place] = instance
+        for each in found.values():
+            each.is_alone = sum(each.ids[0] == other.ids[0] for other in found.values()) == 1
+        return found
+
+    def _at(self, place: int, known: dict[str, Instance]) -> Instance | None:
+        try:
+            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self._parent.handle, place)
+            uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+        except pynvml.NVMLError as error:
+            if error.value in _EMPTY:
+                return None
+            why(error.value)
+            return self._by_place.get(place)  # no answer this time: as it was
+        if uuid in known:
+            known[uuid].follow(handle)
+            return known[uuid]
+        return self._opened(handle, uuid)
+
+    def _opened(self, handle: Any, uuid: str) -> Instance | None:
+        """Without its ids it waits for the next look: its tasks could be taken for the board's."""
+        asks = self._open(handle)
+        ids = (asks.ask("nvmlDeviceGetGpuInstanceId"), asks.ask("nvmlDeviceGetComputeInstanceId"))
+        if isinstance(ids[0], Absence) or isinstance(ids[1], Absence):
+            return None
+        return Instance(self._parent, asks, uuid, (int(ids[0]), int(ids[1])))
+
+
+def ids_of(process: Any) -> Ids:
+    return process.gpuInstanceId, process.computeInstanceId
+
+
+def _profile(name: str, size: Any) -> str | None:
+    """As NVIDIA names it: in the device's own name, else from its slices, memory rounded up."""
+    _, mig, profile = name.rpartition(" MIG ")
+    if mig and profile:
+        return profile
+    if isinstance(size, Absence) or not size.gpuInstanceSliceCount:
+        return None
+    whole = f"{size.gpuInstanceSliceCount}g.{ceil(size.memorySizeMB / 1024)}gb"
+    part = size.computeInstanceSliceCount
+    return whole if part in (0, size.gpuInstanceSliceCount) else f"{part}c.{whole}"
+
+
+def _changes(was: tuple[Instance, ...], now: tuple[Instance, ...], at: float) -> list[Happening]:
+    before, after = ({each.facts.uuid: each.facts for each in all_} for all_ in (was, now))
+    gone = [_happening("gpu_removed", "destroyed", before[uuid], at)
+            for uuid in before if uuid not in after]
+    new = [_happening("gpu_added", "created", after[uuid], at)
+           for uuid in after if uuid not in before]
+    return gone + new
+
+
+def _happening(kind: str, verb: str, facts: GpuFacts, at: float) -> Happening:
+    text = f"MIG instance {facts.mig_profile or facts.uuid} of Gpu {facts.index} was {verb}."
+    return Happening(kind, at, gpu_uuid=facts.uuid, text=text)
