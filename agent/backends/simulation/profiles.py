@@ -1,4 +1,4 @@
-"""Four real boards: what the driver prints for them, their limits, and what they never report.
+"""Real boards: what the driver prints for them, their limits, and what they never report.
 
 Sources: names, clocks, power limits and the H100's and L40S's thresholds from NVIDIA's own mock
 (github.com/NVIDIA/k8s-test-infra, pkg/gpu/mocknvml/configs); memory totals as `nvidia-smi` prints
@@ -10,7 +10,7 @@ Doubtful: the Ada boards' thresholds (their driver prints margins, not degrees; 
 published limit of the RTX 4090), idle power (it depends on the host), the driver's own reserve.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MIB = 2**20
 
@@ -34,6 +34,7 @@ class Profile:
     temp_settles_s: float
     pcie_bytes_per_s: float  # what one direction of its link carries in practice
     unsupported: tuple[str, ...]
+    is_split: bool = False  # some of its boards, by MIG: mig.py says which
 
 
 PROFILES: dict[str, Profile] = {
@@ -57,6 +58,7 @@ PROFILES: dict[str, Profile] = {
         ),
     )
 }
+PROFILES["h100-mig"] = replace(PROFILES["h100"], key="h100-mig", is_split=True)
 MIXED = ("h100", "a100", "l40s", "h100", "4090", "a100")
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import structs
+
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import GpuFacts
 
@@ -15,6 +17,15 @@ from .control import Control, GpuControl
 from .faults import lost_gpu
 from .jobs import Job
 from .load import Load, load_of, paused
+from .mig import (
+    MISSING,
+    NOT_OF_BOARD,
+    Slice,
+    slices_of,
+    together,
+    uuid_of_slice,
+    values_of,
+)
 from .profiles import Profile
 
 BUSES = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")
@@ -51,23 +62,70 @@ def uuid_of(seed: int, node: str, index: int) -> str:
     return "GPU-" + "-".join(parts)
 
 
-def facts_of(setup: Setup) -> tuple[GpuFacts, ...]:
-    profile = setup.profile
+@dataclass(frozen=True, slots=True)
+class Instance:
+    uuid: str
+    board: str  # its UUID
+    slice: Slice
+
+
+def instances_of(setup: Setup) -> tuple[Instance, ...]:
+    if not setup.profile.is_split:
+        return ()
+    seed, node = setup.seed, setup.node
     return tuple(
-        GpuFacts(
-            uuid=uuid_of(setup.seed, setup.node, index),
-            index=index,
-            name=profile.name,
-            pci_bus_id=f"{index // 8:08x}:{BUSES[index % 8]}:00.0",
-            mem_total_bytes=float(profile.mem_total_bytes),
-            power_limit_w=profile.power_limit_w,
-            sm_clock_max_mhz=float(profile.sm_clock_max_mhz),
-            mem_clock_max_mhz=float(profile.mem_clock_max_mhz),
-            temp_slowdown_c=profile.temp_slowdown_c,
-            temp_shutdown_c=profile.temp_shutdown_c,
-            missing=dict.fromkeys(profile.unsupported, "unsupported"),
-        )
-        for index in range(setup.gpus)
+        Instance(uuid_of_slice(seed, node, index, slice_), uuid_of(seed, node, index), slice_)
+        for index in range(setup.gpus) for slice_ in slices_of(index, setup.gpus))
+
+
+def units_of(setup: Setup) -> tuple[tuple[str, ...], int]:
+    """What jobs are given: the boards that are not split, then the MIG instances; and how many
+    of them are instances."""
+    instances = instances_of(setup)
+    split = {instance.board for instance in instances}
+    boards = (uuid_of(setup.seed, setup.node, index) for index in range(setup.gpus))
+    wholes = tuple(uuid for uuid in boards if uuid not in split)
+    return wholes + tuple(instance.uuid for instance in instances), len(instances)
+
+
+def facts_of(setup: Setup) -> tuple[GpuFacts, ...]:
+    """A board's instances follow it."""
+    instances = instances_of(setup)
+    found: list[GpuFacts] = []
+    for index in range(setup.gpus):
+        board = _board_facts(setup, index)
+        mine = [instance for instance in instances if instance.board == board.uuid]
+        if mine:
+            board = structs.replace(
+                board, missing=board.missing | dict.fromkeys(NOT_OF_BOARD, "unsupported"))
+        found += [board, *(_instance_facts(board, instance) for instance in mine)]
+    return tuple(found)
+
+
+def _board_facts(setup: Setup, index: int) -> GpuFacts:
+    profile = setup.profile
+    return GpuFacts(
+        uuid=uuid_of(setup.seed, setup.node, index),
+        index=index,
+        name=profile.name,
+        pci_bus_id=f"{index // 8:08x}:{BUSES[index % 8]}:00.0",
+        mem_total_bytes=float(profile.mem_total_bytes),
+        power_limit_w=profile.power_limit_w,
+        sm_clock_max_mhz=float(profile.sm_clock_max_mhz),
+        mem_clock_max_mhz=float(profile.mem_clock_max_mhz),
+        temp_slowdown_c=profile.temp_slowdown_c,
+        temp_shutdown_c=profile.temp_shutdown_c,
+        missing=dict.fromkeys(profile.unsupported, "unsupported"),
+    )
+
+
+def _instance_facts(board: GpuFacts, instance: Instance) -> GpuFacts:
+    slice_ = instance.slice
+    return GpuFacts(
+        uuid=instance.uuid, index=board.index, name=f"{board.name} MIG {slice_.profile}",
+        parent_uuid=board.uuid, mig_profile=slice_.profile, gpu_instance=slice_.gpu_instance,
+        compute_instance=0, pci_bus_id=board.pci_bus_id,
+        mem_total_bytes=float(slice_.mem_total_bytes), missing=dict(MISSING),
     )
 
 
@@ -79,14 +137,18 @@ class World:
     ) -> None:
         self.setup = setup
         self.facts = facts_of(setup)
+        self._instances = {each.uuid: each for each in instances_of(setup)}
+        self._split = {each.board for each in self._instances.values()}
         self.uuids = tuple(facts.uuid for facts in self.facts)
         self.at = at - WARM_UP_S
         profile = setup.profile
-        places = (Place.of(setup.seed, setup.node, facts.index, profile) for facts in self.facts)
-        self._boards = {uuid: Board(profile, place, place.air_c, place.air_c, 0.0)
-                        for uuid, place in zip(self.uuids, places, strict=True)}
-        self._absent = bytes(Absence.UNSUPPORTED if column.key in setup.profile.unsupported
-                             else Absence.PRESENT for column in COLUMNS)
+        self._boards = {
+            facts.uuid: Board(profile, place, place.air_c, place.air_c, 0.0)
+            for facts in self.facts if facts.parent_uuid is None
+            for place in [Place.of(setup.seed, setup.node, facts.index, profile)]}
+        self._absent = {facts.uuid: bytes(
+            Absence.UNSUPPORTED if column.key in facts.missing else Absence.PRESENT
+            for column in COLUMNS) for facts in self.facts}
         self._warm_up(lives, at, kept)
 
     @property
@@ -94,8 +156,9 @@ class World:
         return [board.energy_j for board in self._boards.values()]
 
     def _warm_up(self, lives: Sequence[Live], at: float, kept: Kept | None) -> None:
-        for uuid, (load, held) in self._loads(lives, self.at, {}).items():
-            self._boards[uuid].settle(load, held)
+        loads = self._loads(lives, self.at, {})
+        for uuid, board in self._boards.items():
+            board.settle(*loads[uuid])
         while self.at < at:
             step_s = WARM_UP_STEPS_S[at - self.at <= WARM_UP_FINE_S]
             self.advance(min(at, self.at + step_s), lives, {}, Control())
@@ -116,16 +179,26 @@ class World:
         setup = self.setup
         lost = lost_gpu(setup.seed, setup.node, setup.gpus, at, setup.fault_odds)
         readings = []
-        for number, (uuid, board) in enumerate(self._boards.items()):
-            load, held = loads[uuid]
-            values = board.step(load, held, at, seconds)
-            readings.append(self._reading(uuid, values, number == lost, control.gpus.get(uuid)))
+        for facts in self.facts:
+            load, held = loads[facts.uuid]
+            is_lost = facts.index == lost or self._is_lost_with_its_board(facts, control)
+            if facts.parent_uuid is None:
+                values = self._boards[facts.uuid].step(load, held, at, seconds)
+            else:
+                values = values_of(self._instances[facts.uuid].slice, load)
+            readings.append(self._reading(facts.uuid, values, is_lost,
+                                          control.gpus.get(facts.uuid)))
         return tuple(readings)
+
+    def _is_lost_with_its_board(self, facts: GpuFacts, control: Control) -> bool:
+        board = control.gpus.get(facts.parent_uuid or "")
+        return board is not None and board.state == "lost"
 
     def _loads(
         self, lives: Sequence[Live], at: float, leaked: dict[str, float]
     ) -> dict[str, tuple[Load, bool]]:
-        """Per Gpu its load, and whether any process holds a context there."""
+        """Per Gpu its load, and whether any process holds a context there. A split board has that
+        of its instances."""
         loads = {uuid: (Load(mem_share=leaked.get(uuid, 0.0)), False)
                  for uuid in self.uuids}
         for live in lives:
@@ -133,13 +206,24 @@ class World:
             for number, uuid in enumerate(live.job.gpus, start=live.job.rank):
                 if uuid in loads:
                     loads[uuid] = (_sum(loads[uuid][0], _own(asked, live.job, number, at)), True)
+        for board in self._split:
+            mine = [each for each in self._instances.values() if each.board == board]
+            whole = together([(each.slice, loads[each.uuid][0]) for each in mine],
+                             self._room_bytes(board))
+            loads[board] = whole, any(loads[each.uuid][1] for each in mine)
         return loads
+
+    def _room_bytes(self, uuid: str) -> int:
+        """What processes may have of it."""
+        if uuid in self._instances:
+            return self._instances[uuid].slice.room_bytes
+        return self.setup.profile.mem_total_bytes - self.setup.profile.mem_reserved_bytes
 
     def _reading(
         self, uuid: str, values: tuple[float, ...], lost: bool, control: GpuControl | None
     ) -> GpuReading:
         state = "lost" if lost else "ok"
-        absent = self._absent
+        absent = self._absent[uuid]
         if control is not None:
             state = state if control.state is None else control.state
             values, absent = _controlled(values, absent, control)
@@ -160,8 +244,7 @@ class World:
 
     def _process(self, live: Live, reading: GpuReading) -> ProcessReading:
         job = live.job
-        profile = self.setup.profile
-        room = profile.mem_total_bytes - profile.mem_reserved_bytes
+        room = self._room_bytes(reading.uuid)
         load = load_of(job, self.at)
         return ProcessReading(
             pid=job.pid,
