@@ -16,6 +16,8 @@ Column = tuple[str, bool, Callable[[Item], str]]  # title, right-aligned, cell
 
 NOTHING = "-"
 COMMAND_WIDTH = 60
+SHOWN_FACTS = ("mem_total_bytes", "power_limit_w", "parent_uuid", "mig_profile", "gpu_instance",
+               "compute_instance")
 
 
 def gpu_items(reading: Reading, node: str) -> list[Item]:
@@ -27,14 +29,14 @@ def gpu_items(reading: Reading, node: str) -> list[Item]:
             if why == Absence.PRESENT and metric.low <= value <= metric.high
         }
         items.append({
-            "uuid": gpu.uuid, "node": node, "index": facts.index, "name": facts.name,
-            "state": gpu.state, "sampled_at": reading.taken_at, "values": present,
+            "uuid": gpu.uuid, "node": node, "index": facts.index,
+            "place": facts.place, "name": facts.name, "state": gpu.state,
+            "sampled_at": reading.taken_at, "values": present,
             "missing": {
                 metric.key: (Absence(why) or Absence.UNKNOWN).word
                 for metric, _, why in named if metric.key not in present
             },
-            "facts": {"mem_total_bytes": facts.mem_total_bytes,
-                      "power_limit_w": facts.power_limit_w},
+            "facts": {key: getattr(facts, key) for key in SHOWN_FACTS},
         })
     return items
 
@@ -129,7 +131,7 @@ def _sm(item: Item) -> str:
 
 _GPU_COLUMNS: tuple[Column, ...] = (
     ("NODE", False, _text("node")),
-    ("GPU", True, _text("index")),
+    ("GPU", True, lambda item: str(item.get("place", item["index"]))),
     ("NAME", False, _text("name")),
     ("UTIL %", True, _value("util_pct")),
     ("SM %", True, _value("sm_active_pct")),

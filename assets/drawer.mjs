@@ -13,6 +13,7 @@ const MOST_TASKS = 50;
 const FACTS = [
   ["uuid", "UUID", (value) => value],
   ["pci_bus_id", "PCI bus", (value) => value],
+  ["mig_profile", "MIG profile", (value) => value],
   ["parent_uuid", "MIG instance of", (value) => value],
   ["mem_total_bytes", "Memory", joined(gibibytes)],
   ["power_limit_w", "Power limit", (value) => `${Math.round(value)} W`],
@@ -109,7 +110,7 @@ export class Drawer extends EventTarget {
   }
 
   draw(gpu) {
-    say(byId("drawer-title"), `${gpu.host} · GPU ${gpu.index}`);
+    say(byId("drawer-title"), `${gpu.host} · GPU ${gpu.place}`);
     say(byId("drawer-subtitle"), gpu.name);
     const state = this.stateOf(gpu);
     this.setState(stateLine(gpu, state, this.book.absence), state);

@@ -405,10 +405,11 @@ def _by_state(scene: Scene, word: str) -> Truth:
 
 
 def _by_use(scene: Scene, word: str) -> Truth:
-    """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known."""
+    """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known; a board
+    that is split by MIG is neither, its instances are."""
     fleet, size = scene.fleet, len(scene.fleet)
     told = np.fromiter((on_gpu is not None for on_gpu in fleet.users), bool, size)
-    known = told & (scene.show == Show.OK)
+    known = told & (scene.show == Show.OK) & ~fleet.is_split()
     free = known & (fleet.task_count[:size] == 0)
     truth = Truth(free, known & ~free)
     return truth if word == "free" else ~truth

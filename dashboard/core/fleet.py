@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import Beat, Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, WireError
 
+from . import mig
 from .access import DEFAULT_GROUP
 
 STALE_AFTER_S = 5.0
@@ -117,11 +118,14 @@ class Fleet:
         self.model_at = np.zeros(room, np.int32)
         self.index = np.zeros(room, np.int32)
         self.retired = np.zeros(room, bool)
+        self.parent = np.full(room, mig.NO_PARENT, np.int32)  # slot of a MIG instance's board
+        self.shares_memory = np.zeros(room, bool)  # with an instance before it
         self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
         self.task_count = np.zeros(room, np.int32)
 
     ARRAYS = ("values", "absent", "last", "full", "reported", "sampled_mono", "sampled_at",
-              "node_at", "model_at", "index", "retired", "owner", "task_count")
+              "node_at", "model_at", "index", "retired", "parent", "shares_memory", "owner",
+              "task_count")
 
     def _grow(self, wanted: int) -> None:
         if wanted <= len(self.index):
@@ -224,6 +228,8 @@ class Fleet:
             self.retired[node.listing.slots] = True
         node.listing = listing
         self.retired[listing.slots] = False
+        self.parent[listing.slots] = mig.parents(listing.order, listing.inventory.gpus)
+        self.shares_memory[listing.slots] = mig.shares_memory(listing.inventory.gpus)
 
     def frame(self, node: Node, frame: Frame, now: float, mono: float) -> Outcome:
         outcome = self._frame(node, frame, now, mono)
@@ -349,6 +355,11 @@ class Fleet:
             show[silent[self.node_at[:size]]] = Show.OFFLINE
         show[self.retired[:size]] = Show.RETIRED
         return show
+
+    def is_split(self) -> npt.NDArray[np.bool_]:
+        """Per slot: a board that is split by MIG now."""
+        size = len(self)
+        return mig.split(self.parent[:size], ~self.retired[:size])
 
     def find(self, uuid: str, on: Container[str] | None = None) -> int | None:
         """Of a board that moved between nodes, the slot that was sampled last; among these nodes,
