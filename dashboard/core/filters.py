@@ -370,6 +370,9 @@ def _by_gpu(scene: Scene, word: str) -> Truth:
     size = len(scene.fleet)
     if word.isascii() and word.isdigit() and len(word) < 6:
         return _certain(scene.fleet.index[:size] == int(word))
+    if re.fullmatch(r"\d+(/\d+){1,2}", word):
+        return _certain(np.fromiter((facts.place == word for facts in scene.fleet.facts), bool,
+                                    size))
     return _certain(np.fromiter(
         (uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
          for uuid in scene.fleet.uuids), bool, size))
