@@ -161,7 +161,9 @@ export class Drawer extends EventTarget {
     const tasks = (await Promise.all(shown.map((id) => getTask(id).catch(() => null)))).filter((task) => task !== null);
     if (uuid !== this.uuid) return;
     const more = ids.length > MOST_TASKS ? `, ${MOST_TASKS} shown` : "";
-    say(this.taskTitle, ids.length === 0 ? "No task" : `Tasks (${ids.length}${more})`);
+    const parts = this.picture.partsOf(this.picture.slotOf.get(uuid)).length;
+    const none = parts > 0 ? `Split by MIG: tasks run on its ${parts} instances` : "No task";
+    say(this.taskTitle, ids.length === 0 ? none : `Tasks (${ids.length}${more})`);
     for (const [id, item] of this.tasks) if (!shown.includes(id)) { item.root.remove(); this.tasks.delete(id); }
     for (const task of tasks) this.drawTask(task, uuid);
   }

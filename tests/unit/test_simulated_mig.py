@@ -97,7 +97,9 @@ def test_the_board_holds_what_its_instances_hold(reader: SimulatedReader) -> Non
         assert value(boards[uuid], "mem_used_bytes") == pytest.approx(amount + reserved, abs=64)
     on = {each.gpu_uuid for each in reading.processes or ()}
     assert not on & held.keys()
-    assert on & {gpu.uuid for _, gpu in instances(reading)}
+    its = {gpu.uuid for _, gpu in instances(reading)}
+    assert on & its
+    assert all((each.sm_pct is None) == (each.gpu_uuid in its) for each in reading.processes or ())
 
 
 def test_control_json_reaches_an_instance_and_a_lost_board_takes_its_own_with_it(

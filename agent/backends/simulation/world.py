@@ -250,13 +250,19 @@ class World:
             pid=job.pid,
             gpu_uuid=reading.uuid,
             mem_used_bytes=float(int(load.mem_share * room)),
-            sm_pct=float(round(load.sm * 100)) if live.state == RUNNING else 0.0,
+            sm_pct=self._sm_pct(reading.uuid, live, load),
             user=job.user,
             command=job.command,
             started_at=job.started_at,
             start_ticks=job.start_ticks,
             state=live.state,
         )
+
+    def _sm_pct(self, uuid: str, live: Live, load: Load) -> float | None:
+        """No driver tells the share of a process under MIG."""
+        if uuid in self._instances:
+            return None
+        return float(round(load.sm * 100)) if live.state == RUNNING else 0.0
 
 
 def _own(load: Load, job: Job, number: int, at: float) -> Load:
