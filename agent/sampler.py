@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from gpudeck.metrics import COLUMNS, WIDTH, Absence
+from gpudeck.metrics import COLUMNS, SLOW, SLOW_WIDTH, WIDTH, Absence, Metric
 from gpudeck.wire import (
     GPU_STATES,
     MAX_GPUS,
@@ -13,10 +13,12 @@ from gpudeck.wire import (
     Event,
     Frame,
     GpuFacts,
+    GpuLink,
     GpuState,
     Inventory,
     ReaderState,
     Sequenced,
+    Slow,
     Task,
     Tasks,
     Use,
@@ -33,8 +35,14 @@ TASKS_BYTES = 500_000
 # An agent that floods is cut off by the hub: a burst of new tasks is told by the Frame alone.
 TASK_EVENTS_PER_FRAME = 32
 
-_LOW = tuple(metric.low for metric in COLUMNS)
-_HIGH = tuple(metric.high for metric in COLUMNS)
+Bounds = tuple[tuple[float, float], ...]
+
+
+def _bounds(metrics: Sequence[Metric]) -> Bounds:
+    return tuple((metric.low, metric.high) for metric in metrics)
+
+
+_BOUNDS, _SLOW_BOUNDS = _bounds(COLUMNS), _bounds(SLOW)
 _STALE = GPU_STATES.index("stale")
 _PRESENT, _UNKNOWN, _LOST = int(Absence.PRESENT), int(Absence.UNKNOWN), int(Absence.LOST)
 
@@ -50,6 +58,9 @@ class Seen:
     state: str | None
 
 
+Values = tuple[tuple[float, ...], bytes]  # and why which are absent
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What the next message is compared with. `generation` outlives a restart, because Frames
@@ -57,11 +68,16 @@ class Memory:
 
     generation: int = 0
     facts: tuple[GpuFacts, ...] | None = None
+    links: tuple[GpuLink, ...] = ()
     states: Mapping[str, GpuState] = field(default_factory=dict)
     # None: no process list yet, so nothing has "begun"
     seen: tuple[Seen, ...] | None = None
     described: frozenset[str] = frozenset()
     snapshot_at: float | None = None
+    # By Gpu, what the backend said last; and what was sent last, when.
+    slow: Mapping[str, Values] = field(default_factory=dict)
+    slow_sent: Slow | None = None
+    slow_at: float | None = None
     reader: ReaderState = "starting"
 
 
@@ -73,8 +89,8 @@ class Step:
 
 
 def snapshot_wanted(memory: Memory) -> Memory:
-    """After each Welcome: this hub may know none of our tasks."""
-    return replace(memory, snapshot_at=None)
+    """After each Welcome: this hub may know none of our tasks, nor what changes seldom."""
+    return replace(memory, snapshot_at=None, slow_at=None)
 
 
 def sample(
@@ -83,7 +99,7 @@ def sample(
     """One Frame, and before it the Events that explain it. `seen` None: the process list was not
     asked this time. `now` is any steady clock in seconds."""
     gpus, facts = reading.gpus[:MAX_GPUS], reading.facts[:MAX_GPUS]
-    memory, inventory = _with_facts(memory, facts)
+    memory, inventory = _with_facts(memory, facts, reading.links)
     known = memory.seen
     if seen is not None:
         memory = replace(memory, seen=tuple(seen))
@@ -93,12 +109,14 @@ def sample(
     if seen is not None and known is not None:
         numbered.events(_task_events(known, seen))
     memory, tasks = _tasks(memory, facts, seen is not None, inventory is not None, now)
-    values, absent = _columns(gpus)
+    memory, slow = _slow(memory, gpus, inventory is not None, now)
+    values, absent = _columns([_row(gpu) for gpu in gpus], _BOUNDS)
     numbered.messages.append(Frame(
         seq=numbered.next_seq, taken_at=reading.taken_at,
         interval_s=min(max(reading.interval_s, 0.001), 86_400.0),
         generation=memory.generation, values=values, absent=absent,
         states=bytes(GPU_STATES.index(gpu.state) for gpu in gpus), tasks=tasks,
+        slow=slow,
     ))
     return Step(replace(memory, states=states), inventory, tuple(numbered.messages))
 
@@ -150,25 +168,57 @@ class _Numbered:
 
 
 def _with_facts(
-    memory: Memory, facts: tuple[GpuFacts, ...]
+    memory: Memory, facts: tuple[GpuFacts, ...], links: tuple[GpuLink, ...]
 ) -> tuple[Memory, Inventory | None]:
-    if facts == memory.facts:
+    if facts == memory.facts and links == memory.links:
         return memory, None
     generation = memory.generation + 1
     return (
-        replace(memory, generation=generation, facts=facts),
-        Inventory(generation=generation, gpus=facts),
+        replace(memory, generation=generation, facts=facts, links=links),
+        Inventory(generation=generation, gpus=facts, links=links),
     )
 
 
-def _columns(gpus: Sequence[GpuReading]) -> tuple[bytes, bytes]:
+def _slow(
+    memory: Memory, gpus: Sequence[GpuReading], reordered: bool, now: float
+) -> tuple[Memory, Slow | None]:
+    """The backend says it every 15 s; it is sent when it differs from what was sent."""
+    due = memory.slow_at is None or now - memory.slow_at >= SNAPSHOT_EVERY_S
+    if not due and not reordered and not any(
+        gpu.slow or memory.states.get(gpu.uuid) != gpu.state for gpu in gpus
+    ):
+        return memory, None
+    said = {gpu.uuid: _slow_row(gpu, memory.slow.get(gpu.uuid)) for gpu in gpus}
+    values, absent = _columns(list(said.values()), _SLOW_BOUNDS)
+    slow = Slow(values, absent)
+    memory = replace(memory, slow=said)
+    if not due and not reordered and slow == memory.slow_sent:
+        return memory, None
+    return replace(memory, slow_sent=slow, slow_at=now), slow
+
+
+def _slow_row(gpu: GpuReading, before: Values | None) -> Values:
+    if gpu.state == "lost":
+        return (0.0,) * SLOW_WIDTH, bytes([_LOST]) * SLOW_WIDTH
+    if len(gpu.slow) == len(gpu.slow_absent) == SLOW_WIDTH:
+        return gpu.slow, gpu.slow_absent
+    if before is None or (before[1] and before[1][0] == _LOST):
+        return (0.0,) * SLOW_WIDTH, bytes([_UNKNOWN]) * SLOW_WIDTH
+    return before
+
+
+def _row(gpu: GpuReading) -> Values:
+    if len(gpu.values) != WIDTH or len(gpu.absent) != WIDTH:
+        gpu = lost_or_unknown(gpu)
+    return gpu.values, gpu.absent
+
+
+def _columns(rows: Sequence[Values], bounds: Bounds) -> tuple[bytes, bytes]:
     """A driver's sentinel or lie (out of range, NaN) becomes unknown; never a number."""
     values: list[float] = []
     absent = bytearray()
-    for gpu in gpus:
-        if len(gpu.values) != WIDTH or len(gpu.absent) != WIDTH:
-            gpu = lost_or_unknown(gpu)
-        for value, why, low, high in zip(gpu.values, gpu.absent, _LOW, _HIGH, strict=True):
+    for row in rows:
+        for value, why, (low, high) in zip(*row, bounds, strict=True):
             if why == _PRESENT and low <= value <= high:
                 values.append(value)
                 absent.append(_PRESENT)

@@ -34,8 +34,10 @@ IMPURE_MODULES = frozenset((
 
 # One outside technology, one file. A folder stands for all files in it.
 HOME = {
-    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_gpm.py",
-               "agent/backends/nvml_mig.py"),
+    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_ask.py",
+               "agent/backends/nvml_facts.py", "agent/backends/nvml_fields.py",
+               "agent/backends/nvml_gpm.py", "agent/backends/nvml_links.py",
+               "agent/backends/nvml_mig.py", "agent/backends/nvml_slow.py"),
     "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),

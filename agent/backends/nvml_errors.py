@@ -57,21 +57,6 @@ _WHY: dict[int, tuple[ReaderState, str]] = {
 }
 
 
-class Lost(Exception):
-    """The driver has lost this Gpu; the others still answer."""
-
-
-def why(code: int) -> Absence:
-    """Why one answer is not there. Raises what is no matter of one answer: Lost, Unavailable."""
-    if code == Code.GPU_IS_LOST:
-        raise Lost
-    if code in NO_DRIVER:
-        raise unavailable(code)
-    if code == Code.INVALID_ARGUMENT:
-        return Absence.UNSUPPORTED  # some enum that this driver does not know
-    return NEVER.get(code, Absence.UNKNOWN)
-
-
 def unavailable(code: int, said: object = "") -> Unavailable:
     state, detail = _WHY.get(
         code, ("failed", f"the NVIDIA driver does not work: error {code}, {said or 'unknown'}.")

@@ -46,14 +46,14 @@ class Kept:
     """The last list that was told, for as long as it may stand in for one that was not."""
 
     def __init__(self) -> None:
-        self._rows: tuple[ProcessReading, ...] = ()
-        self._at: float | None = None
+        self.rows: tuple[ProcessReading, ...] = ()
+        self.at: float | None = None
 
     def take(
         self, rows: tuple[ProcessReading, ...] | None, now: float
     ) -> tuple[ProcessReading, ...]:
         if rows is not None:
-            self._rows, self._at = rows, now
-        if self._at is None or now - self._at > KEPT_S:
-            self._rows = ()
-        return self._rows
+            self.rows, self.at = rows, now
+        if self.at is None or now - self.at > KEPT_S:
+            self.rows = ()
+        return self.rows

@@ -6,20 +6,21 @@ power and clocks are the board's. Handles come by place, with gaps where one was
 board's process list is that of all its instances, and only for the privileged.
 """
 
-from collections.abc import Callable
 from math import ceil
 from typing import Any, Protocol
 
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import COLUMNS, WIDTH, Absence
+from gpudeck.metrics import COLUMNS, SLOW, WIDTH, Absence, Metric
 from gpudeck.wire import GpuFacts
 
-from . import GpuReading, Happening, ProcessReading, Unavailable
-from .nvml_errors import Code, Lost, why
+from . import GpuReading, ProcessReading, Unavailable
+from .nvml_ask import Asker, Lost, taken
+from .nvml_errors import Code
 from .nvml_gpm import Gpm
 from .nvml_lists import Held, Kept, held
+from .nvml_slow import GPM, allocated_bytes, unseen_bytes
 from .row import Row
 
 OFF_LOOKED_AT_EVERY_S = 15.0
@@ -35,54 +36,74 @@ _NO_SUCH_CALL = (Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FO
 Ids = tuple[int, int]  # of GPU instance and compute instance
 
 
-class Asks(Protocol):
-    """One handle, asked as nvml.Board asks."""
-
-    handle: Any
-
-    def ask(self, name: str, *arguments: Any, question: Any = None) -> Any: ...
-    def first(self, *names: str) -> Any: ...
-
-
-class Parent(Asks, Protocol):
+class Parent(Protocol):
     facts: GpuFacts
+
+    @property
+    def handle(self) -> Any: ...
+    def ask(self, name: str, *arguments: Any) -> Any: ...
+    def first(self, *names: str) -> Any: ...
+    def why(self, code: int) -> Absence: ...
 
 
 class Instance:
-    def __init__(self, parent: Parent, asks: Asks, uuid: str, ids: Ids) -> None:
+    def __init__(self, parent: Parent, asker: Asker, ids: Ids) -> None:
         self._parent = parent
-        self._asks = asks
-        self._gpm = Gpm(self._take_sample)
+        self._asker = asker
+        self._gpm = Gpm((pynvml.NVML_GPM_METRIC_SM_UTIL,), self._take_sample)
+        self._slow_gpm = Gpm(tuple(GPM.values()), self._take_sample)
         self._has_own_gpm_call = True
         self._kept = Kept()
+        self._allocated: float | Absence = Absence.UNKNOWN
+        self._slow_at: float | None = None
+        self._missing_slow: dict[str, str] = {}
         self.ids = ids
-        # GPM measures GPU instances: its figure is nobody's where several compute in one.
+        # GPM measures GPU instances, and memory is theirs too: whose the figure is nobody can
+        # say where several compute instances are in one.
         self.is_alone = True
-        self.facts = self._read_facts(uuid)
+        self.facts = self._read_facts()
 
     def follow(self, handle: Any) -> None:
-        self._asks.handle = handle
+        self._asker.follow(handle)
 
-    def read(self, now: float) -> GpuReading:
+    def read(self, now: float, slow: bool) -> GpuReading:
+        self._asker.now = now
         memory = self._memory()
-        total = None if isinstance(memory, Absence) else float(memory.total)
-        row = Row()
-        for metric in COLUMNS:
-            row.put(metric.key, Absence.UNSUPPORTED)
-        row.put("mem_used_bytes", memory if isinstance(memory, Absence) else float(memory.used))
-        row.put("sm_active_pct", self._sm_active(now))
-        self._tell(row, total)
-        return GpuReading(self.facts.uuid, "ok", tuple(row.values), bytes(row.absent))
+        row = _unsupported(Row(), COLUMNS)
+        row.put("mem_used_bytes", taken(memory, lambda said: float(said.used)))
+        if self.is_alone:
+            shares = self._gpm.read(self._parent.handle, now, self._asker.why)
+            row.put("sm_active_pct",
+                    shares.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
+        slow_row = None
+        if slow or self._slow_at is None:
+            self.facts = self._read_facts()  # nobody says that a UUID comes with one size only
+            self._slow_at, slow_row = now, self._read_slow(now, memory)
+            self._missing_slow = slow_row.missing()
+        self._tell(row.missing() | self._missing_slow, memory)
+        return GpuReading(
+            self.facts.uuid, "ok", tuple(row.values), bytes(row.absent),
+            slow=() if slow_row is None else tuple(slow_row.values),
+            slow_absent=b"" if slow_row is None else bytes(slow_row.absent),
+        )
+
+    def _read_slow(self, now: float, memory: Any) -> Row:
+        row = _unsupported(Row.slow(), SLOW)
+        if hasattr(memory, "reserved"):
+            row.put("mem_reserved_bytes", float(memory.reserved))
+        if self.is_alone:
+            listed = [each.mem_used_bytes for each in self._kept.rows]
+            row.put("mem_unseen_bytes", unseen_bytes(
+                self._allocated, allocated_bytes(memory),
+                listed if self._kept.at == now else None))
+            shares = self._slow_gpm.read(self._parent.handle, now, self._asker.why)
+            for key, number in GPM.items():
+                row.put(key, shares.get(number, self._slow_gpm.absence))
+        return row
 
     def lost(self) -> GpuReading:
         absent = bytes([Absence.LOST]) * WIDTH
         return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
-
-    def _sm_active(self, now: float) -> "float | Absence":
-        if not self.is_alone:
-            return Absence.UNSUPPORTED
-        shares = self._gpm.read(self._parent.handle, now, why)
-        return shares.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence)
 
     def _take_sample(self, board: Any, sample: Any) -> None:
         """By the call that nvml.h has for this, or by the handle where the driver lacks it."""
@@ -94,12 +115,12 @@ class Instance:
                 if error.value not in _NO_SUCH_CALL:
                     raise
                 self._has_own_gpm_call = False
-        pynvml.nvmlGpmSampleGet(self._asks.handle, sample)
+        pynvml.nvmlGpmSampleGet(self._asker.handle, sample)
 
     def _memory(self) -> Any:
-        answer = self._asks.ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
+        answer = self._asker.ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
         if answer is Absence.UNSUPPORTED:  # before 510 there is no second version
-            answer = self._asks.ask("nvmlDeviceGetMemoryInfo")
+            answer = self._asker.ask("nvmlDeviceGetMemoryInfo")
         return answer
 
     def mem_used_now(self) -> float | None:
@@ -109,39 +130,39 @@ class Instance:
             return None
         return None if isinstance(memory, Absence) else float(memory.used)
 
-    def _read_facts(self, uuid: str) -> GpuFacts:
+    def _read_facts(self) -> GpuFacts:
+        """Those of its board, and what is missing, come with the first reading."""
         board = self._parent.facts
-        name = self._asks.ask("nvmlDeviceGetName")
-        size = self._asks.ask("nvmlDeviceGetAttributes_v2")
+        name = self._asker.ask("nvmlDeviceGetName")
+        size = self._asker.ask("nvmlDeviceGetAttributes_v2")
         shown = board.name if isinstance(name, Absence) else str(name)[:128]
         return GpuFacts(
-            uuid=uuid, index=board.index, name=shown, parent_uuid=board.uuid,
+            uuid=self._asker.uuid, index=board.index, name=shown, parent_uuid=board.uuid,
             mig_profile=_profile(shown, size), gpu_instance=self.ids[0],
             compute_instance=self.ids[1],
             mem_total_bytes=None if isinstance(size, Absence) else size.memorySizeMB * 2.0**20,
         )
 
-    def _tell(self, row: Row, total: float | None) -> None:
+    def _tell(self, missing: dict[str, str], memory: Any) -> None:
         """What a new instance, or its board, has not told at once may come later."""
-        board = self._parent.facts
-        missing = {
-            metric.key: Absence(absent).word
-            for metric, absent in zip(COLUMNS, row.absent, strict=True)
-            if absent in (Absence.UNSUPPORTED, Absence.DENIED)
-        }
+        board, total = self._parent.facts, self.facts.mem_total_bytes
         now = structs.replace(
             self.facts, missing=missing,
-            mem_total_bytes=self.facts.mem_total_bytes if total is None else total,
+            mem_total_bytes=total if isinstance(memory, Absence) else float(memory.total),
             **{name: getattr(board, name) for name in OF_ITS_BOARD},
         )
         if now != self.facts:
             self.facts = now
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
+        self._asker.now = now
+        rows = None
         try:
-            return self._kept.take(self._rows(), now)
+            self._allocated = allocated_bytes(self._memory())
+            rows = self._rows()
         except Lost:
-            return self._kept.take(None, now)
+            pass  # the next reading says so
+        return self._kept.take(rows, now)
 
     def list_now(self) -> tuple[ProcessReading, ...]:
         """A lost Gpu holds nobody's memory."""
@@ -163,7 +184,7 @@ class Instance:
 
     def _held(self) -> Held | Absence:
         """From its own list, which needs no privilege; a host of vGPUs has only the board's."""
-        own = held(self._asks.first)
+        own = held(self._asker.first)
         if isinstance(own, Absence) and own is not Absence.UNKNOWN:
             return held(self._parent.first, lambda each: ids_of(each) == self.ids)
         return own
@@ -172,20 +193,19 @@ class Instance:
 class Instances:
     """Those of one board, as they are at each look: identified by UUID, never by place."""
 
-    def __init__(self, parent: Parent, open_: Callable[[Any], Asks]) -> None:
+    def __init__(self, parent: Parent) -> None:
         self._parent = parent
-        self._open = open_
         self._by_place: dict[int, Instance] = {}
+        self._most = 0  # places
         self._looked_at: float | None = None
-        self._happened: list[Happening] = []
         self.is_on: bool | None = None  # None: not known yet
 
     @property
     def all(self) -> tuple[Instance, ...]:
         return tuple(self._by_place.values())
 
-    def look(self, now: float, at: float) -> bool:
-        """Whether MIG has been switched since the last look. `at`: UTC seconds."""
+    def look(self, now: float) -> bool:
+        """Whether MIG has been switched since the last look."""
         if self._is_soon(now):
             return False
         mode = self._parent.ask("nvmlDeviceGetMigMode")
@@ -193,16 +213,8 @@ class Instances:
             return False
         self._looked_at = now
         was, self.is_on = self.is_on, not isinstance(mode, Absence) and mode[0] == MIG_MODE_ON
-        found = self._found() if self.is_on else {}
-        if was is not None:
-            self._happened += _changes(self.all, tuple(found.values()), at)
-        self._by_place = found
+        self._by_place = self._found() if self.is_on else {}
         return was is not None and was != self.is_on
-
-    def happened(self) -> tuple[Happening, ...]:
-        """Since it was asked last."""
-        told, self._happened = tuple(self._happened), []
-        return told
 
     def owns(self, process: Any) -> bool:
         """Whether this row of the board's list is told by one of its instances."""
@@ -215,9 +227,10 @@ class Instances:
 
     def _found(self) -> dict[int, Instance]:
         most = self._parent.ask("nvmlDeviceGetMaxMigDeviceCount")
+        self._most = self._most if isinstance(most, Absence) else most
         known = {each.facts.uuid: each for each in self.all}
         found: dict[int, Instance] = {}
-        for place in range(0 if isinstance(most, Absence) else most):
+        for place in range(self._most):
             instance = self._at(place, known)
             if instance is not None and instance not in found.values():
                 found[place] = instance
@@ -232,7 +245,7 @@ class Instances:
         except pynvml.NVMLError as error:
             if error.value in _EMPTY:
                 return None
-            why(error.value)
+            self._parent.why(error.value)
             return self._by_place.get(place)  # no answer this time: as it was
         if uuid in known:
             known[uuid].follow(handle)
@@ -241,11 +254,17 @@ class Instances:
 
     def _opened(self, handle: Any, uuid: str) -> Instance | None:
         """Without its ids it waits for the next look: its tasks could be taken for the board's."""
-        asks = self._open(handle)
-        ids = (asks.ask("nvmlDeviceGetGpuInstanceId"), asks.ask("nvmlDeviceGetComputeInstanceId"))
+        asker = Asker(handle, uuid)
+        ids = [asker.ask(f"nvmlDeviceGet{part}InstanceId") for part in ("Gpu", "Compute")]
         if isinstance(ids[0], Absence) or isinstance(ids[1], Absence):
             return None
-        return Instance(self._parent, asks, uuid, (int(ids[0]), int(ids[1])))
+        return Instance(self._parent, asker, (int(ids[0]), int(ids[1])))
+
+
+def _unsupported(row: Row, metrics: tuple[Metric, ...]) -> Row:
+    for metric in metrics:
+        row.put(metric.key, Absence.UNSUPPORTED)
+    return row
 
 
 def ids_of(process: Any) -> Ids:
@@ -262,17 +281,3 @@ def _profile(name: str, size: Any) -> str | None:
     whole = f"{size.gpuInstanceSliceCount}g.{ceil(size.memorySizeMB / 1024)}gb"
     part = size.computeInstanceSliceCount
     return whole if part in (0, size.gpuInstanceSliceCount) else f"{part}c.{whole}"
-
-
-def _changes(was: tuple[Instance, ...], now: tuple[Instance, ...], at: float) -> list[Happening]:
-    before, after = ({each.facts.uuid: each.facts for each in all_} for all_ in (was, now))
-    gone = [_happening("gpu_removed", "destroyed", before[uuid], at)
-            for uuid in before if uuid not in after]
-    new = [_happening("gpu_added", "created", after[uuid], at)
-           for uuid in after if uuid not in before]
-    return gone + new
-
-
-def _happening(kind: str, verb: str, facts: GpuFacts, at: float) -> Happening:
-    text = f"MIG instance {facts.mig_profile or facts.uuid} of Gpu {facts.index} was {verb}."
-    return Happening(kind, at, gpu_uuid=facts.uuid, text=text)

@@ -220,6 +220,12 @@ class FakeNvml:
         calls = [Call(row[0], row[1], int(row[2]), tuple(row[3:])) for row in rows]
         return [call for call in calls if name in (None, call.name)]
 
+    def asked(self, name: str | None = None) -> int:
+        """How often this very process called this function, or any."""
+        count_calls = self.loaded.fake_calls
+        count_calls.argtypes, count_calls.restype = [ctypes.c_char_p], ctypes.c_ulonglong
+        return int(count_calls(None if name is None else name.encode()))
+
     def reload_driver(self) -> None:
         """What setters had set is lost, as with a real reload. Energy counters are yours."""
         Path(f"{self.path}.set").unlink(missing_ok=True)

@@ -13,9 +13,9 @@ import pytest
 
 from agent.aftermath import memory
 from agent.backends import GpuReading, ProcessReading, Reading, Unavailable
-from agent.backends.nvml import NvmlReader
+from agent.backends.nvml import SLOW_EVERY_S, NvmlReader
 from agent.backends.nvml_mig import OFF_LOOKED_AT_EVERY_S
-from gpudeck.metrics import COLUMN, Absence
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.wire import GpuFacts
 from tests.fakes.nvml import FakeGpu, FakeNvml
 
@@ -75,6 +75,11 @@ def child() -> "Iterator[subprocess.Popen[bytes]]":
 def value(gpu: GpuReading, key: str) -> Any:
     at = COLUMN[key]
     return gpu.values[at] if gpu.absent[at] == Absence.PRESENT else Absence(gpu.absent[at])
+
+
+def slow_value(gpu: GpuReading, key: str) -> Any:
+    at = SLOW_COLUMN[key]
+    return gpu.slow[at] if gpu.slow_absent[at] == Absence.PRESENT else Absence(gpu.slow_absent[at])
 
 
 def gpu_of(reading: Reading, uuid: str) -> GpuReading:
@@ -213,18 +218,17 @@ def test_a_list_that_fails_once_keeps_its_tasks_and_stops_acts(
         bench.reader.fresh()
 
 
-def test_created_and_destroyed_instances_are_told_once(bench: Bench) -> None:
+def test_instances_come_and_go_while_we_look_on(bench: Bench) -> None:
+    """Each is another list of Gpus, and so another Inventory: the sampler compares facts."""
     first, second = bench.split("3g.40gb", "1g.10gb")
-    assert bench.read().happenings == ()  # there from the start is nothing that happened
+    before = bench.read().facts
     gone = first.uuid
     first["uuid"] = None
     third = bench.nvml.mig(bench.board, "2g.20gb", gi=9)
-    reading = bench.read()
-    told = [(each.kind, each.gpu_uuid) for each in reading.happenings]
-    assert told == [("gpu_removed", gone), ("gpu_added", third.uuid)]
-    assert "3g.40gb of Gpu 1 was destroyed" in reading.happenings[0].text
-    assert [gpu.uuid for gpu in reading.gpus][2:4] == [second.uuid, third.uuid]
-    assert bench.read().happenings == ()
+    after = bench.read()
+    assert [facts.uuid for facts in before][2:4] == [gone, second.uuid]
+    assert [gpu.uuid for gpu in after.gpus][2:4] == [second.uuid, third.uuid]
+    assert [facts.uuid for facts in after.facts] == [gpu.uuid for gpu in after.gpus]
 
 
 def test_no_reading_under_a_wrong_uuid_when_places_change_hands(bench: Bench) -> None:
@@ -247,7 +251,6 @@ def test_no_reading_under_a_wrong_uuid_when_places_change_hands(bench: Bench) ->
         gpu = gpu_of(reading, device.uuid)
         assert value(gpu, "mem_used_bytes") == device["mem_used"]
         assert facts_of(reading, device.uuid).gpu_instance == device["gi"]
-    assert bench.read().happenings == ()
 
 
 def test_a_lost_board_has_lost_its_instances_and_no_other(bench: Bench) -> None:
@@ -262,13 +265,15 @@ def test_a_lost_board_has_lost_its_instances_and_no_other(bench: Bench) -> None:
     assert {gpu.state for gpu in bench.read(after_s=60).gpus} == {"ok"}
 
 
-def test_trouble_with_one_place_takes_no_instance_away(bench: Bench) -> None:
+@pytest.mark.parametrize("call", [
+    "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMigMode"])
+def test_trouble_with_one_answer_takes_no_instance_away(bench: Bench, call: str) -> None:
     devices = bench.split("3g.40gb", "4g.40gb")
     bench.read()
-    bench.board.error("nvmlDeviceGetMigDeviceHandleByIndex", UNKNOWN)
+    bench.board.error(call, UNKNOWN)
     reading = bench.read()
     assert [gpu.uuid for gpu in reading.gpus][2:4] == [device.uuid for device in devices]
-    assert reading.happenings == ()
 
 
 def test_mig_switched_off_and_on(bench: Bench) -> None:
@@ -279,13 +284,45 @@ def test_mig_switched_off_and_on(bench: Bench) -> None:
     bench.board.update(mig=0, mig_pending=0, util=random.randint(1, 99), mem_util=1)
     device["uuid"] = None
     reading = bench.read()
-    assert [(each.kind, each.gpu_uuid) for each in reading.happenings] == [("gpu_removed", uuid)]
+    assert uuid not in {gpu.uuid for gpu in reading.gpus}
     assert value(gpu_of(reading, bench.board.uuid), "util_pct") == bench.board["util"]
     bench.board.update(mig=1, mig_pending=1, util=None)
     device["uuid"] = uuid
     reading = bench.read(OFF_LOOKED_AT_EVERY_S)
-    assert [each.kind for each in reading.happenings] == ["gpu_added"]
+    assert uuid in {gpu.uuid for gpu in reading.gpus}
     assert value(gpu_of(reading, bench.board.uuid), "util_pct") is Absence.UNSUPPORTED
+
+
+def test_memory_that_no_visible_process_holds_is_the_instances(
+    bench: Bench, child: "subprocess.Popen[bytes]"
+) -> None:
+    """The board does not take its instances' processes for nobody's."""
+    one, other = bench.split("3g.40gb", "4g.40gb")
+    held, unseen = random.randrange(2**28, 2**30), random.randrange(2**28, 2**30)
+    for device in (one, other):
+        device.update(mem_used=held, mem_reserved=0)
+    one.process(child.pid, held)
+    other.process(child.pid, held - unseen if held > unseen else 0)
+    reading = bench.read()
+    assert slow_value(gpu_of(reading, bench.board.uuid), "mem_unseen_bytes") is (
+        Absence.UNSUPPORTED)
+    assert slow_value(gpu_of(reading, one.uuid), "mem_unseen_bytes") == 0
+    assert slow_value(gpu_of(reading, other.uuid), "mem_unseen_bytes") == min(held, unseen)
+
+
+def test_gr_activity_is_an_instances_own(bench: Bench) -> None:
+    """metrics.py: under MIG it stands for utilization."""
+    one, other = bench.split("3g.40gb", "4g.40gb")
+    for device in (one, other):
+        device["gpm_1"] = random.uniform(0, 100)
+    bench.read()
+    time.sleep(0.11)
+    reading = bench.read(SLOW_EVERY_S)
+    for device in (one, other):
+        gpu = gpu_of(reading, device.uuid)
+        assert slow_value(gpu, "gr_active_pct") == pytest.approx(device["gpm_1"])
+        assert slow_value(gpu, "ecc_corrected") is Absence.UNSUPPORTED
+        assert facts_of(reading, device.uuid).missing["ecc_corrected"] == "unsupported"
 
 
 def test_memory_returned_is_judged_by_the_instance(bench: Bench) -> None:

@@ -1,18 +1,21 @@
 import math
+import random
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from agent import sampler
 from agent.backends import GpuReading, Reading
 from agent.sampler import Memory, Seen, Step, reader_changed, sample, snapshot_wanted
-from gpudeck.metrics import COLUMN, COLUMNS, WIDTH, Absence
+from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import (
     MAX_MESSAGE_BYTES,
     Event,
     Frame,
     GpuFacts,
+    GpuLink,
     GpuState,
     Task,
     decode_from_agent,
@@ -227,3 +230,79 @@ def test_a_burst_of_tasks_is_not_a_burst_of_events() -> None:
     tasks = frame_of(step).tasks
     assert tasks is not None
     assert len(tasks.began) == 500
+
+
+def slowly(gpu: GpuReading, **values: float) -> GpuReading:
+    """The same with the slow metrics, as every 15 s."""
+    row = [min(3.0, metric.high) for metric in SLOW]
+    for key, value in values.items():
+        row[SLOW_COLUMN[key]] = value
+    return structs.replace(gpu, slow=tuple(row), slow_absent=bytes(SLOW_WIDTH))
+
+
+def slow_of(frame: Frame, key: str, gpu: int = 0) -> float | Absence | None:
+    if frame.slow is None:
+        return None
+    at = gpu * SLOW_WIDTH + SLOW_COLUMN[key]
+    why = Absence(frame.slow.absent[at])
+    return unpack(frame.slow.values)[at] if why is Absence.PRESENT else why
+
+
+def test_slow_values_travel_when_one_changed_and_every_minute() -> None:
+    said = random.randrange(1, 1_000)
+    memory, sent = Memory(), []
+    for second in range(200):
+        gpu = a_gpu("A")
+        if second % 15 == 0:
+            gpu = slowly(gpu, pcie_replays=said + (second >= 90))
+        step = sample(memory, a_reading(gpu, at=second), None, second + 1, float(second))
+        memory = step.memory
+        if frame_of(step).slow is not None:
+            sent.append((second, slow_of(frame_of(step), "pcie_replays")))
+    assert sent == [(0, said), (60, said), (90, said + 1), (150, said + 1)]
+
+
+def test_slow_values_follow_a_new_inventory_and_a_new_hub() -> None:
+    """Frames of a generation are read by its Inventory: the order of the rows is another."""
+    both = (slowly(a_gpu("A"), pstate=1), slowly(a_gpu("B"), pstate=2))
+    memory = sample(Memory(), a_reading(*both), None, 1, 0.0).memory
+    turned = sample(memory, a_reading(a_gpu("B"), a_gpu("A")), None, 2, 1.0)
+    assert (slow_of(frame_of(turned), "pstate"), slow_of(frame_of(turned), "pstate", 1)) == (2, 1)
+    quiet = sample(turned.memory, a_reading(a_gpu("B"), a_gpu("A")), None, 3, 2.0)
+    assert frame_of(quiet).slow is None
+    asked = sample(snapshot_wanted(quiet.memory), a_reading(a_gpu("B"), a_gpu("A")), None, 4, 3.0)
+    assert slow_of(frame_of(asked), "pstate") == 2
+    assert decode_from_agent(encode(frame_of(asked))) == frame_of(asked)
+
+
+def test_slow_values_of_a_lost_gpu_are_lost_and_do_not_come_back_by_themselves() -> None:
+    """Pitfall 4: the last value is not passed off as live."""
+    reading = a_reading(slowly(a_gpu("A")), slowly(a_gpu("B")))
+    memory = sample(Memory(), reading, None, 1, 0.0).memory
+    lost = sample(memory, a_reading(a_gpu("A", "lost"), a_gpu("B")), None, 2, 1.0)
+    assert slow_of(frame_of(lost), "pstate") is Absence.LOST
+    assert slow_of(frame_of(lost), "pstate", 1) == 3.0
+    back = sample(lost.memory, a_reading(a_gpu("A"), a_gpu("B")), None, 3, 2.0)
+    assert slow_of(frame_of(back), "pstate") is Absence.UNKNOWN
+    read = sample(back.memory, a_reading(slowly(a_gpu("A")), a_gpu("B")), None, 4, 3.0)
+    assert slow_of(frame_of(read), "pstate") == 3.0
+
+
+def test_slow_sentinels_become_unknown() -> None:
+    """Pitfall 1."""
+    gpu = slowly(a_gpu("A"), recovery_action=2**31, ecc_corrected=9223372036854775794.0,
+                 temp_margin_c=math.nan, pstate=32, pcie_gen=0)
+    frame = frame_of(sample(Memory(), a_reading(gpu), None, 1, 0.0))
+    for key in ("recovery_action", "ecc_corrected", "temp_margin_c", "pstate"):
+        assert slow_of(frame, key) is Absence.UNKNOWN, key
+    assert slow_of(frame, "pcie_gen") == 0.0  # pitfall 2: zero is a number
+
+
+def test_links_are_part_of_the_inventory() -> None:
+    reading = a_reading(a_gpu("A"), a_gpu("B"))
+    first = sample(Memory(), reading, None, 1, 0.0)
+    linked = structs.replace(reading, links=(GpuLink(0, 1, "numa node", 18),))
+    second = sample(first.memory, linked, None, 2, 1.0)
+    assert second.inventory is not None
+    assert second.inventory.links == linked.links
+    assert sample(second.memory, linked, None, 3, 2.0).inventory is None

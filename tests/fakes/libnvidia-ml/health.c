@@ -73,6 +73,29 @@ int nvmlDeviceGetNvLinkState(handle board, unsigned link, unsigned *out) {
     return number(board, key, out);
 }
 
+/* "gpu 0 nvlink_2_to switch", or the bus id of the Gpu at the other end. */
+static const char *other_end(handle board, unsigned link) {
+    char key[32];
+    snprintf(key, sizeof key, "nvlink_%u_to", link);
+    return of(board, key);
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(handle board, unsigned link, unsigned *out) {
+    const char *other;
+    ENTER(board);
+    if (!(other = other_end(board, link))) return NOT_SUPPORTED;
+    *out = strcmp(other, "switch") ? 0 : 2;
+    return SUCCESS;
+}
+
+struct remote { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(handle board, unsigned link, struct remote *out) {
+    ENTER(board);
+    memset(out, 0, sizeof *out);
+    return text(other_end(board, link), out->bus_id, sizeof out->bus_id);
+}
+
 int nvmlDeviceGetNvLinkErrorCounter(handle board, unsigned link, unsigned counter, u64 *out) {
     char key[48];
     ENTER(board);
