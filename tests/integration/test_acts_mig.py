@@ -30,6 +30,8 @@ def test_end_on_an_instance(
     nvml = FakeNvml(tmp_path, gpus=1)
     monkeypatch.setenv("LD_LIBRARY_PATH", nvml.env()["LD_LIBRARY_PATH"])
     monkeypatch.setenv("FAKE_NVML", nvml.env()["FAKE_NVML"])
+    # The fake's pids are those that we see, in a container too.
+    monkeypatch.setattr("agent.scene.in_host_namespace", lambda: True)
     one, other = nvml.mig(nvml.gpus[0], "3g.40gb"), nvml.mig(nvml.gpus[0], "4g.40gb")
     victim, beside, elsewhere = (children.start() for _ in range(3))
     held = random.randrange(2**28, 2**30)
