@@ -270,6 +270,10 @@ def test_slow_values_follow_a_new_inventory_and_a_new_hub() -> None:
     assert (slow_of(frame_of(turned), "pstate"), slow_of(frame_of(turned), "pstate", 1)) == (2, 1)
     quiet = sample(turned.memory, a_reading(a_gpu("B"), a_gpu("A")), None, 3, 2.0)
     assert frame_of(quiet).slow is None
+    renamed = a_reading(a_gpu("B"), a_gpu("A"))
+    renamed = structs.replace(renamed, facts=tuple(
+        structs.replace(facts, name="another") for facts in renamed.facts))
+    assert slow_of(frame_of(sample(quiet.memory, renamed, None, 4, 3.0)), "pstate") == 2
     asked = sample(snapshot_wanted(quiet.memory), a_reading(a_gpu("B"), a_gpu("A")), None, 4, 3.0)
     assert slow_of(frame_of(asked), "pstate") == 2
     assert decode_from_agent(encode(frame_of(asked))) == frame_of(asked)

@@ -55,13 +55,14 @@ static int any_field(handle board, struct field *out) {
 
 static int one_field(handle board, struct field *out) {
     char key[32];
+    if (any_field(board, out) != NOT_SUPPORTED) return any_field(board, out); /* said outright */
     if (out->id == 165) {
         snprintf(key, sizeof key, "nvlink_%u", out->scope);
         out->type = 1;
         return number(board, key, &out->value.ui);
     }
     snprintf(key, sizeof key, "field_%u", out->id);
-    if (of(board, key)) return any_field(board, out); /* said outright */
+    if (of(board, key)) return NOT_SUPPORTED; /* "error 3" */
     for (unsigned at = 0; at < sizeof fields / sizeof *fields; at++)
         if (fields[at].id == out->id && of(board, fields[at].key)) {
             out->type = out->id > 190 && of(board, "pcie_32_bits") ? 1 : fields[at].type;
