@@ -5,7 +5,7 @@ import { FULL, isMatch, stateOf } from "./gauges.mjs";
 const RETIRED = 248;
 const UNSCALED = 249;
 const NO_TASK = 65535;
-const OWNER_WORDS = new Map([[NO_TASK, "no task"], [65534, "several owners"], [65533, "owner unknown"]]);
+const OWNER_WORDS = new Map([[NO_TASK, "no task"], [65534, "several owners"], [65533, "owner unknown"], [65532, "split by MIG"]]);
 
 const PAST_LENGTH = 60;
 // Sparklines are drawn only in large cells; keeping a minute of 10,000 Gpus would be for nothing.
@@ -155,7 +155,6 @@ export class Picture {
   }
 
   ownerName(slot) {
-    if (this.partsOf(slot).length > 0) return "split by MIG";
     const at = slot < this.owner.length ? this.owner[slot] : NO_TASK;
     return OWNER_WORDS.get(at) ?? this.owners[at] ?? "owner unknown";
   }

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from gpudeck.wire import Frame, Hello, Inventory
+from gpudeck.wire import Event, Frame, Hello, Inventory
 
+from .core.events import KeptEvent
 from .core.ledger import Ledger
 from .room import Room, Stream
 
@@ -14,12 +15,20 @@ class SavedStream(msgspec.Struct, array_like=True):
     settled: int
 
 
+class SavedEvent(msgspec.Struct, array_like=True):
+    stream: str
+    at: float
+    user: str | None
+    event: Event
+
+
 class SavedNode(msgspec.Struct):
     hello: Hello
     heard_at: float
     inventories: list[Inventory]
     frame: Frame | None
     streams: list[SavedStream]
+    events: list[SavedEvent] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -27,15 +36,21 @@ _decoder = msgspec.msgpack.Decoder(SavedNode)
 
 
 def encode_nodes(room: Room) -> list[tuple[str, bytes]]:
-    return [(node_id, _encode(_saved(room, node_id))) for node_id in room.fleet.nodes]
+    events: dict[str, list[SavedEvent]] = {}
+    for kept in room.events:
+        events.setdefault(kept.node_id, []).append(
+            SavedEvent(kept.stream, kept.at, kept.user, kept.event))
+    return [(node_id, _encode(_saved(room, node_id, events.get(node_id, []))))
+            for node_id in room.fleet.nodes]
 
 
-def _saved(room: Room, node_id: str) -> SavedNode:
+def _saved(room: Room, node_id: str, events: list[SavedEvent]) -> SavedNode:
     node = room.fleet.nodes[node_id]
     streams = [SavedStream(name, stream.ledger.ranges, _settled(stream))
                for name, stream in room.streams.get(node_id, {}).items()]
     inventories = [listing.inventory for listing in node.listings.values()]
-    return SavedNode(node.hello, node.heard_at, inventories, room.fleet.snapshot(node), streams)
+    return SavedNode(node.hello, node.heard_at, inventories, room.fleet.snapshot(node), streams,
+                     events)
 
 
 def _settled(stream: Stream) -> int:
@@ -52,3 +67,5 @@ def restore(room: Room, data: bytes) -> None:
         room.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
     room.streams[saved.hello.node_id] = {
         stream.name: Stream(Ledger(stream.ranges, stream.settled)) for stream in saved.streams}
+    for kept in saved.events:
+        room.events.add(KeptEvent(saved.hello.node_id, kept.stream, kept.at, kept.user, kept.event))

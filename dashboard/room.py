@@ -4,7 +4,6 @@ It runs inside the hub's one gevent thread and never yields, so that no event se
 done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from gpudeck.acts import Preview, Reply
@@ -29,6 +28,7 @@ from gpudeck.wire import (
     decode_from_agent,
 )
 
+from .core.events import Events, KeptEvent
 from .core.fence import Fence
 from .core.fleet import Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
@@ -63,7 +63,6 @@ QUARANTINE_S = 30.0
 QUARANTINE_MOST_S = 600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
-RECENT_EVENTS = 64
 
 
 @dataclass(slots=True)
@@ -120,7 +119,7 @@ class Room:
         self.quarantined: dict[str, Quarantine] = {}
         self.takeovers: dict[str, Takeovers] = {}
         self.counts: dict[str, int] = {}
-        self.events: deque[tuple[str, float, Event]] = deque(maxlen=RECENT_EVENTS)
+        self.events = Events()
         self.disk_error: str | None = None
         self._ticked_mono: float | None = None
 
@@ -254,7 +253,7 @@ class Room:
             Applied(link.node_id, link.stream, message.seq, now),
         ]
         if isinstance(message, Event):
-            self.events.append((link.node_id, now, message))
+            self._keep(node, link.stream, message, now, mono)
             return effects
         outcome = self.fleet.frame(node, message, now, mono)
         if outcome is Outcome.APPLIED:
@@ -262,6 +261,13 @@ class Room:
         elif outcome is Outcome.FUTURE and mono - link.probed_mono > PROBE_SOON_S:
             effects.append(self._probe(at, link, now, mono))
         return effects
+
+    def _keep(self, node: Node, stream: str, event: Event, now: float, mono: float) -> None:
+        """An agent whose clock is ahead does not stay on top of the list."""
+        at = now - max(0.0, self.fleet.age_s(node, event.taken_at, now, mono))
+        task = None if event.task_id is None else node.tasks.get(event.task_id)
+        self.events.add(KeptEvent(node.hello.node_id, stream, at,
+                                  None if task is None else task.user, event))
 
     def _backfill(self, said: Said, link: Link, node: Node, now: float, mono: float
                   ) -> list[Effect]:
@@ -392,7 +398,9 @@ class Room:
             if not stream.ledger.note(message.seq, in_order=False):
                 return
             node.heard_at = record.received_at
-            if isinstance(message, Frame) and node.hello.stream == record.stream:
+            if isinstance(message, Event):
+                self._keep(node, record.stream, message, record.received_at, 0.0)
+            elif node.hello.stream == record.stream:
                 self.fleet.frame(node, message, record.received_at, 0.0)
 
     def recovered(self, now: float, mono: float) -> None:

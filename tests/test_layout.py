@@ -21,6 +21,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 PURE = (
     "agent/sampler.py", "agent/guard.py", "agent/jobs.py", "agent/aftermath.py",
     "agent/hub_clock.py", "agent/managers.py", "agent/quotas.py", "dashboard/views.py",
+    "dashboard/events_views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/acts.py", "gpudeck/bounds.py",
     "gpudeck/chain.py", "gpudeck/act_views.py", "gpudeck/act_words.py", "gpudeck/plan.py",
     "gpudeck/until.py", "gpudeck/sentences.py",

@@ -161,6 +161,7 @@ ROUTES = (
     _see("gpus/<path:uuid>"),
     _see("tasks"),
     _see("tasks/<path:task_id>"),
+    _see("events"),
     # Stopping must be quick; letting go needs the password.
     _see("hold"),
     _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),

@@ -9,7 +9,7 @@ import pytest
 
 from dashboard import views
 from dashboard.core.filters import parse
-from dashboard.core.fleet import Fleet, Node, Show
+from dashboard.core.fleet import NO_TASK, SPLIT, Fleet, Node, Show
 from dashboard.core.lens import EVERYTHING_SEEN, Lens, Reads, Sight, focus
 from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts, Inventory, Tasks
@@ -129,3 +129,15 @@ def test_a_gpu_answer_says_what_it_is_a_part_of() -> None:
     assert (view.facts.parent_uuid, view.facts.mig_profile) == ("GPU-n1-1", "3g.40gb")
     assert instance("n1", 7, 2, 3).place == "7/2/3"
     assert facts("n1", 4).place == "4"
+
+
+def test_a_board_with_mig_on_and_no_instance_is_not_given_out() -> None:
+    fleet = Fleet(1)
+    node = add(fleet, [facts("n1", 0), facts("n1", 1)], [{}, {}])
+    fleet.frame(node, frame([{}, {}], seq=2, slow=[{"mig_on": 1.0}, {"mig_on": 0.0}],
+                            tasks=tasks()), NOW, MONO)
+    assert fleet.is_split().tolist() == [True, False]
+    assert matches(fleet, "state:free") == [1]
+    assert totals(fleet)["gpus"]["free"] == totals(fleet)["gpus"]["total"] == 1
+    owners = np.frombuffer(views.owners(fleet, whole(fleet))["owner"], "<u2")
+    assert owners.tolist() == [SPLIT, NO_TASK]
