@@ -15,8 +15,10 @@ from agent.aftermath import memory
 from agent.backends import GpuReading, ProcessReading, Reading, Unavailable
 from agent.backends.nvml import SLOW_EVERY_S, NvmlReader
 from agent.backends.nvml_mig import OFF_LOOKED_AT_EVERY_S
-from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
-from gpudeck.wire import GpuFacts
+from agent.sampler import Memory, sample
+from agent.tasks import TaskTable, boot_id
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, WIDTH, Absence
+from gpudeck.wire import Frame, GpuFacts, unpack
 from tests.fakes.nvml import FakeGpu, FakeNvml
 
 ME = os.getpid()
@@ -229,6 +231,45 @@ def test_instances_come_and_go_while_we_look_on(bench: Bench) -> None:
     assert [facts.uuid for facts in before][2:4] == [gone, second.uuid]
     assert [gpu.uuid for gpu in after.gpus][2:4] == [second.uuid, third.uuid]
     assert [facts.uuid for facts in after.facts] == [gpu.uuid for gpu in after.gpus]
+
+
+def test_a_changed_board_is_another_inventory_and_uses_follow(
+    bench: Bench, child: "subprocess.Popen[bytes]"
+) -> None:
+    """As the sampler sends it: no number and no task of one Gpu at the place of another."""
+    first, second = bench.split("3g.40gb", "4g.40gb")
+    second.process(child.pid, 2**20)
+    table = TaskTable(boot_id())
+    known, places = Memory(), []
+    for _ in range(2):
+        reading = bench.read()
+        seen = table.describe(reading.processes or ())
+        step = sample(known, reading, seen, 1, bench.clock.now)
+        known, told = step.memory, step.messages[-1]
+        assert isinstance(told, Frame)
+        assert step.inventory is not None
+        assert told.generation == step.inventory.generation
+        assert len(told.states) == len(step.inventory.gpus)
+        assert told.tasks is not None
+        [use] = told.tasks.uses
+        assert step.inventory.gpus[use.gpu].uuid == second.uuid
+        used = unpack(told.values)[use.gpu * WIDTH + COLUMN["mem_used_bytes"]]
+        assert used == second["mem_used"]
+        places.append((told.generation, use.gpu))
+        first["uuid"] = None
+    assert places == [(1, 3), (2, 2)]
+
+
+def test_a_second_of_a_split_board_costs_few_calls(bench: Bench) -> None:
+    """Pitfall 20, the monitor is the load. Two of each instance's seven find out who it is."""
+    bench.split(*["1g.10gb"] * 7)
+    for _ in range(15):
+        bench.read(after_s=1.0)
+    before = bench.nvml.asked()
+    for _ in range(30):
+        bench.read(after_s=1.0)
+    of_boards = 3 * 17
+    assert (bench.nvml.asked() - before) / 30 < of_boards + 7 * 8
 
 
 def test_no_reading_under_a_wrong_uuid_when_places_change_hands(bench: Bench) -> None:
