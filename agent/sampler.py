@@ -30,7 +30,8 @@ from .backends import GpuReading, Reading
 # The hub may have lost what it knew; at least this often it is told everything.
 SNAPSHOT_EVERY_S = 60.0
 # The message limit is 1 MB: all command lines of one Frame together, and all else about tasks.
-COMMANDS_BYTES = 400_000
+# What 256 Gpus say, slow metrics and all, takes 150 kB.
+COMMANDS_BYTES = 300_000
 TASKS_BYTES = 500_000
 # An agent that floods is cut off by the hub: a burst of new tasks is told by the Frame alone.
 TASK_EVENTS_PER_FRAME = 32

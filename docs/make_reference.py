@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, THROTTLE_REASONS, Metric
+from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, SLOW, THROTTLE_REASONS, Metric
 from gpudeck.settings import Setting
 
 HERE = Path(__file__).resolve().parent
 NOTE = "<!-- made by docs/make_reference.py: change the table in the code -->"
+
+UNITS = {"throttle_bits": "bit mask"}
 
 
 def row(*cells: str) -> str:
@@ -23,9 +25,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def metric_row(metric: Metric) -> tuple[str, ...]:
+    words = "".join(f" {code}: {word}." for code, word in (metric.words or {}).items())
     return (
-        metric.label, f"`{metric.key}`", metric.unit or "bit mask", metric.meaning,
-        f"`{metric.filter_name}`", f"`{metric.prometheus}`" if metric.prometheus else "",
+        metric.label, f"`{metric.key}`", metric.unit or UNITS.get(metric.key, ""),
+        metric.meaning + words, *(f"`{name}`" if name else ""
+                                  for name in (metric.filter_name, metric.prometheus)),
     )
 
 
@@ -36,6 +40,10 @@ def metrics_page() -> str:
         "Every Gpu reports these once a second. A value outside its possible range is a driver's "
         "sentinel and is not shown.",
         table(head, [metric_row(metric) for metric in COLUMNS]),
+        "## What changes seldom",
+        "Read every 15 s, and sent when one has changed or a minute has passed. Shares and rates "
+        "are means of those 15 s. A counter may begin again when the driver is loaded.",
+        table(head, [metric_row(metric) for metric in SLOW]),
         "## When a number is not there",
         table(("word", "meaning"), [(f"`{a.word}`", text) for a, text in ABSENCE_MEANING.items()]),
         "## Throttle reasons",

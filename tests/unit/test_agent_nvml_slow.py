@@ -10,7 +10,7 @@ from agent.backends.nvml import NvmlReader
 from agent.backends.nvml_slow import UNSEEN_MIN_BYTES
 from agent.backends.row import Counter
 from gpudeck.metrics import SLOW, SLOW_COLUMN, SLOW_WIDTH, Absence
-from gpudeck.wire import GpuFacts
+from gpudeck.wire import GpuFacts, Inventory, decode_from_agent, encode
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, add, expected, fill, read, slowly, value
 
@@ -279,7 +279,10 @@ def test_facts_hold_no_sentinel(nvml: FakeNvml, clock: Clock) -> None:
     nvml.gpus[0].update(minor=2**32 - 1, power_max_mw=2**32 - 1, pcie_gen_max=2**32 - 1,
                         slowdown=2**32 - 1, numa_node=-1)
     nvml.save()
-    facts = read(NvmlReader(clock), clock).facts[0]
+    reading = read(NvmlReader(clock), clock)
+    inventory = Inventory(1, reading.facts, reading.links)
+    assert decode_from_agent(encode(inventory)) == inventory
+    facts = reading.facts[0]
     assert (facts.minor, facts.power_limit_max_w, facts.pcie_gen_max, facts.temp_slowdown_c,
             facts.numa_node) == (None,) * 5
 
@@ -345,3 +348,23 @@ def test_a_gpu_that_was_reset_begins_again(nvml: FakeNvml, clock: Clock) -> None
     assert value(back, "recovery_action") == nvml.gpus[0]["recovery"]
     assert value(back, "nvlink_tx_bytes_per_s") is Absence.UNKNOWN
     assert value(back, "pcie_tx_bytes_per_s") is Absence.UNKNOWN
+
+
+def test_no_call_that_waits_is_made(nvml: FakeNvml, clock: Clock) -> None:
+    """nvml A.2 PCIe throughput: each such call measures for 20 ms before it answers."""
+    reader = NvmlReader(clock)
+    for _ in range(17):
+        read(reader, clock)
+    assert nvml.asked("nvmlDeviceGetCurrPcieLinkWidth") > 0
+    assert nvml.asked("nvmlDeviceGetPcieThroughput") == 0
+
+
+def test_a_driver_that_does_not_tell_its_reserve_apart(nvml: FakeNvml, clock: Clock) -> None:
+    """nvml A.2 memory v2: in the first version the reserve is in use like all else, so what no
+    process holds cannot be told."""
+    nvml.lines = ["error * nvmlDeviceGetMemoryInfo_v2 13"]
+    nvml.save()
+    gpu, said = slowly(NvmlReader(clock), clock)[0], nvml.gpus[0]
+    assert value(gpu, "mem_used_bytes") == said["mem_used"] + said["mem_reserved"]
+    assert value(gpu, "mem_reserved_bytes") is Absence.UNSUPPORTED
+    assert value(gpu, "mem_unseen_bytes") is Absence.UNSUPPORTED

@@ -11,6 +11,7 @@ from agent.backends import GpuReading, Reading
 from agent.sampler import Memory, Seen, Step, reader_changed, sample, snapshot_wanted
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import (
+    MAX_GPUS,
     MAX_MESSAGE_BYTES,
     Event,
     Frame,
@@ -216,8 +217,10 @@ def test_whatever_a_backend_says_the_frame_is_in_the_contract(
 
 
 def test_the_longest_command_lines_still_fit_a_message() -> None:
-    tasks = [seen(f"{at:0128}", command="\U0001f600" * 1_024) for at in range(4_096)]
-    step = sample(Memory(), a_reading(a_gpu("A")), tasks, 1, 0.0)
+    tasks = [seen(f"{at:0128}", gpu="7", command="\U0001f600" * 1_024) for at in range(4_096)]
+    gpus = (slowly(a_gpu(str(at), util_pct=at / 3)) for at in range(MAX_GPUS))
+    step = sample(Memory(), a_reading(*gpus), tasks, 1, 0.0)
+    assert frame_of(step).slow is not None
     body = encode(frame_of(step))
     assert len(body) < MAX_MESSAGE_BYTES
     assert decode_from_agent(body) == frame_of(step)

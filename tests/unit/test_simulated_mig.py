@@ -14,7 +14,7 @@ from agent.backends.simulation.jobs import lanes_of
 from agent.backends.simulation.mig import slices_of
 from agent.backends.simulation.profiles import PROFILES
 from agent.backends.simulation.world import Setup, facts_of, units_of
-from gpudeck.metrics import COLUMN, Absence
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.wire import GpuFacts
 
 GPUS = 8
@@ -70,7 +70,18 @@ def test_utilization_is_never_told_and_heat_is_the_boards(reader: SimulatedReade
         assert isinstance(value(gpu, "temp_c"), float) == (not is_instance)
         assert isinstance(value(gpu, "sm_active_pct"), float) == (not is_split)
         unsupported = {key for key in COLUMN if value(gpu, key) is Absence.UNSUPPORTED}
+        unsupported |= {key for key, at in SLOW_COLUMN.items()
+                        if gpu.slow_absent[at] == Absence.UNSUPPORTED}
         assert unsupported == facts.missing.keys()
+        if not is_instance:
+            assert gpu.slow[SLOW_COLUMN["mig_on"]] == is_split
+
+
+def test_links_join_boards_and_no_instances(reader: SimulatedReader) -> None:
+    reading = reader.read()
+    joined = [reading.facts[at] for link in reading.links for at in (link.a, link.b)]
+    assert {facts.index for facts in joined} == set(range(GPUS))
+    assert {facts.parent_uuid for facts in joined} == {None}
 
 
 def test_jobs_of_several_gpus_never_reach_instances_and_split_boards_have_none() -> None:

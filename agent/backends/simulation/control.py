@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpudeck.metrics import COLUMN, COLUMNS
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, metric
 from gpudeck.wire import GPU_STATES, GpuState
 
 LEAK = "leak_memory_on_exit"
@@ -20,6 +20,8 @@ FOLLOWERS = {"util_pct": "util_max_pct", "power_w": "power_max_w"}
 class GpuControl:
     values: Mapping[int, float] = field(default_factory=dict)  # column -> value
     unsupported: frozenset[int] = frozenset()
+    slow_values: Mapping[int, float] = field(default_factory=dict)
+    slow_unsupported: frozenset[int] = frozenset()
     state: GpuState | None = None
 
 
@@ -58,33 +60,39 @@ def _part(told: dict[str, Any], key: str, said: list[str]) -> list[tuple[str, di
 
 
 def _gpu(uuid: str, entry: dict[str, Any], said: list[str]) -> GpuControl:
-    state = _word(uuid, entry, "state", GPU_STATES, said, ("unsupported", *COLUMN))
-    values = {COLUMN[key]: float(value) for key, value in entry.items()
-              if key in COLUMN and _is_value(uuid, key, value, said)}
+    state = _word(uuid, entry, "state", GPU_STATES, said, ("unsupported", *COLUMN, *SLOW_COLUMN))
+    values = {key: float(value) for key, value in entry.items()
+              if (key in COLUMN or key in SLOW_COLUMN) and _is_value(uuid, key, value, said)}
     for key, follower in FOLLOWERS.items():
-        if COLUMN[key] in values:
-            values.setdefault(COLUMN[follower], values[COLUMN[key]])
-    return GpuControl(values, _columns(uuid, entry.get("unsupported", []), said), state)
+        if key in values:
+            values.setdefault(follower, values[key])
+    gone = _unsupported(uuid, entry.get("unsupported", []), said)
+    return GpuControl(
+        {COLUMN[key]: value for key, value in values.items() if key in COLUMN},
+        frozenset(COLUMN[key] for key in gone if key in COLUMN),
+        {SLOW_COLUMN[key]: value for key, value in values.items() if key in SLOW_COLUMN},
+        frozenset(SLOW_COLUMN[key] for key in gone if key in SLOW_COLUMN),
+        state,
+    )
 
 
 def _is_value(uuid: str, key: str, value: object, said: list[str]) -> bool:
-    metric = COLUMNS[COLUMN[key]]
+    low, high = metric(key).low, metric(key).high
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and math.isfinite(value) and metric.low <= value <= metric.high:  # type: ignore[arg-type, operator]
+    if number and math.isfinite(value) and low <= value <= high:  # type: ignore[arg-type, operator]
         return True
-    said.append(f"{uuid}: {key} must be a number from {metric.low:g} to {metric.high:g}, "
-                f"not {value!r}")
+    said.append(f"{uuid}: {key} must be a number from {low:g} to {high:g}, not {value!r}")
     return False
 
 
-def _columns(uuid: str, keys: object, said: list[str]) -> frozenset[int]:
+def _unsupported(uuid: str, keys: object, said: list[str]) -> set[str]:
     if not isinstance(keys, list):
         said.append(f"{uuid}: unsupported must be a list of metric keys")
-        return frozenset()
+        return set()
+    known = {key for key in keys if isinstance(key, str) and (key in COLUMN or key in SLOW_COLUMN)}
     said.extend(f"{uuid}: unsupported: no metric {key!r}" for key in keys
-                if not isinstance(key, str) or key not in COLUMN)
-    known = {key for key in keys if isinstance(key, str) and key in COLUMN}
-    return frozenset(COLUMN[key] for key in known | {FOLLOWERS[k] for k in known & set(FOLLOWERS)})
+                if not isinstance(key, str) or key not in known)
+    return known | {FOLLOWERS[key] for key in known & set(FOLLOWERS)}
 
 
 def _word(

@@ -6,19 +6,20 @@ what NVML tells of an instance is in nvml_mig.py.
 
 from dataclasses import dataclass
 
-from gpudeck.metrics import COLUMNS, Absence
+from gpudeck.metrics import COLUMNS, SLOW
 
 from .chance import seed_of
 from .load import Load
 from .profiles import MIB
+from .slow import shares
 
 SEVENTHS = 7  # of a board's multiprocessors
-TOLD = ("mem_used_bytes", "sm_active_pct")
-ABSENT = bytes(Absence.PRESENT if column.key in TOLD else Absence.UNSUPPORTED
-               for column in COLUMNS)
-MISSING = {column.key: "unsupported" for column in COLUMNS if column.key not in TOLD}
+SHARES = ("sm_active_pct", "gr_active_pct", "sm_occupancy_pct", "tensor_active_pct",
+          "dram_active_pct")
+TOLD = ("mem_used_bytes", "mem_reserved_bytes", "mem_unseen_bytes", *SHARES)
+MISSING = {metric.key: "unsupported" for metric in COLUMNS + SLOW if metric.key not in TOLD}
 # Of the split board itself; as seen in simulation only its instances tell activity.
-NOT_OF_BOARD = ("util_pct", "util_max_pct", "mem_util_pct", "sm_active_pct")
+NOT_OF_BOARD = ("util_pct", "util_max_pct", "mem_util_pct", "mem_unseen_bytes", *SHARES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +81,10 @@ def values_of(slice_: Slice, load: Load) -> tuple[float, ...]:
                                     + int(load.mem_share * slice_.room_bytes)),
             "sm_active_pct": round(load.sm * 100, 1)}
     return tuple(told.get(column.key, 0.0) for column in COLUMNS)
+
+
+def slow_values_of(slice_: Slice, load: Load, leaked_share: float) -> tuple[float, ...]:
+    """In the order of metrics.SLOW."""
+    told = {**shares(load), "mem_reserved_bytes": float(slice_.mem_reserved_bytes),
+            "mem_unseen_bytes": float(int(leaked_share * slice_.room_bytes))}
+    return tuple(told.get(metric.key, 0.0) for metric in SLOW)

@@ -1,13 +1,13 @@
 """One simulated node: jobs load boards, boards answer, control has the last word."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from msgspec import structs
 
-from gpudeck.metrics import COLUMNS, WIDTH, Absence
+from gpudeck.metrics import COLUMN, COLUMNS, WIDTH, Absence
 from gpudeck.wire import GpuFacts
 
 from .. import GpuReading, ProcessReading
@@ -22,11 +22,13 @@ from .mig import (
     NOT_OF_BOARD,
     Slice,
     slices_of,
+    slow_values_of,
     together,
     uuid_of_slice,
     values_of,
 )
 from .profiles import Profile
+from .slow import HALF, absences, links, slow_values
 
 BUSES = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")
 WARM_UP_S = 240
@@ -34,6 +36,7 @@ WARM_UP_FINE_S, WARM_UP_STEPS_S = 75, (12.0, 3.0)  # what is longest ago matters
 RUNNING = "running"
 LOST = bytes([Absence.LOST]) * WIDTH
 NOTHING = (0.0,) * WIDTH
+NOT_TOLD = GpuControl()
 
 Kept = tuple[float, list[float]]  # an energy counter's last known state: when, joules by index
 TaskState = Literal["running", "paused", "uninterruptible", "zombie"]
@@ -108,6 +111,16 @@ def _board_facts(setup: Setup, index: int) -> GpuFacts:
         uuid=uuid_of(setup.seed, setup.node, index),
         index=index,
         name=profile.name,
+        minor=index,
+        serial=f"{seed_of(setup.seed, setup.node, index, 'serial') % 10**13:013d}",
+        vbios=profile.vbios,
+        compute_capability=profile.capability,
+        numa_node=index // HALF % 2,
+        pcie_gen_max=profile.pcie_gen,
+        pcie_width_max=16,
+        power_limit_min_w=profile.power_limit_min_w,
+        power_limit_max_w=profile.power_limit_max_w,
+        power_limit_default_w=profile.power_limit_w,
         pci_bus_id=f"{index // 8:08x}:{BUSES[index % 8]}:00.0",
         mem_total_bytes=float(profile.mem_total_bytes),
         power_limit_w=profile.power_limit_w,
@@ -124,7 +137,8 @@ def _instance_facts(board: GpuFacts, instance: Instance) -> GpuFacts:
     return GpuFacts(
         uuid=instance.uuid, index=board.index, name=f"{board.name} MIG {slice_.profile}",
         parent_uuid=board.uuid, mig_profile=slice_.profile, gpu_instance=slice_.gpu_instance,
-        compute_instance=0, pci_bus_id=board.pci_bus_id,
+        compute_instance=0, pci_bus_id=board.pci_bus_id, minor=board.minor, serial=board.serial,
+        compute_capability=board.compute_capability, numa_node=board.numa_node,
         mem_total_bytes=float(slice_.mem_total_bytes), missing=dict(MISSING),
     )
 
@@ -149,6 +163,10 @@ class World:
         self._absent = {facts.uuid: bytes(
             Absence.UNSUPPORTED if column.key in facts.missing else Absence.PRESENT
             for column in COLUMNS) for facts in self.facts}
+        self._absent_slow = {facts.uuid: absences(facts.missing) for facts in self.facts}
+        boards = [at for at, facts in enumerate(self.facts) if facts.parent_uuid is None]
+        self.links = tuple(structs.replace(link, a=boards[link.a], b=boards[link.b])
+                           for link in links(profile, setup.gpus))
         self._warm_up(lives, at, kept)
 
     @property
@@ -170,9 +188,11 @@ class World:
                 board.energy_j = kept[1][index] + mean_w * max(0.0, at - kept[0])
 
     def advance(
-        self, at: float, lives: Sequence[Live], leaked: dict[str, float], control: Control
+        self, at: float, lives: Sequence[Live], leaked: dict[str, float], control: Control,
+        slow: bool = False,
     ) -> tuple[GpuReading, ...]:
-        """To `at`, which may lie any time ahead. `leaked`: share of a Gpu's memory nobody owns."""
+        """To `at`, which may lie any time ahead. `leaked`: share of a Gpu's memory nobody owns.
+        `slow`: with what is read every 15 s."""
         seconds = max(1e-3, at - self.at)
         self.at = at
         loads = self._loads(lives, at, leaked)
@@ -181,13 +201,17 @@ class World:
         readings = []
         for facts in self.facts:
             load, held = loads[facts.uuid]
+            told = control.gpus.get(facts.uuid, NOT_TOLD)
             is_lost = facts.index == lost or self._is_lost_with_its_board(facts, control)
-            if facts.parent_uuid is None:
-                values = self._boards[facts.uuid].step(load, held, at, seconds)
-            else:
+            board = self._boards.get(facts.uuid)
+            if board is None:
                 values = values_of(self._instances[facts.uuid].slice, load)
-            readings.append(self._reading(facts.uuid, values, is_lost,
-                                          control.gpus.get(facts.uuid)))
+            else:
+                values = board.step(load, held, at, seconds)
+            reading = self._reading(facts.uuid, values, is_lost, told)
+            if slow and reading.state != "lost":
+                reading = self._slowly(reading, load, held, leaked.get(facts.uuid, 0.0), told)
+            readings.append(reading)
         return tuple(readings)
 
     def _is_lost_with_its_board(self, facts: GpuFacts, control: Control) -> bool:
@@ -220,19 +244,29 @@ class World:
         return self.setup.profile.mem_total_bytes - self.setup.profile.mem_reserved_bytes
 
     def _reading(
-        self, uuid: str, values: tuple[float, ...], lost: bool, control: GpuControl | None
+        self, uuid: str, values: tuple[float, ...], lost: bool, control: GpuControl
     ) -> GpuReading:
         state = "lost" if lost else "ok"
-        absent = self._absent[uuid]
-        if control is not None:
-            state = state if control.state is None else control.state
-            values, absent = _controlled(values, absent, control)
+        state = state if control.state is None else control.state
+        values, absent = _controlled(values, self._absent[uuid],
+                                     control.values, control.unsupported)
         if state == "lost":
             return GpuReading(uuid, "lost", NOTHING, LOST)
-        if any(absent):
-            values = tuple(0.0 if gone else value
-                           for value, gone in zip(values, absent, strict=True))
         return GpuReading(uuid, "stale" if state == "stale" else "ok", values, absent)
+
+    def _slowly(
+        self, reading: GpuReading, load: Load, held: bool, leaked_share: float, control: GpuControl
+    ) -> GpuReading:
+        uuid = reading.uuid
+        if uuid in self._instances:
+            slow = slow_values_of(self._instances[uuid].slice, load, leaked_share)
+        else:
+            fast = {key: reading.values[at] for key, at in COLUMN.items()}
+            slow = slow_values(self._boards[uuid], load, held, fast, leaked_share,
+                               uuid in self._split)
+        values, absent = _controlled(
+            slow, self._absent_slow[uuid], control.slow_values, control.slow_unsupported)
+        return structs.replace(reading, slow=values, slow_absent=absent)
 
     def processes(
         self, lives: Iterable[Live], readings: Sequence[GpuReading]
@@ -288,15 +322,18 @@ def _sum(one: Load, other: Load) -> Load:
 
 
 def _controlled(
-    values: tuple[float, ...], absent: bytes, control: GpuControl
+    values: tuple[float, ...], absent: bytes, told: Mapping[int, float],
+    unsupported: frozenset[int],
 ) -> tuple[tuple[float, ...], bytes]:
-    told, marks = list(values), bytearray(absent)
-    for column, value in control.values.items():
-        told[column] = value
+    said, marks = list(values), bytearray(absent)
+    for column, value in told.items():
+        said[column] = value
         marks[column] = Absence.PRESENT
-    for column in control.unsupported:
+    for column in unsupported:
         marks[column] = Absence.UNSUPPORTED
-    return tuple(told), bytes(marks)
+    if any(marks):
+        said = [0.0 if gone else value for value, gone in zip(said, marks, strict=True)]
+    return tuple(said), bytes(marks)
 
 
 def _energy_since_boot(setup: Setup, board: Board, at: float) -> float:
