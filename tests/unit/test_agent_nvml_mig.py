@@ -140,7 +140,7 @@ def test_pitfall_7_utilization_is_unsupported_with_mig_and_never_0(bench: Bench)
         assert value(gpu_of(reading, device.uuid), key) is Absence.UNSUPPORTED, key
     assert value(gpu_of(reading, bench.board.uuid), "temp_c") == bench.board["temp"]
     bench.board.update(mig=0, mig_pending=0)
-    board = gpu_of(bench.read(OFF_LOOKED_AT_EVERY_S), bench.board.uuid)
+    board = gpu_of(bench.read(OFF_LOOKED_AT_EVERY_S + 1), bench.board.uuid)
     assert value(board, "util_pct") == 0
 
 
@@ -329,7 +329,7 @@ def test_mig_switched_off_and_on(bench: Bench) -> None:
     assert value(gpu_of(reading, bench.board.uuid), "util_pct") == bench.board["util"]
     bench.board.update(mig=1, mig_pending=1, util=None)
     device["uuid"] = uuid
-    reading = bench.read(OFF_LOOKED_AT_EVERY_S)
+    reading = bench.read(OFF_LOOKED_AT_EVERY_S + 1)
     assert uuid in {gpu.uuid for gpu in reading.gpus}
     assert value(gpu_of(reading, bench.board.uuid), "util_pct") is Absence.UNSUPPORTED
 
