@@ -172,7 +172,6 @@ class Board(Asker):
         super().__init__(handle, facts.uuid)
         self.facts = facts
         self._lost_at: float | None = None
-        self._limits_at: float | None = None
         self._busy_to = 0
         self._busy: dict[int, float] = {}
         self._silent_busy = 0
@@ -183,6 +182,7 @@ class Board(Asker):
 
     def _begin(self) -> None:
         """With nothing to take differences from, as after a reset."""
+        self._limits_at: float | None = None
         self._counters = {PCIE_TX: Counter(hides_32=True), PCIE_RX: Counter(hides_32=True)}
         self._samples = Samples(self)
         self._gpm = Gpm(GPM)
@@ -221,12 +221,13 @@ class Board(Asker):
         return [own, *(each.lost() for each in instances)]
 
     def read(self, now: float, slow: bool = False) -> GpuReading:
-        self.now = now
         if self._lost_at is not None:
             if now - self._lost_at < LOST_ASKED_EVERY_S:
                 return self._lost()
+            self.doubt()
             self.forget()
             self._begin()
+        self.begin(now)
         try:
             reading = self._read(now, slow or self._slow_at is None)
         except Lost:

@@ -25,7 +25,8 @@ class Asker:
     process, which has forgotten."""
 
     def __init__(self, handle: Any, uuid: str) -> None:
-        self._handle = handle  # None: lost before we had one
+        self._handle = handle  # None: lost before we had one, or to be asked for again
+        self._is_doubted = False
         self.uuid = uuid
         self.now = 0.0  # of the reading that is being made
         self._refused: dict[Any, tuple[Absence, float]] = {}  # until when
@@ -83,6 +84,7 @@ class Asker:
             # Some enum that this driver does not know; unless the argument is another each time,
             # or it was right once: then it is this one, or the handle, that is bad.
             if varies or was_answered:
+                self._is_doubted |= was_answered
                 return Absence.UNKNOWN
             why = Absence.UNSUPPORTED
         else:
@@ -101,8 +103,18 @@ class Asker:
             raise unavailable(code)
         return NEVER.get(code, Absence.UNKNOWN)
 
+    def begin(self, now: float) -> None:
+        """A reading; with a new handle, where the old one was called a bad argument."""
+        self.now = now
+        if self._is_doubted:
+            self._handle, self._is_doubted = None, False
+
+    def doubt(self) -> None:
+        """A reset makes handles worthless."""
+        self._is_doubted = True
+
     def forget(self) -> None:
-        """A reset may have changed what it can do."""
+        """A reset, or MIG, may have changed what it can do."""
         self._refused.clear()
         self._answered.clear()
 

@@ -184,9 +184,12 @@ def test_a_bad_argument_after_good_ones_is_no_missing_feature(
     slowly(reader, clock)
     nvml.gpus[0].error("nvmlDeviceGetPerformanceState", 2)
     nvml.save()
+    before = nvml.asked("nvmlDeviceGetHandleByUUID")
     assert value(slowly(reader, clock)[0], "pstate") is Absence.UNKNOWN
     nvml.gpus[0].heal()
     nvml.save()
+    read(reader, clock)
+    assert nvml.asked("nvmlDeviceGetHandleByUUID") - before == 1
     assert value(slowly(reader, clock)[0], "pstate") == nvml.gpus[0]["pstate"]
 
 
@@ -341,10 +344,12 @@ def test_a_gpu_that_was_reset_begins_again(nvml: FakeNvml, clock: Clock) -> None
     del nvml.gpus[0]["field_230"]
     add(nvml.gpus[0], pcie_tx=2**50, nvlink_tx_kib=2**50)
     nvml.save()
+    before = nvml.asked("nvmlDeviceGetHandleByUUID")
     back = read(reader, clock, 14.9).gpus[0]
     assert back.state == "lost"
     back = read(reader, clock, 0.2).gpus[0]
     assert (back.state, len(back.slow)) == ("ok", SLOW_WIDTH)
+    assert nvml.asked("nvmlDeviceGetHandleByUUID") - before == 1  # the old handle is worthless
     assert value(back, "recovery_action") == nvml.gpus[0]["recovery"]
     assert value(back, "nvlink_tx_bytes_per_s") is Absence.UNKNOWN
     assert value(back, "pcie_tx_bytes_per_s") is Absence.UNKNOWN
