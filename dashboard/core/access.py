@@ -231,7 +231,7 @@ EVENTS = (
 VERBS = (
     _local("hub"), _local("demo"), _local("up"), _local("agent"), _local("simulate"),
     # Of this machine; with --hub they ask the routes above, with a token.
-    _local("status"), _local("tasks"),
+    _local("status"), _local("tasks"), _local("events"),
     _local("notify"), _local("pause"), _local("resume"), _local("end"), _local("follow"),
     _local("hold"), _local("release"), _local("keep"),
     _local("link"),

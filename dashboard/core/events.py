@@ -4,9 +4,8 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from gpudeck.events import SEVERITIES, Severity, kind_of
+from gpudeck.events import SEVERITIES, Severity, severity_of
 from gpudeck.wire import Event
-from gpudeck.xid import explain
 
 MOST = 2_000
 MOST_PER_NODE = 200  # of each sort
@@ -37,15 +36,7 @@ class KeptEvent:
 
     @property
     def severity(self) -> Severity:
-        return severity_of(self.event)
-
-
-def severity_of(event: Event) -> Severity:
-    code = event.numbers.get("xid")
-    if event.kind != "xid" or code is None:
-        return kind_of(event.kind).severity
-    blame = explain(int(code)).blame
-    return "info" if blame == "task" else "warning" if blame == "unknown" else "critical"
+        return severity_of(self.event.kind, self.event.numbers)
 
 
 class Events:

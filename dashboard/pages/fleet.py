@@ -163,7 +163,7 @@ def _tools() -> Component:
                              **marks(aria_pressed="false"))],
                 className="switch", role="group", **marks(aria_label="View"),
             ),
-            html.Button(["Events", html.Span("", id="events-count", className="events-count")],
+            html.Button(["Events ", html.Span("", id="events-count", className="events-count")],
                         id="events-button", className="events-button", type="button",
                         **marks(aria_expanded="false", aria_controls="events-panel")),
             _events(),
@@ -195,7 +195,7 @@ def _events() -> Component:
                 icon_button("events-close", "close", "Close (Esc)"),
             ]),
             html.Div(id="events-list", className="events-list", tabIndex="0", role="region",
-                     **marks(aria_label="Recent events")),
+                     **marks(aria_label="List of events")),
         ],
     )
 

@@ -14,7 +14,6 @@ from dashboard.core.events import (
     Events,
     KeptEvent,
     fair_share,
-    severity_of,
 )
 from dashboard.core.lens import ALL_READ, EVERYTHING_SEEN, Reads, Sight, focus
 from dashboard.effects import Record, Said
@@ -87,6 +86,14 @@ def test_newest_first_and_never_from_the_future() -> None:
     assert max(view.at for view in views(room)) <= NOW
 
 
+def test_a_clock_that_is_ahead_is_taken_off() -> None:
+    room, ahead_s = Room("hub", 1), float(random.randrange(100, 10_000))
+    talk(room)
+    room.fleet.clock(room.fleet.nodes["n1"], NOW + ahead_s, MONO, NOW, MONO)
+    talk(room, Event(1, NOW + ahead_s - 5, "gpu_lost"), Event(2, NOW + 2 * ahead_s, "gpu_back"))
+    assert [view.at for view in views(room)] == [NOW, pytest.approx(NOW - 5)]
+
+
 def test_an_event_is_kept_once() -> None:
     room = Room("hub", 1)
     one = Event(1, NOW, "gpu_lost")
@@ -110,10 +117,13 @@ def test_a_view_says_what_where_and_what_to_do() -> None:
 
 
 def test_severities() -> None:
-    for key, kind in KINDS.items():
-        assert severity_of(Event(1, NOW, key)) == kind.severity
-    of_xid = [severity_of(Event(1, NOW, "xid", numbers={"xid": code})) for code in (31.0, 79.0)]
-    assert of_xid == ["info", "critical"]
+    room = Room("hub", 1)
+    talk(room, *(Event(seq, NOW, key) for seq, key in enumerate(KINDS, 1)))
+    assert {view.kind: view.severity for view in views(room)} == {
+        key: kind.severity for key, kind in KINDS.items()}
+    talk(room, Event(90, NOW, "xid", numbers={"xid": 31.0}),
+         Event(91, NOW, "xid", numbers={"xid": 79.0}))
+    assert [view.severity for view in views(room)[:2]] == ["critical", "info"]
 
 
 def test_of_others_tasks_the_text_is_not_told() -> None:

@@ -196,9 +196,10 @@ def test_after_a_restart_it_is_what_was_known_until_it_is_told_again() -> None:
     after = Room("hub", 2)
     for _, data in encode_nodes(room):
         restore(after, data)
-    after.recovered(NOW, MONO)
-    goes_on(after.fleet, MONO + 1)
-    view = shown(after.fleet, mono=MONO + 1)
+    just_booted = 5.0  # of the monotonic clock, which had begun anew
+    after.recovered(NOW, just_booted)
+    goes_on(after.fleet, just_booted + 1)
+    view = shown(after.fleet, mono=just_booted + 1)
     assert (view.state, view.missing["ecc_corrected"]) == ("ok", "stale")
     assert view.last_values is not None
     assert view.last_values["ecc_corrected"] == count
