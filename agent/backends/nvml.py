@@ -31,7 +31,7 @@ from .nvml_gpm import Gpm
 from .nvml_links import Topology
 from .nvml_lists import Held, Kept, held
 from .nvml_lost import KERNEL, lost_boards
-from .nvml_mig import NOT_WITH_MIG, Instance, Instances
+from .nvml_mig import NOT_WITH_MIG, SLOW_NOT_WITH_MIG, Instance, Instances
 from .nvml_samples import Samples
 from .nvml_slow import Around, Slow, allocated_bytes, unseen_bytes
 from .row import Counter, Row
@@ -247,6 +247,7 @@ class Board(Asker):
             around = Around(memory, temp_c, self.facts.temp_slowdown_c,
                             self._unseen_bytes(now, memory))
             slow_row = self._slow.read(self._handle, now, answers, around)
+            self._withhold(slow_row, SLOW_NOT_WITH_MIG)
             self._slow_at = now
             self._missing_slow = slow_row.missing()
         missing = row.missing() | self._missing_slow
@@ -298,8 +299,12 @@ class Board(Asker):
         row.put("util_max_pct", peak)
         row.put("mem_util_pct", taken(rates, lambda said: float(said.memory))
                 if memory is None else memory[0])
+        self._withhold(row, NOT_WITH_MIG)
+
+    def _withhold(self, row: Row, keys: tuple[str, ...]) -> None:
+        """What MIG takes away, whatever the driver says."""
         if self.instances.is_on:
-            for key in NOT_WITH_MIG:
+            for key in keys:
                 row.put(key, Absence.UNSUPPORTED)
 
     def _put_power(self, row: Row, answers: Answers) -> None:

@@ -27,6 +27,7 @@ OFF_LOOKED_AT_EVERY_S = 15.0
 MIG_MODE_ON = 1
 # Of a MIG-enabled board these are not told; a driver that says 0 means "not told" (pitfall 7).
 NOT_WITH_MIG = ("util_pct", "util_max_pct", "mem_util_pct")
+SLOW_NOT_WITH_MIG = ("enc_util_pct", "dec_util_pct", "jpg_util_pct", "ofa_util_pct")
 # Facts of the board that are its instances' too.
 OF_ITS_BOARD = ("index", "pci_bus_id", "minor", "serial", "compute_capability", "numa_node")
 # No such place, nobody in it, or somebody we have no access to.

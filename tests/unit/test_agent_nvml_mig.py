@@ -128,7 +128,7 @@ def test_a_profile_is_told_by_its_slices_where_the_name_has_none(bench: Bench) -
 def test_pitfall_7_utilization_is_unsupported_with_mig_and_never_0(bench: Bench) -> None:
     """Even of a driver that answers 0 for what it does not know; control arm: MIG off."""
     [device] = bench.split("7g.80gb")
-    bench.board.update(util=0, mem_util=0)
+    bench.board.update(util=0, mem_util=0, enc=0, dec=0, jpg=0, ofa=0)
     bench.board.lines.append(f"samples {bench.board.number} util 0 0 0")
     device.update(util=0, mem_util=0, temp=0, power_mw=0, sm_clock=0, fan=0)
     reading = bench.read()
@@ -136,6 +136,8 @@ def test_pitfall_7_utilization_is_unsupported_with_mig_and_never_0(bench: Bench)
         for key in ("util_pct", "util_max_pct", "mem_util_pct"):
             assert value(gpu_of(reading, uuid), key) is Absence.UNSUPPORTED, (uuid, key)
             assert facts_of(reading, uuid).missing[key] == "unsupported"
+        for key in ("enc_util_pct", "dec_util_pct", "jpg_util_pct", "ofa_util_pct"):
+            assert slow_value(gpu_of(reading, uuid), key) is Absence.UNSUPPORTED, (uuid, key)
     for key in COLUMN.keys() - {"mem_used_bytes", "sm_active_pct"}:
         assert value(gpu_of(reading, device.uuid), key) is Absence.UNSUPPORTED, key
     assert value(gpu_of(reading, bench.board.uuid), "temp_c") == bench.board["temp"]

@@ -19,7 +19,8 @@ SHARES = ("sm_active_pct", "gr_active_pct", "sm_occupancy_pct", "tensor_active_p
 TOLD = ("mem_used_bytes", "mem_reserved_bytes", "mem_unseen_bytes", *SHARES)
 MISSING = {metric.key: "unsupported" for metric in COLUMNS + SLOW if metric.key not in TOLD}
 # Of the split board itself; as seen in simulation only its instances tell activity.
-NOT_OF_BOARD = ("util_pct", "util_max_pct", "mem_util_pct", "mem_unseen_bytes", *SHARES)
+NOT_OF_BOARD = ("util_pct", "util_max_pct", "mem_util_pct", "mem_unseen_bytes", "enc_util_pct",
+                "dec_util_pct", "jpg_util_pct", "ofa_util_pct", *SHARES)
 
 
 @dataclass(frozen=True, slots=True)
