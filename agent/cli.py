@@ -26,6 +26,8 @@ from .hold import hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
 from .link import tls_context
+from .looked_up import LookedUp
+from .mps import Mps
 from .node import NodeConfig, run_node
 from .reader_process import ReaderProcess, phase_of
 from .settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
@@ -130,7 +132,8 @@ def tasks(argv: Sequence[str]) -> int:
         items, hosts = client.tasks(), host_names(client.nodes())
     else:
         processes = read_once(asked, readings=2, lists=2)[1]
-        items = task_items(TaskTable(boot_id()).describe(processes), asked.host)
+        table = TaskTable(boot_id(), names=LookedUp(), clients=Mps().clients)
+        items = task_items(table.describe(processes), asked.host)
     print(as_json(items) if asked.json else task_table(items, hosts))
     return ExitCode.OK
 

@@ -35,6 +35,9 @@ from .hold import hold_files
 from .journal import Outbox
 from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
+from .looked_up import LookedUp
+from .mps import Clients, Mps
+from .processes import namespace_trouble
 from .scene import Place
 from .tasks import TaskTable
 
@@ -115,7 +118,8 @@ class _Node:
         self._config = config
         self._source = source
         self._outbox = outbox
-        self._tasks = TaskTable(config.boot_id)
+        self._tasks = TaskTable(config.boot_id, names=LookedUp(), clients=Clients(Mps()))
+        self._unseen = "" if config.backend in OWN_PIDS else namespace_trouble()
         self._memory = _remembered(outbox)
         self._driver_version: str | None = None
         self._link = Link(config.hub, config.tls, wake.set)
@@ -225,7 +229,7 @@ class _Node:
     def _beat(self) -> Beat:
         seq, head = self._desk.audit_head
         detail = "; ".join(filter(None, (
-            self._outbox.trouble, self._source.detail, self._desk.trouble)))
+            self._outbox.trouble, self._source.detail, self._desk.trouble, self._unseen)))
         return Beat(
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],

@@ -301,11 +301,17 @@ def _as_many_as_fit(seen: list[Seen]) -> list[Seen]:
     """Thousands of tasks with long names would make a message that the hub must refuse."""
     room = TASKS_BYTES
     for at, each in enumerate(seen[:MAX_TASKS]):
-        task = each.task
-        room -= 160 + 2 * len(task.id) + 4 * (len(task.user or "") + len(task.manager or ""))
+        room -= _size(each.task)
         if room < 0:
             return seen[:at]
     return seen[:MAX_TASKS]
+
+
+def _size(task: Task) -> int:
+    """Of all but the command; the names of its fields alone are some 200 bytes."""
+    texts = (task.user, task.manager, task.job_id, task.container, task.container_name, task.pod,
+             task.namespace, task.slurm_job, task.unit, task.notebook, task.launch)
+    return 320 + 2 * len(task.id) + sum(len(text.encode()) for text in texts if text is not None)
 
 
 def _cut_to_fit(tasks: list[Task]) -> tuple[Task, ...]:

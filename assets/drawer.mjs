@@ -10,6 +10,7 @@ import { EventList } from "./event_lines.mjs";
 import { age, gibibytes, secondsSince } from "./format.mjs";
 import { holdLine } from "./holds.mjs";
 import { stateWords } from "./gpu_words.mjs";
+import { managerWords } from "./tasks_model.mjs";
 
 const MOST_TASKS = 50;
 const MOST_EVENTS = 10;
@@ -154,7 +155,7 @@ export class Drawer extends EventTarget {
     say(command, task.command ?? "command not known");
     command.title = task.command ?? "";
     say(figures, taskFigures(task, task.gpus?.find((use) => use.uuid === uuid) ?? {}));
-    say(manager, task.manager ?? "");
+    say(manager, managerWords(task) ?? "");
   }
 
   // An item is one task's for as long as it is there, and so are its buttons.

@@ -18,6 +18,7 @@ from .core.lens import ALL_READ, Lens, Reads
 from .core.members import Member
 from .core.mig import NO_PARENT, once
 from .core.scales import HARMFUL_THROTTLE, exact, levels
+from .owner_views import OwnerView, owner_view
 from .room import Room
 
 MAX_EXACT = 1_024
@@ -274,6 +275,7 @@ class TaskView(msgspec.Struct):
     manager: str | None
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
     job_id: str | None  # tasks with the same one stand or fall together
+    owner: OwnerView = OwnerView()
     keep: KeepView | None = None
 
 
@@ -448,7 +450,7 @@ def _task(node: Node, task_id: str, on: list[UseView], state: Any, reads: Reads)
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
         reads.command(task), "whole" if reads.has_whole(task) else "program", on,
         _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
-        task.manager, task.kind, task.job_id)
+        task.manager, task.kind, task.job_id, owner_view(task, reads.has_whole(task)))
 
 
 def _total(parts: list[float | None]) -> float | None:

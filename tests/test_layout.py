@@ -20,7 +20,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Pure: time, randomness and data are arguments; events in, effects out.
 PURE = (
     "agent/sampler.py", "agent/guard.py", "agent/jobs.py", "agent/aftermath.py",
-    "agent/hub_clock.py", "agent/managers.py", "agent/quotas.py", "dashboard/views.py",
+        "agent/hub_clock.py", "agent/managers.py", "agent/launch.py", "agent/notebooks.py",
+    "agent/owners.py", "agent/quotas.py", "dashboard/views.py", "dashboard/owner_views.py",
     "dashboard/events_views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/acts.py", "gpudeck/bounds.py",
     "gpudeck/chain.py", "gpudeck/act_views.py", "gpudeck/act_words.py", "gpudeck/plan.py",
@@ -38,7 +39,8 @@ HOME = {
     "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_ask.py",
                "agent/backends/nvml_facts.py", "agent/backends/nvml_fields.py",
                "agent/backends/nvml_gpm.py", "agent/backends/nvml_links.py",
-               "agent/backends/nvml_mig.py", "agent/backends/nvml_slow.py"),
+               "agent/backends/nvml_mig.py", "agent/backends/nvml_processes.py",
+               "agent/backends/nvml_slow.py"),
     "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),

@@ -7,6 +7,8 @@ from msgspec import Struct
 
 from gpudeck.wire import GpuFacts, GpuLink, GpuState, ReaderState
 
+from ..owners import Owner
+
 
 class GpuReading(Struct, frozen=True, array_like=True):
     """One Gpu at one moment. `values` and `absent` follow metrics.COLUMNS; where `absent` is not
@@ -34,7 +36,7 @@ class Happening(Struct, frozen=True):
 class ProcessReading(Struct, frozen=True):
     """One process on one Gpu, as the driver lists it.
 
-    The last five are filled only by backends whose processes this machine's /proc does not
+    The last six are filled only by backends whose processes this machine's /proc does not
     describe (simulated owners, recorded tasks); elsewhere tasks.py asks the kernel.
     """
 
@@ -48,6 +50,7 @@ class ProcessReading(Struct, frozen=True):
     started_at: float | None = None
     start_ticks: int | None = None
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None = None
+    owner: Owner = Owner()
 
 
 class Reading(Struct, frozen=True):

@@ -22,16 +22,16 @@ from msgspec import structs
 from gpudeck.metrics import WIDTH, Absence, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, ProcessReading, Reading, Unavailable
+from . import Fresh, GpuReading, ProcessReading, Reading
 from .nvml_ask import Asker, Lost, taken
 from .nvml_errors import NO_DRIVER, Code, no_gpus, unavailable
 from .nvml_facts import read_facts
 from .nvml_fields import Answers, Field, read_fields
 from .nvml_gpm import Gpm
 from .nvml_links import Topology
-from .nvml_lists import Held, Kept, held
 from .nvml_lost import KERNEL, lost_boards
 from .nvml_mig import NOT_WITH_MIG, SLOW_NOT_WITH_MIG, Instance, Instances
+from .nvml_processes import ProcessLists
 from .nvml_samples import Samples
 from .nvml_slow import Around, Slow, allocated_bytes, unseen_bytes
 from .row import Counter, Row
@@ -172,10 +172,7 @@ class Board(Asker):
         super().__init__(handle, facts.uuid)
         self.facts = facts
         self._lost_at: float | None = None
-        self._busy_to = 0
-        self._busy: dict[int, float] = {}
-        self._silent_busy = 0
-        self._kept = Kept()
+        self._lists = ProcessLists(self.ask, facts.uuid, lambda row: not self.instances.owns(row))
         self._allocated: float | Absence = Absence.UNKNOWN
         self.instances = Instances(self)
         self._begin()
@@ -266,9 +263,7 @@ class Board(Asker):
     def _unseen_bytes(self, now: float, memory: Any) -> "float | Absence":
         if self.instances.is_on:
             return Absence.UNSUPPORTED  # its instances tell it, and whose it is
-        listed = [each.mem_used_bytes for each in self._kept.rows]
-        return unseen_bytes(self._allocated, allocated_bytes(memory),
-                            listed if self._kept.at == now else None)
+        return unseen_bytes(self._allocated, allocated_bytes(memory), self._lists.amounts(now))
 
     def _read_row(self, now: float, answers: Answers, memory: Any, temp_c: Any) -> Row:
         row = Row()
@@ -360,68 +355,18 @@ class Board(Asker):
         return answer
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
-        rows = None
         if self._lost_at is None:
             self.now = now
             try:
                 self._allocated = allocated_bytes(self._memory())
-                rows = self._list()
+                return self._lists.read(now)
             except Lost:
                 self._lost_at = now
-        return self._kept.take(rows, now)
+        return self._lists.kept(now)
 
     def list_now(self) -> tuple[ProcessReading, ...]:
-        """Without shares of time, which are differences. A lost Gpu holds nobody's memory."""
+        """A lost Gpu holds nobody's memory."""
         try:
-            found = self._held()
+            return self._lists.fresh()
         except Lost:
             return ()
-        if found is None:
-            raise Unavailable("failed", f"Gpu {self.facts.index} does not list its processes")
-        return tuple(ProcessReading(pid, self.facts.uuid, memory, None, kind)
-                     for pid, (memory, kind) in found.items())
-
-    def _list(self) -> tuple[ProcessReading, ...] | None:
-        found = self._held()
-        if found is None:
-            return None
-        busy = self._busy_pct(found)
-        return tuple(
-            ProcessReading(pid, self.facts.uuid, memory, busy.get(pid), kind)
-            for pid, (memory, kind) in found.items()
-        )
-
-    def _held(self) -> Held | None:
-        """None: it would not say this time. With MIG on, what its instances do not tell."""
-        found = held(self.first, lambda each: not self.instances.owns(each))
-        if found is Absence.UNKNOWN:
-            return None
-        return {} if isinstance(found, Absence) else found
-
-    def _busy_pct(self, listed: dict[int, Any]) -> dict[int, float]:
-        """SM share by pid. An idle process has no row; when nobody was busy there is no answer
-        at all. Rows may hold garbage: foreign pids, shares over 100 (nvtop's checks)."""
-        if not listed:
-            return {}
-        rows = self.ask("nvmlDeviceGetProcessUtilization", self._busy_to, question="busy")
-        if rows in (Absence.UNSUPPORTED, Absence.DENIED):
-            return {}
-        if isinstance(rows, Absence):
-            self._silent_busy += 1
-            # Twice nothing over four seconds: nobody was busy. Once may be bad timing.
-            if self._busy_to and self._silent_busy >= 2:
-                self._busy = {}
-                return dict.fromkeys(listed, 0.0)
-            return {pid: self._busy[pid] for pid in listed if pid in self._busy}
-        self._silent_busy = 0
-        first, since = self._busy_to == 0, self._busy_to
-        fresh = [row for row in rows if row.timeStamp > since]
-        self._busy_to = max([row.timeStamp for row in fresh], default=since)
-        if first:  # an average over the whole buffer: dead processes and all
-            return {}
-        self._busy = dict.fromkeys(listed, 0.0)
-        for row in fresh:
-            shares = (row.smUtil, row.memUtil, row.encUtil, row.decUtil)
-            if row.pid in listed and max(shares) <= 100:
-                self._busy[row.pid] = float(row.smUtil)
-        return self._busy

@@ -41,16 +41,18 @@ class Asker:
         """The same Gpu by another handle."""
         self._handle = handle
 
-    def ask(self, name: str, *arguments: Any, question: Any = None) -> Any:
-        """The answer of this pynvml function, or an Absence. `question` is what a refusal is
-        remembered by, where the arguments change from call to call."""
+    def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any:
+        """The answer of this pynvml function (its name, or one of our own), or an Absence.
+        `question` is what a refusal is remembered by, where the arguments change from call to
+        call."""
         asked = question or (name, *arguments)
         refused = self.refused(asked)
         if refused is not None:
             return refused
         self._reopen()
         try:
-            answer = getattr(pynvml, name)(self._handle, *arguments)
+            call = getattr(pynvml, name) if isinstance(name, str) else name
+            answer = call(self._handle, *arguments)
         except pynvml.NVMLError as error:
             return self.refuse(asked, error.value, varies=question is not None)
         except (pynvml.NVMLLibraryMismatchError, AttributeError):

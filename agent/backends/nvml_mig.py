@@ -15,11 +15,11 @@ from msgspec import structs
 from gpudeck.metrics import COLUMNS, SLOW, WIDTH, Absence, Metric
 from gpudeck.wire import GpuFacts
 
-from . import GpuReading, ProcessReading, Unavailable
+from . import GpuReading, ProcessReading
 from .nvml_ask import Asker, Lost, taken
 from .nvml_errors import Code
 from .nvml_gpm import Gpm
-from .nvml_lists import Held, Kept, held
+from .nvml_processes import ProcessLists
 from .nvml_slow import GPM, allocated_bytes, unseen_bytes
 from .row import Row
 
@@ -42,8 +42,7 @@ class Parent(Protocol):
 
     @property
     def handle(self) -> Any: ...
-    def ask(self, name: str, *arguments: Any) -> Any: ...
-    def first(self, *names: str) -> Any: ...
+    def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any: ...
     def why(self, code: int) -> Absence: ...
 
 
@@ -54,7 +53,10 @@ class Instance:
         self._gpm = Gpm((pynvml.NVML_GPM_METRIC_SM_UTIL,), self._take_sample)
         self._slow_gpm = Gpm(tuple(GPM.values()), self._take_sample)
         self._has_own_gpm_call = True
-        self._kept = Kept()
+        # Its own lists need no privilege; a host of vGPUs has only the board's.
+        self._own = self._lists = ProcessLists(asker.ask, asker.uuid)
+        self._of_board = ProcessLists(
+            parent.ask, asker.uuid, lambda row: ids_of(row) == self.ids)
         self._allocated: float | Absence = Absence.UNKNOWN
         self._slow_at: float | None = None
         self._missing_slow: dict[str, str] = {}
@@ -93,10 +95,8 @@ class Instance:
         if hasattr(memory, "reserved"):
             row.put("mem_reserved_bytes", float(memory.reserved))
         if self.is_alone:
-            listed = [each.mem_used_bytes for each in self._kept.rows]
             row.put("mem_unseen_bytes", unseen_bytes(
-                self._allocated, allocated_bytes(memory),
-                listed if self._kept.at == now else None))
+                self._allocated, allocated_bytes(memory), self._lists.amounts(now)))
             shares = self._slow_gpm.read(self._parent.handle, now, self._asker.why)
             for key, number in GPM.items():
                 row.put(key, shares.get(number, self._slow_gpm.absence))
@@ -157,38 +157,21 @@ class Instance:
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
         self._asker.now = now
-        rows = None
         try:
             self._allocated = allocated_bytes(self._memory())
-            rows = self._rows()
+            rows = self._own.read(now)
+            self._lists = self._of_board if self._own.is_refused else self._own
+            return self._of_board.read(now) if self._own.is_refused else rows
         except Lost:
-            pass  # the next reading says so
-        return self._kept.take(rows, now)
+            return self._lists.kept(now)  # the next reading says so
 
     def list_now(self) -> tuple[ProcessReading, ...]:
         """A lost Gpu holds nobody's memory."""
         try:
-            rows = self._rows()
+            rows = self._own.fresh()
+            return self._of_board.fresh() if self._own.is_refused else rows
         except Lost:
             return ()
-        if rows is None:
-            raise Unavailable("failed", f"MIG instance {self.facts.mig_profile} of Gpu "
-                                        f"{self.facts.index} does not list its processes")
-        return rows
-
-    def _rows(self) -> tuple[ProcessReading, ...] | None:
-        found = self._held()
-        if isinstance(found, Absence):
-            return None if found is Absence.UNKNOWN else ()
-        return tuple(ProcessReading(pid, self.facts.uuid, memory, None, kind)
-                     for pid, (memory, kind) in found.items())
-
-    def _held(self) -> Held | Absence:
-        """From its own list, which needs no privilege; a host of vGPUs has only the board's."""
-        own = held(self._asker.first)
-        if isinstance(own, Absence) and own is not Absence.UNKNOWN:
-            return held(self._parent.first, lambda each: ids_of(each) == self.ids)
-        return own
 
 
 class Instances:

@@ -27,6 +27,7 @@ from .mig import (
     uuid_of_slice,
     values_of,
 )
+from .owned import owner_of
 from .profiles import Profile
 from .slow import HALF, absences, links, slow_values
 
@@ -290,6 +291,7 @@ class World:
             started_at=job.started_at,
             start_ticks=job.start_ticks,
             state=live.state,
+            owner=owner_of(self.setup.node, job),
         )
 
     def _sm_pct(self, uuid: str, live: Live, load: Load) -> float | None:

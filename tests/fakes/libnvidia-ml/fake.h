@@ -1,7 +1,7 @@
 /* A libnvidia-ml.so.1 that says what a text file says; the file's lines are in ../README.md.
- * Layouts are nvml.h's, sizes checked against pynvml's by the tests. Not exported, ever:
- * nvmlDeviceGetConfComputeMemSizeInfo. By it nvitop tells the drivers whose process struct had
- * 32 bytes for a while, and would read ours so. */
+ * Layouts are nvml.h's, sizes checked against pynvml's by the tests. Not exported but
+ * in the library built WIDE_PROCESSES: nvmlDeviceGetConfComputeMemSizeInfo. By it nvitop tells the drivers
+ * whose process struct had 32 bytes for a while. */
 
 #include <stdio.h>
 #include <stdlib.h>
