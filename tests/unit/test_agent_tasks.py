@@ -220,13 +220,14 @@ def test_one_bad_process_loses_no_other(tmp_path: Path) -> None:
     for pid in range(10, 60):
         cmdline, environ, cgroup, status = random.choices(evil, k=4)
         a_proc(tmp_path, pid, cmdline=cmdline, environ=environ, cgroup=cgroup, status=status)
+    a_proc(tmp_path, 9, status=b"Uid:\tnobody\n")
     for pid in range(60, 64):
         a_proc(tmp_path, pid)
         for name in ("cmdline", "environ", "cgroup", "status"):
             (tmp_path / str(pid) / name).mkdir()
     good = f"python {random.random()}"
     a_proc(tmp_path, 5, cmdline=good.replace(" ", "\0").encode())
-    pids = [*range(10, 64), 5]
+    pids = [*range(9, 64), 5]
     seen = TaskTable(BOOT, tmp_path).describe([ProcessReading(pid, "GPU-1", 1.0, None)
                                                for pid in pids])
     assert [each.task.pid for each in seen] == pids
