@@ -108,13 +108,13 @@ class Board:
         self, load: Load, held: bool, power_w: float, speed: float, bits: int
     ) -> tuple[float, ...]:
         profile = self.profile
-        mem_used = profile.mem_reserved_bytes + int(load.mem_share * (
-            profile.mem_total_bytes - profile.mem_reserved_bytes))
+        room = profile.mem_total_bytes - profile.mem_reserved_bytes
+        mem_used = int(load.mem_share * room)
         awake = load.busy > 0
         peak_w = power_w + (load.peak - load.busy) * 0.35 * profile.power_limit_w
         return (
             round(load.busy * 100), round(load.bandwidth * 100), round(load.sm * 100, 1),
-            float(min(mem_used, profile.mem_total_bytes)),
+            float(min(mem_used, room)),
             float(round(self.temp_c)), float(round(self.mem_temp_c)),
             round(power_w, 3), round(self.energy_j, 3),
             self._clock(awake, held, speed),

@@ -21,7 +21,7 @@ class Profile:
     key: str
     name: str
     mem_total_bytes: int
-    mem_reserved_bytes: int  # what the driver itself holds, counted as used
+    mem_reserved_bytes: int  # what the driver itself holds, not counted as used
     power_limit_w: float
     power_idle_w: float
     sm_clock_max_mhz: int
