@@ -168,7 +168,7 @@ def test_the_drawer_shows_what_the_api_says(demo: Demo, fleet: Fleet) -> None:
         return lines.filter(has_text=label).first.locator("dd").inner_text().strip()
 
     assert soon(lambda: value("Temperature") == f"{temp_c} °C", 4), value("Temperature")
-    missing = fleet.text("#drawer .not-here")
+    missing = fleet.page.locator("#drawer .not-here").first.inner_text()
     assert "Memory temperature" in missing
     assert "SM clock" not in missing
     assert "does not report it" in missing
