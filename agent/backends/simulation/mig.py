@@ -67,8 +67,7 @@ def together(loads: list[tuple[Slice, Load]], room_bytes: int) -> Load:
         whole.bandwidth += load.bandwidth * share
         whole.sm += load.sm * share
         drawn += load.busy * share * load.intensity
-        used = slice_.mem_reserved_bytes + load.mem_share * slice_.room_bytes
-        whole.mem_share += used / room_bytes
+        whole.mem_share += load.mem_share * slice_.room_bytes / room_bytes
         whole.sent += load.sent * share
         whole.received += load.received * share
     whole.intensity = drawn / whole.busy if whole.busy > 0 else 0.0
@@ -78,8 +77,7 @@ def together(loads: list[tuple[Slice, Load]], room_bytes: int) -> Load:
 
 def values_of(slice_: Slice, load: Load) -> tuple[float, ...]:
     """In the order of metrics.COLUMNS."""
-    told = {"mem_used_bytes": float(slice_.mem_reserved_bytes
-                                    + int(load.mem_share * slice_.room_bytes)),
+    told = {"mem_used_bytes": float(int(load.mem_share * slice_.room_bytes)),
             "sm_active_pct": round(load.sm * 100, 1)}
     return tuple(told.get(column.key, 0.0) for column in COLUMNS)
 
