@@ -387,8 +387,8 @@ class Fleet:
             return Column(COLUMNS[at], self.values[:size, at], self.absent[:size, at],
                           self.full[:size, at])
         at = SLOW_COLUMN[key]
-        return Column(SLOW[at], self.slow.values[:size, at], self.slow.absent_at(size, at, mono),
-                      self.slow.full(size, at))
+        return Column(SLOW[at], np.nan_to_num(self.slow.values[:size, at]),
+                      self.slow.absent_at(size, at, mono), self.slow.full(size, at))
 
     def find(self, uuid: str, on: Container[str] | None = None) -> int | None:
         """Of a board that moved between nodes, the slot that was sampled last; among these nodes,

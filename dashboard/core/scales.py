@@ -44,8 +44,8 @@ def levels(column: Column, show: Bytes) -> Bytes:
 
 
 def _levels(column: Column) -> Bytes:
-    # What is not there may be a NaN or an old number; the caller puts its reason in its place.
-    values = np.where(column.absent == Absence.PRESENT, column.values, 0.0)
+    """What is not there has some level too: the caller puts its reason in its place."""
+    values = column.values
     if column.metric.key == "throttle_bits":
         return throttle_levels(values)
     if column.metric.key in ALARMS:

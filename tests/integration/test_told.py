@@ -1,5 +1,6 @@
 """What agents tell beside the live numbers, over real sockets: slow metrics, Events, cost."""
 
+import json
 import random
 import secrets
 import time
@@ -10,7 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
+from agent.events_cli import events as events_verb
 from dashboard.core.slow import STALE_AFTER_S
+from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from tests.integration.hubs import HubProcess, RawSocket, one_task, wait_for
 from tests.integration.telling import Teller
@@ -118,6 +121,30 @@ def test_events_are_told_newest_first_page_by_page(hub: HubProcess) -> None:
     assert texts(events(hub, teller, f"&end={time.time() - 50}")) == wanted[1:]
     for wrong in ("severity=loud", "start=yesterday", "filter=util>5", "cursor=%21"):
         assert hub.ask(f"/api/v1/events?{wrong}").status == 400, wrong
+    teller.close()
+
+
+def test_events_at_a_terminal(hub: HubProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text of nodes is hostile to terminals too."""
+    teller, word = told(hub, "cli"), secrets.token_hex(8)
+    teller.happen("gpu_lost", 1, f"{word} \x1b[2Jrest", ago_s=9)
+    teller.happen("task_began", 0, "noise")
+    wait_for(lambda: len(events(hub, teller)["items"]) == 2, why="the Events")
+    at = ["--hub", hub.url, "--token-file", str(hub.folder / "api.token")]
+    host = teller.caller.said.host
+    assert events_verb([*at, "--node", host]) == ExitCode.OK
+    newest, lost = capsys.readouterr().out.splitlines()
+    assert newest.endswith(f"info      {host} GPU 0  Task began: noise")
+    assert f"critical  {host} GPU 1  Gpu lost: {word}" in lost
+    assert "\x1b" not in lost
+    assert events_verb([*at, "--node", teller.node_id, "--severity", "critical", "--json"]
+                       ) == ExitCode.OK
+    [item] = json.loads(capsys.readouterr().out)["items"]
+    assert word in item["text"]
+    for wrong in (["--node", "no-such"], ["--limit", "0"]):
+        with pytest.raises(CommandError) as error:
+            events_verb([*at, *wrong])
+        assert error.value.code == ExitCode.USAGE
     teller.close()
 
 
