@@ -7,7 +7,7 @@ import { shareOf, valueWords } from "./gpu_words.mjs";
 // Of the link now, and of what it can be.
 const OF_MOST = { pcie_gen: "pcie_gen_max", pcie_width: "pcie_width_max" };
 // More than none of these is worth a second look, and of those an errand.
-const WARN = new Set(["mem_unseen_bytes", "ecc_corrected", "pcie_replays", "nvlink_errors"]);
+const WARN = new Set(["mem_unseen_bytes", "ecc_corrected", "nvlink_errors"]);
 const BAD = new Set(["ecc_uncorrected", "rows_uncorrected"]);
 
 export class Metrics {

@@ -79,6 +79,7 @@ def test_what_comes_late_takes_its_place_in_time() -> None:
 
 
 def test_newest_first_and_never_from_the_future() -> None:
+    """Pitfall 12: an Xid is something that happened, at a time, and no gauge."""
     room = Room("hub", 1)
     talk(room, Event(1, NOW - 50, "gpu_lost", "GPU-x"), Event(2, NOW + 9_999, "gpu_back", "GPU-x"),
          Event(3, NOW - 5, "xid", "GPU-x", numbers={"xid": 79.0}))

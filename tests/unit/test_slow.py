@@ -83,7 +83,7 @@ def test_an_agent_that_never_told_any_has_none() -> None:
 
 
 def test_what_is_not_told_again_becomes_stale_while_the_gpu_lives() -> None:
-    """Pitfall 5: an age of its own, as the live numbers go on."""
+    """Pitfall 4: an age of its own, as the live numbers go on."""
     count = float(random.randrange(1, 10**9))
     fleet = told({"ecc_corrected": count, "pcie_replays": Absence.UNSUPPORTED})
     soon, late = MONO + STALE_AFTER_S - 1, MONO + STALE_AFTER_S + 1
@@ -103,7 +103,7 @@ def test_what_is_not_told_again_becomes_stale_while_the_gpu_lives() -> None:
 
 
 def test_it_is_stale_and_lost_with_its_gpu() -> None:
-    """Pitfalls 3 and 6."""
+    """Pitfalls 4 and 11."""
     count = float(random.randrange(1, 10**9))
     fleet = told({"ecc_corrected": count}, {"ecc_corrected": count})
     node = fleet.nodes["n1"]
@@ -125,6 +125,7 @@ def test_a_frame_that_calls_a_gpu_stale_does_not_make_its_numbers_fresh() -> Non
 
 
 def test_a_number_out_of_its_range_is_unknown() -> None:
+    """Pitfall 1: a sentinel is no number."""
     fleet = told({"temp_margin_c": 1_000.0, "pcie_width": 16.0})
     view = shown(fleet)
     assert view.missing["temp_margin_c"] == "unknown"
