@@ -43,6 +43,7 @@ CREATE TABLE IF NOT EXISTS inventory (
     node INTEGER NOT NULL, generation INTEGER NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (node, generation)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS state (node INTEGER PRIMARY KEY, body BLOB NOT NULL);
 """
 
 

@@ -60,6 +60,8 @@ class Outbox:
         self._unsaved_bytes = 0
         self._unsaved_inventories: dict[int, bytes] = {}
         self._latest: Inventory | None = None
+        self._state: bytes | None = None
+        self._is_state_saved = True
         self._fresh: list[Entry] = []
         self._to_delete = Ranges()
         self._said = Ranges()  # on the connection that there is: they may be acked any moment
@@ -95,6 +97,14 @@ class Outbox:
         """With the next `append`."""
         self._unsaved_inventories[inventory.generation] = encode(inventory)
         self._latest, self.generation = inventory, inventory.generation
+
+    def state(self) -> bytes | None:
+        """What was kept last; it stands for all messages up to then."""
+        return self._state
+
+    def keep_state(self, body: bytes) -> None:
+        """With the next `append`, in one transaction."""
+        self._state, self._is_state_saved = body, False
 
     def append(self, messages: Sequence[Sequenced], now: float) -> None:
         """They are numbered from last_seq + 1 on already; on return they are on disk, or kept in
@@ -255,6 +265,9 @@ class Outbox:
                 self._node) or ():
             found = decode_from_agent(body)
             self._latest = found if isinstance(found, Inventory) else None
+        for (body,) in self._store.read(
+                "SELECT body FROM state WHERE node = ?", self._node) or ():
+            self._state = body
 
     def _save(self) -> None:
         if self._node is None:
@@ -278,6 +291,8 @@ class Outbox:
         statements += (("DELETE FROM message WHERE node = ? AND seq BETWEEN ? AND ?",
                         (node, first, min(last, self.last_seq - 1)))
                        for first, last in self._to_delete)
+        if self._state is not None and not self._is_state_saved:
+            statements.append(("INSERT OR REPLACE INTO state VALUES (?, ?)", (node, self._state)))
         if self._on_disk != (self.stream, self.dropped, self._told):
             statements += [("UPDATE node SET stream = ?, dropped = ? WHERE id = ?",
                             (self.stream, self.dropped, node)),
@@ -291,7 +306,7 @@ class Outbox:
     def _saved(self, unsaved: list[int], inventories: list[int]) -> None:
         for seq in unsaved:
             del self._unsaved[seq]
-        self._unsaved_bytes = 0
+        self._unsaved_bytes, self._is_state_saved = 0, True
         self._on_disk = (self.stream, self.dropped, self._told)
         for generation in inventories:
             del self._unsaved_inventories[generation]
@@ -311,6 +326,7 @@ class Outbox:
         self._to_delete = Ranges()
         if self._latest is not None:
             self.keep_inventory(self._latest)
+        self._is_state_saved = False
         self._change_stream()
 
     def _change_stream(self) -> None:

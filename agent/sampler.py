@@ -33,8 +33,6 @@ SNAPSHOT_EVERY_S = 60.0
 # What 256 Gpus say, slow metrics and all, takes 150 kB.
 COMMANDS_BYTES = 300_000
 TASKS_BYTES = 500_000
-# An agent that floods is cut off by the hub: a burst of new tasks is told by the Frame alone.
-TASK_EVENTS_PER_FRAME = 32
 
 Bounds = tuple[tuple[float, float], ...]
 
@@ -95,20 +93,16 @@ def snapshot_wanted(memory: Memory) -> Memory:
 
 
 def sample(
-    memory: Memory, reading: Reading, seen: Sequence[Seen] | None, next_seq: int, now: float
+    memory: Memory, reading: Reading, seen: Sequence[Seen] | None, next_seq: int, now: float,
+    events: Iterable[Event] = (),
 ) -> Step:
-    """One Frame, and before it the Events that explain it. `seen` None: the process list was not
-    asked this time. `now` is any steady clock in seconds."""
+    """One Frame, and before it the Events that explain it (see happenings.py). `seen` None: the
+    process list was not asked this time. `now` is any steady clock in seconds."""
     gpus, facts = reading.gpus[:MAX_GPUS], reading.facts[:MAX_GPUS]
     memory, inventory = _with_facts(memory, facts, reading.links)
-    known = memory.seen
     if seen is not None:
         memory = replace(memory, seen=tuple(seen))
-    numbered = _Numbered(next_seq, reading.taken_at)
-    states = {gpu.uuid: gpu.state for gpu in gpus}
-    numbered.events(_gpu_events(memory.states, states))
-    if seen is not None and known is not None:
-        numbered.events(_task_events(known, seen))
+    numbered = _Numbered(next_seq, events)
     memory, tasks = _tasks(memory, facts, seen is not None, inventory is not None, now)
     memory, slow = _slow(memory, gpus, inventory is not None, now)
     values, absent = _columns([_row(gpu) for gpu in gpus], _BOUNDS)
@@ -119,25 +113,27 @@ def sample(
         states=bytes(GPU_STATES.index(gpu.state) for gpu in gpus), tasks=tasks,
         slow=slow,
     ))
+    states = {gpu.uuid: gpu.state for gpu in gpus}
     return Step(replace(memory, states=states), inventory, tuple(numbered.messages))
 
 
 def reader_changed(
-    memory: Memory, state: ReaderState, detail: str, next_seq: int, taken_at: float
+    memory: Memory, state: ReaderState, next_seq: int, taken_at: float,
+    events: Iterable[Event] = (),
 ) -> Step:
     """The watchdog's news. When readings end, one Frame says that the last ones are stale now."""
     was, memory = memory.reader, replace(memory, reader=state)
-    numbered = _Numbered(next_seq, taken_at)
-    if state == "ok":
-        if was not in ("ok", "starting"):
-            numbered.events([("reader_back", None, None, "")])
-    elif was in ("ok", "starting") or state == "hung":
-        kind = "reader_hung" if state == "hung" else "reader_failed"
-        numbered.events([(kind, None, None, f"{state}: {detail}"[:1_024])])
-        if memory.facts:
-            numbered.messages.append(_stale_frame(memory, numbered.next_seq, taken_at))
-            memory = replace(memory, states={facts.uuid: "stale" for facts in memory.facts})
+    numbered = _Numbered(next_seq, events)
+    ends = state != "ok" and (was in ("ok", "starting") or state == "hung")
+    if ends and memory.facts:
+        numbered.messages.append(_stale_frame(memory, numbered.next_seq, taken_at))
+        memory = replace(memory, states={facts.uuid: "stale" for facts in memory.facts})
     return Step(memory, None, tuple(numbered.messages))
+
+
+def told(memory: Memory, events: Iterable[Event], next_seq: int) -> Step:
+    """Events alone, while there is no Frame."""
+    return Step(memory, None, tuple(_Numbered(next_seq, events).messages))
 
 
 def _stale_frame(memory: Memory, seq: int, taken_at: float) -> Frame:
@@ -149,23 +145,19 @@ def _stale_frame(memory: Memory, seq: int, taken_at: float) -> Frame:
     )
 
 
-EventBody = tuple[str, str | None, str | None, str]  # kind, Gpu, task, text
-
-
 class _Numbered:
-    def __init__(self, next_seq: int, taken_at: float) -> None:
+    def __init__(self, next_seq: int, events: Iterable[Event]) -> None:
         self.messages: list[Sequenced] = []
-        self._first, self._taken_at = next_seq, taken_at
+        self._first = next_seq
+        self.events(events)
 
     @property
     def next_seq(self) -> int:
         return self._first + len(self.messages)
 
-    def events(self, bodies: Iterable[EventBody]) -> None:
-        for kind, gpu_uuid, task_id, text in bodies:
-            self.messages.append(Event(
-                self.next_seq, self._taken_at, kind, gpu_uuid=gpu_uuid, task_id=task_id, text=text
-            ))
+    def events(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.messages.append(structs.replace(event, seq=self.next_seq))
 
 
 def _with_facts(
@@ -234,35 +226,6 @@ def lost_or_unknown(gpu: GpuReading) -> GpuReading:
     return structs.replace(gpu, values=(0.0,) * WIDTH, absent=bytes([why]) * WIDTH)
 
 
-def _gpu_events(was: Mapping[str, GpuState], now: Mapping[str, GpuState]) -> list[EventBody]:
-    """A Gpu that left the list altogether (driver reload, MIG change) is lost too."""
-    gone: list[EventBody] = [
-        ("gpu_lost", uuid, None, "")
-        for uuid, state in was.items()
-        if state != "lost" and now.get(uuid, "lost") == "lost"
-    ]
-    back: list[EventBody] = [
-        ("gpu_back", uuid, None, "")
-        for uuid, state in now.items()
-        if state == "ok" and was.get(uuid) == "lost"
-    ]
-    return gone + back
-
-
-def _task_events(was: Sequence[Seen], now: Sequence[Seen]) -> list[EventBody]:
-    before = {seen.task.id: seen for seen in was}
-    after = {seen.task.id: seen for seen in now}
-    began: list[EventBody] = [
-        ("task_began", after[task_id].gpu_uuid, task_id, "")
-        for task_id in after if task_id not in before
-    ]
-    ended: list[EventBody] = [
-        ("task_ended", before[task_id].gpu_uuid, task_id, "")
-        for task_id in before if task_id not in after
-    ]
-    return (ended + began)[:TASK_EVENTS_PER_FRAME]
-
-
 def _tasks(
     memory: Memory, facts: tuple[GpuFacts, ...], is_new: bool, reordered: bool, now: float
 ) -> tuple[Memory, Tasks | None]:
@@ -301,11 +264,17 @@ def _as_many_as_fit(seen: list[Seen]) -> list[Seen]:
     """Thousands of tasks with long names would make a message that the hub must refuse."""
     room = TASKS_BYTES
     for at, each in enumerate(seen[:MAX_TASKS]):
-        task = each.task
-        room -= 160 + 2 * len(task.id) + 4 * (len(task.user or "") + len(task.manager or ""))
+        room -= _size(each.task)
         if room < 0:
             return seen[:at]
     return seen[:MAX_TASKS]
+
+
+def _size(task: Task) -> int:
+    """Of all but the command; the names of its fields alone are some 200 bytes."""
+    texts = (task.user, task.manager, task.job_id, task.container, task.container_name, task.pod,
+             task.namespace, task.slurm_job, task.unit, task.notebook, task.launch)
+    return 320 + 2 * len(task.id) + sum(len(text.encode()) for text in texts if text is not None)
 
 
 def _cut_to_fit(tasks: list[Task]) -> tuple[Task, ...]:

@@ -3,9 +3,10 @@
 import { byId } from "./dom.mjs";
 
 export function readBook() {
-  const { metrics, reasons, absence, absences } = byId("fleet").dataset;
+  const { metrics, sections, reasons, absence, absences, columns } = byId("fleet").dataset;
   return {
     metrics: new Map(JSON.parse(metrics).map((metric) => [metric.key, metric])),
-    reasons: JSON.parse(reasons), absence: JSON.parse(absence), absenceWords: JSON.parse(absences),
+    sections: JSON.parse(sections), reasons: JSON.parse(reasons), absence: JSON.parse(absence), absenceWords: JSON.parse(absences),
+    columns: JSON.parse(columns), // of a Frame, in its order
   };
 }

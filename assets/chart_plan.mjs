@@ -33,7 +33,7 @@ const SHORT = { "%": "%", "W": "W", "°C": "°C", "MHz": "MHz" };
 function axisOf(metric, reasons) {
   const unit = SHORT[metric.unit] ?? "";
   const words = wordsOf(metric, reasons);
-  return { unit, axisWidth: unit === "" ? 64 : 40, increments: metric.unit === "B" ? GIB : undefined, format: unit === "" ? words : (value) => String(Number(value.toFixed(1))) };
+  return { unit, increments: metric.unit === "B" ? GIB : undefined, format: unit === "" ? words : (value) => String(Number(value.toFixed(1))) };
 }
 
 /** [{id, title, meaning, range, limits, bands, rows: [{uuid, key, label}]}] for these Gpus. */
@@ -66,7 +66,7 @@ const isNever = (gpu, key) => ["unsupported", "denied"].includes(gpu.missing[key
 /** The labels of what these Gpus never report, by reason. */
 export function neverOf(gpus, book) {
   const found = { unsupported: [], denied: [] };
-  for (const metric of book.metrics.values()) {
+  for (const metric of book.columns.map((key) => book.metrics.get(key))) {
     const why = gpus.map((gpu) => gpu.missing[metric.key]);
     for (const reason of Object.keys(found)) if (why.length > 0 && why.every((word) => word === reason)) found[reason].push(metric.label);
   }

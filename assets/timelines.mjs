@@ -24,8 +24,8 @@ export class Timelines {
     Object.assign(this, { root, live, holds, gpus: [], charts: [], zoom: null, dirty: new Set(), holes: [] });
     this.book = readBook();
     this.place = placeOf(location);
-    this.store = new LineStore([...this.book.metrics.keys()]);
-    this.side = new MachineSide(this);
+    this.store = new LineStore(this.book.columns);
+    this.side = new MachineSide(this, byId("lines-side"));
     this.tiles = new GpuTiles(byId("lines-gpus"), this.book);
     this.chartPlace = byId("lines-charts");
     this.spanS = Number(readSpan(location.search));
@@ -115,7 +115,7 @@ export class Timelines {
   drawTitle() {
     const [first] = this.gpus;
     const { kind } = this.place;
-    const title = kind === "gpu" ? `${first.host} · GPU ${first.index}` : kind === "node" ? this.node.host : `${plural(this.gpus.length, "Gpu")} compared`;
+    const title = kind === "gpu" ? `${first.host} · GPU ${first.place}` : kind === "node" ? this.node.host : `${plural(this.gpus.length, "Gpu")} compared`;
     say(byId("lines-title"), title);
     say(byId("lines-subtitle"), kind === "gpu" ? first.name : kind === "node" ? plural(this.gpus.length, "Gpu") : "");
     nameTab(title);
@@ -273,7 +273,7 @@ function readSpan(search) {
 function labelsOf(gpus) {
   const hosts = new Set(gpus.map((gpu) => gpu.host));
   return new Map(gpus.map((gpu) => [gpu.uuid, hosts.size > 1
-    ? { label: `${gpu.host}:${gpu.index}` } : { label: `GPU ${gpu.index}`, short: String(gpu.index) }]));
+    ? { label: `${gpu.host}:${gpu.place}` } : { label: `GPU ${gpu.place}`, short: gpu.place }]));
 }
 
 function windowOf(track, key, { from, to }) {

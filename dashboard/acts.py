@@ -20,6 +20,7 @@ from gpudeck.acts import (
     Refusal,
     TaskAction,
 )
+from gpudeck.sentences import ranks_left
 
 from .acts_views import (
     ByView,
@@ -42,6 +43,7 @@ from .core.commands import CommandRecord
 from .core.fleet import Node
 from .core.lens import Lens, Lenses, Reads, Sight
 from .looks import Looker
+from .owner_views import ranks_beside
 from .people import People, Refused
 from .room import Room
 
@@ -231,17 +233,25 @@ class Acts:
             made = refused_item(list(wanted.task_ids), wanted.node_id, wanted.host, wanted.owner,
                                 reads.line(wanted.owner, wanted.command), refusal)
         else:
-            made = item(one.preview, wanted.host, reads, self._indexes(wanted.node_id),
+            made = item(one.preview, wanted.host, reads, self._places(wanted.node_id),
                         () if refusal is None else (refusal,))
             unreached = self.unreached(made.owner) if one.preview.action != "resume" else None
             made.warnings += [] if unreached is None else [unreached]
+            made.warnings += self._ranks_left(one.preview)
         made.keep = self.keep_of(made.task_ids)
         return made
 
-    def _indexes(self, node_id: str) -> dict[str, int]:
+    def _ranks_left(self, preview: Preview) -> list[str]:
+        """Also those on nodes that the asker does not see: counted, never named."""
+        nodes = self._room.fleet.nodes.values()
+        return ranks_left(preview.action, *ranks_beside(nodes, preview.node_id,
+                                                         _task_ids(preview)))
+
+    def _places(self, node_id: str) -> dict[str, tuple[int, str]]:
         fleet, node = self._room.fleet, self._room.fleet.nodes.get(node_id)
         slots = [] if node is None or node.listing is None else list(node.listing.order)
-        return {fleet.uuids[slot]: int(fleet.index[slot]) for slot in slots}
+        return {fleet.uuids[slot]: (fleet.facts[slot].index, fleet.facts[slot].place)
+                for slot in slots}
 
     def _needs_second(self, ready: list[Seen]) -> bool:
         return self.second_person and len(ready) > MOST_ALONE

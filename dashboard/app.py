@@ -60,6 +60,7 @@ from .effects import (
 )
 from .enrolment import Nodes
 from .entry import Entry
+from .events_api import add_events_api
 from .holds import Holds, Place
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
@@ -160,6 +161,7 @@ class Hub:
         add_second_look(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
         add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
+        add_events_api(self.server, self.room, self.lenses)
         self._add_records()
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,

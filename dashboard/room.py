@@ -4,7 +4,6 @@ It runs inside the hub's one gevent thread and never yields, so that no event se
 done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from gpudeck.acts import Preview, Reply
@@ -31,6 +30,7 @@ from gpudeck.wire import (
     decode_from_agent,
 )
 
+from .core.events import Events, KeptEvent
 from .core.fence import Fence
 from .core.fleet import FUTURE_S, Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
@@ -65,7 +65,6 @@ QUARANTINE_S = 30.0
 QUARANTINE_MOST_S = 600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
-RECENT_EVENTS = 64
 
 
 @dataclass(slots=True)
@@ -129,7 +128,7 @@ class Room:
         self.quarantined: dict[str, Quarantine] = {}
         self.takeovers: dict[str, Takeovers] = {}
         self.counts: dict[str, int] = {}
-        self.events: deque[tuple[str, float, Event]] = deque(maxlen=RECENT_EVENTS)
+        self.events = Events()
         self.disk_error: str | None = None
         self._ticked_mono: float | None = None
 
@@ -167,7 +166,7 @@ class Room:
             case Frame() | Event():
                 return self._sequenced(said.link, link, node, said.message, said.payload, now, mono)
             case Backfill():
-                return self._backfill(said.link, link, said.message, now)
+                return self._backfill(said.link, link, said.message, now, mono)
             case Beat():
                 self.fleet.beat(node, said.message, mono)
                 self.streams[link.node_id][link.stream].settle(said.message.first_seq - 1)
@@ -262,7 +261,7 @@ class Room:
             Applied(link.node_id, link.stream, message.seq, now),
         ]
         if isinstance(message, Event):
-            self.events.append((link.node_id, now, message))
+            self._keep(node, link.stream, message, now, mono)
             return effects
         outcome = self.fleet.frame(node, message, now, mono)
         if outcome is Outcome.APPLIED:
@@ -273,7 +272,15 @@ class Room:
             effects.append(self._probe(at, link, now, mono))
         return effects
 
-    def _backfill(self, at: str, link: Link, backfill: Backfill, now: float) -> list[Effect]:
+    def _keep(self, node: Node, stream: str, event: Event, now: float, mono: float) -> None:
+        """An agent whose clock is ahead does not stay on top of the list."""
+        at = now - max(0.0, self.fleet.age_s(node, event.taken_at, now, mono))
+        task = None if event.task_id is None else node.tasks.get(event.task_id)
+        self.events.add(KeptEvent(node.hello.node_id, stream, at,
+                                  None if task is None else task.user, event))
+
+    def _backfill(self, at: str, link: Link, backfill: Backfill, now: float, mono: float
+                  ) -> list[Effect]:
         """Of a time without us: to disk, and past the picture."""
         stream = self.streams[link.node_id][link.stream]
         effects: list[Effect] = []
@@ -288,7 +295,7 @@ class Room:
             effects += (Record(link.node_id, link.stream, message.seq, now, payload, True),
                         Applied(link.node_id, link.stream, message.seq, now, True))
             if isinstance(message, Event):
-                self.events.append((link.node_id, now, message))
+                self._keep(self.fleet.nodes[link.node_id], link.stream, message, now, mono)
         if is_told_again:  # no store of it will follow that an ack could
             effects.append(Tell(at, stream.ack()))
         return effects
@@ -411,7 +418,9 @@ class Room:
             if not stream.ledger.note(message.seq):
                 return
             node.heard_at = record.received_at
-            if isinstance(message, Frame) and node.hello.stream == record.stream:
+            if isinstance(message, Event):
+                self._keep(node, record.stream, message, record.received_at, 0.0)
+            elif node.hello.stream == record.stream:
                 self.fleet.frame(node, message, record.received_at, 0.0)
 
     def recovered(self, now: float, mono: float) -> None:

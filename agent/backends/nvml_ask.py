@@ -27,21 +27,33 @@ class Asker:
     def __init__(self, handle: Any, uuid: str) -> None:
         self._handle = handle  # None: lost before we had one, or to be asked for again
         self._is_doubted = False
+        self.asleep = self.needs_reset = False
         self.uuid = uuid
         self.now = 0.0  # of the reading that is being made
         self._refused: dict[Any, tuple[Absence, float]] = {}  # until when
         self._answered: set[Any] = set()
 
-    def ask(self, name: str, *arguments: Any, question: Any = None) -> Any:
-        """The answer of this pynvml function, or an Absence. `question` is what a refusal is
-        remembered by, where the arguments change from call to call."""
+    @property
+    def handle(self) -> Any:
+        """None: lost before we had one."""
+        return self._handle
+
+    def follow(self, handle: Any) -> None:
+        """The same Gpu by another handle."""
+        self._handle = handle
+
+    def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any:
+        """The answer of this pynvml function (its name, or one of our own), or an Absence.
+        `question` is what a refusal is remembered by, where the arguments change from call to
+        call."""
         asked = question or (name, *arguments)
         refused = self.refused(asked)
         if refused is not None:
             return refused
         self._reopen()
         try:
-            answer = getattr(pynvml, name)(self._handle, *arguments)
+            call = getattr(pynvml, name) if isinstance(name, str) else name
+            answer = call(self._handle, *arguments)
         except pynvml.NVMLError as error:
             return self.refuse(asked, error.value, varies=question is not None)
         except (pynvml.NVMLLibraryMismatchError, AttributeError):
@@ -88,6 +100,7 @@ class Asker:
         return why
 
     def why(self, code: int) -> Absence:
+        self.needs_reset |= code == Code.RESET_REQUIRED
         if code == Code.GPU_IS_LOST:
             raise Lost
         if code in NO_DRIVER:
@@ -96,7 +109,7 @@ class Asker:
 
     def begin(self, now: float) -> None:
         """A reading; with a new handle, where the old one was called a bad argument."""
-        self.now = now
+        self.now, self.needs_reset = now, False
         if self._is_doubted:
             self._handle, self._is_doubted = None, False
 

@@ -4,21 +4,22 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, Absence
 
-from . import Fresh, Reading, Unavailable
+from . import Fresh, Happening, Reading, Unavailable
 from .simulation.chance import roll, seed_of
 from .simulation.control import Control
 from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
 from .simulation.jobs import Job, jobs_at, next_change_at, node_number
 from .simulation.profiles import PROFILES, profile_of
-from .simulation.world import Live, Setup, World, uuid_of
+from .simulation.stage import RELOAD_S, Stage, renumbered
+from .simulation.world import Live, Setup, World, units_of
 
-DRIVER_VERSION = "580.95.05"
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 SLOW_EVERY_S = 15.0
 KEEP_ENERGY_EVERY_S = 5.0
@@ -105,25 +106,29 @@ class SimulatedReader:
         self._jobs_file = (None if options.world is None
                            else JobsFile(jobs_path(options.world, options.node)))
         self._keep_every_s = keep_energy_every_s
-        self._uuids = tuple(uuid_of(options.seed, options.node, index)
-                            for index in range(options.gpus))
+        self._uuids, self._instances = units_of(self._setup)
         self._planned: tuple[Job, ...] = ()
         self._planned_from = self._planned_until = float("-inf")
         self._lives: tuple[Live, ...] = ()
         self._listed: tuple[Live, ...] = ()
         self._leaks: dict[str, dict[str, float]] = {}
         self._world: World | None = None
-        self._read_at = self._listed_at = self._kept_at = float("-inf")
+        self._stage = Stage(options.seed, options.node, options.gpus, options.fault_odds,
+                            time.time())
+        self._read_at = self._listed_at = self._kept_at = self._kept_from = float("-inf")
         self._slow_at = float("-inf")
         self._obeyed: Control | None = None
 
     def read(self) -> Reading:
         control = self._released()
         at, now = time.time(), time.monotonic()
+        version, is_fresh_driver = self._stage.driver(control, at)
         lives = self._find_lives(at)
         self._follow_leaks(lives, control)
         self._lives = lives
         world = self._world_at(at, now)
+        if is_fresh_driver and self._kept_from < control.changed_at + RELOAD_S:
+            world.reload()
         first = self._read_at == float("-inf")
         gpus = world.advance(at, lives, self._leaked(), control, self._wants_slow(now, control))
         interval_s = 1.0 if first else max(1e-3, now - self._read_at)
@@ -134,7 +139,11 @@ class SimulatedReader:
         if now - self._listed_at >= PROCESSES_EVERY_S or lives != self._listed:
             self._listed_at, self._listed = now, lives
             processes = world.processes(lives, gpus)
-        return Reading(at, interval_s, gpus, world.facts, processes, DRIVER_VERSION, world.links)
+        facts, happened = world.facts, self._stage.happenings(gpus, control, at)
+        links = world.links
+        if self._options.node in control.nodes and control.nodes[self._options.node].permute:
+            facts, gpus, links = renumbered(facts, gpus, links)
+        return Reading(at, interval_s, gpus, facts, processes, version, links, happened)
 
     def _wants_slow(self, now: float, control: Control) -> bool:
         """Every 15 s, and at once when somebody has set something."""
@@ -151,6 +160,7 @@ class SimulatedReader:
     def fresh(self) -> Fresh:
         control = self._released()
         at = time.time()
+        self._stage.driver(control, at)
         lives = self._find_lives(at)
         self._follow_leaks(lives, control)
         self._lives = lives
@@ -164,6 +174,9 @@ class SimulatedReader:
         """Whether `read` would block now."""
         return (self._control is not None
                 and self._options.node in self._control.now().hung_nodes)
+
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        """All is in the Readings."""
 
     def close(self) -> None:
         if self._world is not None:
@@ -183,9 +196,10 @@ class SimulatedReader:
             return real
         if not self._planned_from <= at < self._planned_until:
             setup = self._setup
-            self._planned = jobs_at(setup.seed, setup.node, self._uuids, at)
+            self._planned = jobs_at(setup.seed, setup.node, self._uuids, at, self._instances)
             self._planned_from = at
-            self._planned_until = next_change_at(setup.seed, setup.node, setup.gpus, at)
+            self._planned_until = next_change_at(
+                setup.seed, setup.node, len(self._uuids) - self._instances, at, self._instances)
         return tuple(Live(job) for job in self._planned)
 
     def _world_at(self, at: float, now: float) -> World:
@@ -193,6 +207,7 @@ class SimulatedReader:
             folder, node = self._options.world, self._options.node
             kept = None if folder is None else read_energy(folder, node)
             self._world = World(self._setup, self._lives, at, kept)
+            self._kept_from = float("-inf") if kept is None else kept[0]
             self._kept_at = now
         return self._world
 

@@ -161,6 +161,7 @@ ROUTES = (
     _see("gpus/<path:uuid>"),
     _see("tasks"),
     _see("tasks/<path:task_id>"),
+    _see("events"),
     # Stopping must be quick; letting go needs the password.
     _see("hold"),
     _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),
@@ -231,7 +232,7 @@ EVENTS = (
 VERBS = (
     _local("hub"), _local("demo"), _local("up"), _local("agent"), _local("simulate"),
     # Of this machine; with --hub they ask the routes above, with a token.
-    _local("status"), _local("tasks"),
+    _local("status"), _local("tasks"), _local("doctor"), _local("events"),
     _local("notify"), _local("pause"), _local("resume"), _local("end"), _local("follow"),
     _local("hold"), _local("release"), _local("keep"),
     _local("link"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.acts_journal import ActsStore
-from agent.backends import Fresh, GpuReading, Reading
+from agent.backends import Fresh, GpuReading, Happening, Reading
 from agent.journal import Journal
 from agent.key import Identity, node_key
 from agent.node import NodeConfig, run_node
@@ -30,6 +30,7 @@ class CountingSource:
         self.state: ReaderState = "ok"
         self.detail = ""
         self.age_s: float | None = 0.0
+        self.read_s: float | None = None
         self.made = 0
         self._every_s = every_s
         self._unread: Reading | None = None
@@ -52,6 +53,9 @@ class CountingSource:
     def latest(self) -> Reading | None:
         reading, self._unread = self._unread, None
         return reading
+
+    def happenings(self) -> tuple[Happening, ...]:
+        return ()
 
     pids: frozenset[int] = frozenset()
 
@@ -143,7 +147,7 @@ def test_all_arrives_in_order_and_once(hub: FakeHub, tmp_path: Path) -> None:
     with a_node(hub, tmp_path) as (source, outbox):
         wait_for(lambda: len(hub.seqs(hub.stream)) > 60 if hub.hellos else False)
         assert_whole(hub, source, outbox)
-        assert len(hub.arrived) == source.made
+        assert len(hub.arrived) == source.made + 1  # that the agent began
         wait_for(lambda: outbox.pending == 0)
 
 

@@ -242,61 +242,6 @@ def test_a_lost_gpu_that_might_be_either_gets_no_name(
     assert "which one it is cannot be told" in capsys.readouterr().err
 
 
-def test_processes_are_the_union_by_pid(nvml: FakeNvml, clock: Clock) -> None:
-    amount = random.randrange(2**33)
-    nvml.lines = [
-        f"process 0 compute {ME} {amount}", f"process 0 graphics {ME} {amount}",
-        "process 0 mps 77 -1", "process 0 compute 77 4096", "process 1 graphics 88 -1",
-    ]
-    nvml.write()
-    processes = read(NvmlReader(clock), clock).processes
-    assert processes is not None
-    assert {(each.pid, each.gpu_uuid, each.mem_used_bytes, each.kind) for each in processes} == {
-        (ME, nvml.gpus[0]["uuid"], amount, "compute"),
-        (77, nvml.gpus[0]["uuid"], 4096, "mps_client"),
-        (88, nvml.gpus[1]["uuid"], None, "graphics"),
-    }
-
-
-def test_processes_are_asked_every_other_second(nvml: FakeNvml, clock: Clock) -> None:
-    reader = NvmlReader(clock)
-    asked = [read(reader, clock).processes is not None for _ in range(6)]
-    assert asked == [True, False, True, False, True, False]
-
-
-def test_a_process_list_that_fails_does_not_end_all_tasks(nvml: FakeNvml, clock: Clock) -> None:
-    nvml.lines = [f"process 0 compute {ME} 1"]
-    nvml.write()
-    reader = NvmlReader(clock)
-    read(reader, clock)
-    nvml.lines.append("error 0 nvmlDeviceGetComputeRunningProcesses_v3 999")
-    nvml.write()
-    kept = read(reader, clock, after_s=2.0).processes
-    assert kept is not None
-    assert [each.pid for each in kept] == [ME]
-    assert read(reader, clock, after_s=40.0).processes == ()
-
-
-def test_shares_of_the_sms(nvml: FakeNvml, clock: Clock) -> None:
-    busy, idle, share = 4_711, 4_712, random.randint(1, 100)
-
-    def shares(*rows: str) -> dict[int, float | None]:
-        nvml.lines = [f"process 0 compute {busy} 1", f"process 0 compute {idle} 1", *rows]
-        nvml.write()
-        time.sleep(0.001)
-        processes = read(reader, clock, after_s=2.0).processes
-        assert processes is not None
-        return {each.pid: each.sm_pct for each in processes}
-
-    reader = NvmlReader(clock)
-    row = f"busy 0 {busy} {share}"
-    assert shares(row) == {busy: None, idle: None}  # the first answer averages the whole buffer
-    assert shares(row) == {busy: share, idle: 0.0}
-    assert shares() == {busy: share, idle: 0.0}  # no answer once: perhaps asked too soon
-    assert shares() == {busy: 0.0, idle: 0.0}
-    assert shares(row, f"busy 0 {idle} 4000000", "busy 0 999 50") == {busy: share, idle: 0.0}
-
-
 @pytest.mark.parametrize(("lines", "state", "words"), [
     (["error * nvmlInitWithFlags 9"], "no_driver", "modprobe"),
     (["error * nvmlInitWithFlags 18"], "no_driver", "reboot"),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.backends.nvml import SLOW_EVERY_S, Board, NvmlReader
+from agent.backends.nvml import SLOW_EVERY_S, NvmlReader
+from agent.backends.nvml_processes import ProcessLists
 from gpudeck.metrics import Absence
 from gpudeck.wire import GpuLink
 from tests.fakes.nvml import FakeNvml
@@ -134,13 +135,13 @@ def test_a_task_that_came_or_went_is_not_unseen(
     nvml.gpus[0]["mem_used"] = 0 if came else 2**33
     nvml.save()
     reader = NvmlReader(clock)
-    listed = Board._list
+    listed = ProcessLists.read
 
-    def meanwhile(board: Board) -> Any:
-        found = listed(board)
+    def meanwhile(lists: ProcessLists, now: float) -> Any:
+        found = listed(lists, now)
         nvml.gpus[0]["mem_used"] = 2**33 if came else 0
         nvml.save()
         return found
 
-    monkeypatch.setattr(Board, "_list", meanwhile)
+    monkeypatch.setattr(ProcessLists, "read", meanwhile)
     assert value(slowly(reader, clock)[0], "mem_unseen_bytes") == 0
