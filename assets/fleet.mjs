@@ -17,6 +17,7 @@ import { tabTotals } from "./tab.mjs";
 import { drawTotals } from "./totals.mjs";
 
 const FILTER_WAIT_MS = 250;
+const MOST_COMPARED = 16;
 
 export class Fleet {
   constructor(root, live, holds) {
@@ -167,6 +168,10 @@ export class Fleet {
 
   drawSelection() {
     const { selected } = this.heatmap;
+    const compared = [...selected].slice(0, MOST_COMPARED);
+    show(byId("compare"), selected.size > 1);
+    byId("compare").href = `/compare?${new URLSearchParams(compared.map((slot) => ["gpu", this.picture.uuids[slot]]))}`;
+    say(byId("compare"), selected.size > MOST_COMPARED ? `Compare the first ${MOST_COMPARED}` : "Compare");
     if (selected.size === 0) { say(byId("selection"), ""); return; }
     const values = [...selected].filter((slot) => this.picture.code(slot) < 249).map((slot) => this.picture.exact?.[slot] ?? (this.picture.code(slot) / 239) * 100);
     const unit = this.picture.exact === null || this.metric().key === "mem_used_bytes" ? "%" : this.metric().unit;
@@ -255,6 +260,8 @@ export class Fleet {
     if (event.key === "Escape") { this.escape(event); return; }
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/") { event.preventDefault(); this.filter.focus(); this.filter.select(); }
+    if (event.key === "o" && this.drawer.isOpen) byId("drawer-lines").click();
+    if (event.key === "c" && !byId("compare").hidden) byId("compare").click();
     if (event.key === "v") this.choose({ view: this.view.view === "map" ? "table" : "map" });
   }
 

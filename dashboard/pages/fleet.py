@@ -253,6 +253,8 @@ def _legend() -> Component:
             ),
             html.Div(states, className="legend-states"),
             html.Output("", id="selection", className="selection"),
+            html.A("Compare", id="compare", href="/compare", className="button small",
+                   hidden="hidden", title="Their timelines in one picture (c)"),
         ],
     )
 
