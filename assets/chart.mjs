@@ -25,7 +25,7 @@ export class Chart {
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
     this.root = make("section", { class: lines.length > 4 ? "chart many" : "chart", "aria-label": title },
-      make("header", {}, make("h3", { title: meaning }, title, unit ? make("span", {}, unit) : null), this.legend), this.place);
+      make("header", {}, make("h2", { title: meaning }, title, unit ? make("span", {}, unit) : null), this.legend), this.place);
     this.draw(colours);
   }
 

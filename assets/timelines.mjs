@@ -132,6 +132,7 @@ export class Timelines {
 
   /** The past, once; afterwards the line grows by what is live. */
   async remember(uuids, { from = Date.now() / 1000 - Math.max(900, this.spanS), to = Date.now() / 1000 } = {}) {
+    if (!this.book.hasPast) return;
     await Promise.all(uuids.map(async (uuid) => {
       const past = await pastOf(uuid, this.store.keys, from, to).catch(() => null);
       if (past !== null) this.store.fill(uuid, past.t, past.columns);
@@ -230,7 +231,7 @@ export class Timelines {
     const keys = { ArrowLeft: () => this.pan(-0.25), ArrowRight: () => this.pan(0.25), "+": () => this.scale(0.5), "-": () => this.scale(2), End: () => this.zoomTo(null) };
     if (event.key === "Escape" && this.zoom !== null) this.zoomTo(null);
     else if (event.key === "Escape") location.assign(fleetAddress());
-    else if (event.key in keys && event.target.closest("a, button, [tabindex]") === null) { event.preventDefault(); keys[event.key](); }
+    else if (event.key in keys && event.target.closest("a, button") === null) { event.preventDefault(); keys[event.key](); }
   }
 
   recolour() {

@@ -86,6 +86,7 @@ class Node:
     listing: Listing | None = None  # the one that is shown
     newest: tuple[str, int] = ("", 0)  # stream and seq of the newest applied Frame
     frame: Frame | None = None
+    frame_at: float = 0.0  # when that was taken, by our clock
     tasks: dict[str, Task] = field(default_factory=dict)
     uses: tuple[Use, ...] = ()
     are_tasks_known: bool = False
@@ -262,7 +263,7 @@ class Fleet:
         if age_s < -FUTURE_S:
             return Outcome.FUTURE
         node.newest = (node.hello.stream, frame.seq)
-        node.frame = frame
+        node.frame, node.frame_at = frame, now - max(age_s, 0.0)
         self._show(node, listing)
         self._apply_numbers(node, listing, frame)
         at, at_mono = now - max(age_s, 0.0), mono - max(age_s, 0.0)

@@ -21,7 +21,8 @@ KEPT = 64  # Samples of a Node: who is more than a minute behind asks the API fo
 @dataclass(frozen=True, slots=True)
 class Moment:
     number: int  # of all moments, counted by the hub
-    taken_at: float
+    seq: tuple[str, int]
+    at: float  # by the hub's clock
     slots: npt.NDArray[np.intp]
     values: npt.NDArray[np.float64]
     absent: npt.NDArray[np.uint8]
@@ -51,10 +52,10 @@ class Lines:
         node = self._fleet.nodes[node_id]
         if node.frame is None or node.listing is None:
             return
-        if moments and moments[-1].taken_at == node.frame.taken_at:
+        if moments and moments[-1].seq == node.newest:
             return
         self.number += 1
-        moments.append(_moment(self._fleet, node, self.number, node.frame.taken_at))
+        moments.append(_moment(self._fleet, node, self.number))
 
     def since(self, slots: Iterable[int], number: int) -> list[dict[str, Any]]:
         """Per Gpu all that came after this number, oldest first."""
@@ -67,17 +68,17 @@ class Lines:
                 if moment.number > number and (place := _place(moment, slot)) is not None]
         return {
             "uuid": fleet.uuids[slot],
-            "at": np.array([moment.taken_at for moment, _ in rows], "<f8").tobytes(),
+            "at": np.array([moment.at for moment, _ in rows], "<f8").tobytes(),
             "values": b"".join(moment.values[place].tobytes() for moment, place in rows),
             "absent": b"".join(moment.absent[place].tobytes() for moment, place in rows),
             "states": bytes(int(moment.states[place]) for moment, place in rows),
         }
 
 
-def _moment(fleet: Fleet, node: Node, number: int, taken_at: float) -> Moment:
+def _moment(fleet: Fleet, node: Node, number: int) -> Moment:
     assert node.listing is not None
     slots = np.array(node.listing.order, np.intp)
-    return Moment(number, taken_at, slots, fleet.values[slots].astype("<f8"),
+    return Moment(number, node.newest, node.frame_at, slots, fleet.values[slots].astype("<f8"),
                   fleet.absent[slots].copy(), fleet.reported[slots].copy())
 
 
