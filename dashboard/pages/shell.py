@@ -53,7 +53,7 @@ SHORTCUTS = (
     ("Enter", "open the Gpu under the mark, or the task"),
     ("o", "the timelines of the Gpu that is open"),
     ("c", "compare the selected Gpus"),
-    ("← →  + −", "on timelines: back and on, closer and farther; End or Esc: live again"),
+    ("← →  +  -", "on timelines: back and on, closer and farther; End or Esc: live again"),
     ("Space  x", "add it to the selection, or take it out"),
     ("n  p  r  e", "notify, pause, resume or end the task, after a look at what it would hit"),
     ("a", "the acts that are running"),
