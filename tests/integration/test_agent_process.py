@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.reader_process import Patience, ReaderProcess
+from agent.reader_child import Patience
+from agent.reader_process import ReaderProcess
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Frame, unpack
 from tests.fakes.hub import FakeHub, wait_for
