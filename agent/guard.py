@@ -4,7 +4,7 @@ Nothing here can be widened from the hub: what is protected is listed below, and
 the node can only add to it, or open what its owner opened by name.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpudeck.acts import YOUNGEST_S, Refusal, TaskAction
@@ -104,6 +104,11 @@ def gone(task_id: str) -> Refusal:
                            "touched. Look at the list of tasks again.")
 
 
+def held(holds: Sequence[str]) -> Refusal:
+    return Refusal("hold", f"all acts on this node are on hold: {'; '.join(holds)}. Release the "
+                           "hold first."[:1_024])
+
+
 def unreadable(why: str) -> Refusal:
     return Refusal("unreadable", "the driver did not list its processes just now, and without a "
                                  f"fresh list nothing is done{why and f' ({why})'}. Try again; "
@@ -128,8 +133,7 @@ def _by_ceiling(case: Case) -> Iterator[Refusal]:
         yield Refusal("type", "the ceiling of this node does not permit acts from its terminal; "
                               "act through the hub.")
     if case.holds:
-        yield Refusal("hold", f"all acts on this node are on hold: {'; '.join(case.holds)}. "
-                              "Release the hold first."[:1_024])
+        yield held(case.holds)
     if not case.sees_host_pids and not ceiling.own_pid_namespace:
         yield Refusal("pidns", "this agent runs in a PID namespace of its own, so the driver's "
                                "numbers may mean other processes here. Run it on the host (or "

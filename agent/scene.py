@@ -118,7 +118,9 @@ def preview(place: Place, ask: Ask) -> Preview:
     """Not signed yet."""
     found = find(place)
     if found is None:
-        return nothing(place, ask, guard.unreadable(getattr(place.source, "detail", "")))
+        holds = place.holds()  # one of them may be why there is nothing to read
+        return nothing(place, ask, guard.held(holds) if holds else guard.unreadable(
+            getattr(place.source, "detail", "")))
     task = found.task(ask.task_id)
     if task is None:
         return nothing(place, ask, guard.gone(ask.task_id))
