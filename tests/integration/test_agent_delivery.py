@@ -171,8 +171,8 @@ def test_connections_that_break_all_the_time(hub: FakeHub, tmp_path: Path) -> No
         hub.break_after, hub.ack_every = None, 1
         hub.drop_all()
         assert_whole(hub, source, outbox)
-        # The breaks were real. That some had to come twice does not follow: what is live goes first,
-        # and the first Ack of it names all that was kept before the break.
+        # The breaks were real. That some had to come twice does not follow: what is live goes
+        # first, and the first Ack of it names all that was kept before the break.
         assert set(hub.backfilled) - {1}
 
 
