@@ -52,7 +52,7 @@ def _node_id(wanted: str, nodes: Sequence[Item]) -> str:
 
 def line(item: Item) -> str:
     where = item["host"] if item["gpu"] is None else (
-        f"{item['host']} GPU {item['gpu'] if item['index'] is None else item['index']}")
+        f"{item['host']} GPU {item.get('place') or item['gpu']}")
     words = item["text"] or item["advice"]
     what = f"{item['label']}: {words}" if words else item["label"]
     return printable(f"{moment(item['at'])}  {item['severity']:<8}  {where}  {what}")

@@ -65,7 +65,8 @@ def keep_children(settings: Settings) -> int:
     stop = _stop_on_signals(threading.Event())
     # Every node's reader tells its own log of a broken control.json; we tell the terminal.
     control = ControlFile(options.world / "control.json")
-    keeper = Keeper(options.world, options.seed, settings.names, options.gpus)
+    keeper = Keeper(options.world, options.seed, settings.names, options.gpus,
+                    options.profile)
     try:
         while not stop.is_set():
             control.now()

@@ -20,6 +20,8 @@ NOTHING = "-"
 OWNER = ("uid", "parent_pid", "container", "container_name", "pod", "namespace", "slurm_job",
          "unit", "notebook", "launch", "rank")
 COMMAND_WIDTH = 60
+SHOWN_FACTS = ("mem_total_bytes", "power_limit_w", "parent_uuid", "mig_profile", "gpu_instance",
+               "compute_instance")
 
 
 def gpu_items(reading: Reading, node: str) -> list[Item]:
@@ -33,14 +35,14 @@ def gpu_items(reading: Reading, node: str) -> list[Item]:
             if why == Absence.PRESENT and metric.low <= value <= metric.high
         }
         items.append({
-            "uuid": gpu.uuid, "node": node, "index": facts.index, "name": facts.name,
-            "state": gpu.state, "sampled_at": reading.taken_at, "values": present,
+            "uuid": gpu.uuid, "node": node, "index": facts.index,
+            "place": facts.place, "name": facts.name, "state": gpu.state,
+            "sampled_at": reading.taken_at, "values": present,
             "missing": {
                 metric.key: (Absence(why) or Absence.UNKNOWN).word
                 for metric, _, why in named if metric.key not in present
             },
-            "facts": {"mem_total_bytes": facts.mem_total_bytes,
-                      "power_limit_w": facts.power_limit_w},
+            "facts": {key: getattr(facts, key) for key in SHOWN_FACTS},
         })
     return items
 
@@ -168,7 +170,7 @@ def _sm(item: Item) -> str:
 
 _GPU_COLUMNS: tuple[Column, ...] = (
     ("NODE", False, _text("node")),
-    ("GPU", True, _text("index")),
+    ("GPU", True, lambda item: str(item.get("place", item["index"]))),
     ("NAME", False, _text("name")),
     ("UTIL %", True, _value("util_pct")),
     ("SM %", True, _value("sm_active_pct")),

@@ -102,8 +102,8 @@ export class Drawer extends EventTarget {
 
   draw(gpu, tasks, seldom) {
     if (!this.isBuilt) this.build(gpu);
-    say(byId("drawer-title"), `${gpu.host} · GPU ${gpu.index}`);
-    say(byId("drawer-subtitle"), gpu.facts?.mig_profile ? `${gpu.name} · ${gpu.facts.mig_profile}` : gpu.name);
+    say(byId("drawer-title"), `${gpu.host} · GPU ${gpu.place}`);
+    say(byId("drawer-subtitle"), gpu.name);
     const state = this.stateOf(gpu);
     this.setState(stateLine(gpu, state, this.book.absence), state);
     this.metrics.draw(gpu);
@@ -115,7 +115,7 @@ export class Drawer extends EventTarget {
 
   drawNode(gpu, node) {
     const { picture } = this;
-    const nameOf = (uuid) => (picture.slotOf.has(uuid) ? `To GPU ${picture.index[picture.slotOf.get(uuid)]}` : `To ${uuid}`);
+    const nameOf = (uuid) => (picture.slotOf.has(uuid) ? `To GPU ${picture.placeName(picture.slotOf.get(uuid))}` : `To ${uuid}`);
     this.peers.draw(peerFacts(gpu.uuid, node.links, nameOf));
     this.node.draw(nodeFacts(node));
   }
@@ -135,7 +135,9 @@ export class Drawer extends EventTarget {
   drawTasks(uuid, ids, tasks) {
     const shown = ids.slice(0, MOST_TASKS);
     const more = ids.length > MOST_TASKS ? `, ${MOST_TASKS} shown` : "";
-    say(this.taskTitle, ids.length === 0 ? "No task" : `Tasks (${ids.length}${more})`);
+    const parts = this.picture.partsOf(this.picture.slotOf.get(uuid)).length;
+    const none = parts > 0 ? `Split by MIG: tasks run on its ${parts} instances` : "No task";
+    say(this.taskTitle, ids.length === 0 ? none : `Tasks (${ids.length}${more})`);
     for (const [id, item] of this.tasks) if (!shown.includes(id)) { item.root.remove(); this.tasks.delete(id); }
     for (const task of tasks) this.drawTask(task, uuid);
   }

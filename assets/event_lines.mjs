@@ -10,9 +10,9 @@ export const isLoud = ({ severity }) => severity !== "info";
 /** Newest first; of one moment, in one order. */
 export const byTime = (a, b) => b.at - a.at || (a.id < b.id ? 1 : -1);
 
-export function whereOf({ host, gpu, index }) {
+export function whereOf({ host, gpu, place }) {
   if (gpu === null) return host;
-  return index === null ? `${host} · ${gpu}` : `${host} · GPU ${index}`;
+  return place === null ? `${host} · ${gpu}` : `${host} · GPU ${place}`;
 }
 
 export function wordsOf({ label, text, advice }) {

@@ -18,14 +18,20 @@ export function describeSlot(picture, slot, { group, metric, reasons }) {
   const { text, unit } = cellText(picture, slot, metric, reasons);
   return {
     text, unit,
-    name: isByNode ? `GPU ${picture.index[slot]}` : `${host}:${picture.index[slot]}`,
-    note: picture.hasTask(slot) ? picture.ownerName(slot) : "free",
+    name: isByNode ? `GPU ${picture.placeName(slot)}` : `${host}:${picture.placeName(slot)}`,
+    note: noteOf(picture, slot),
     past: picture.past?.[slot],
     get spoken() {
       const match = picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
-      return `${host}, GPU ${picture.index[slot]}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}`;
+      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}`;
     },
   };
+}
+
+function noteOf(picture, slot) {
+  const parts = picture.partsOf(slot).length;
+  if (parts > 0) return `MIG: ${parts} ${parts === 1 ? "part" : "parts"}`;
+  return picture.hasTask(slot) ? picture.ownerName(slot) : "free";
 }
 
 export function cellText(picture, slot, metric, reasons) {

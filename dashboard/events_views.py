@@ -38,6 +38,7 @@ class EventView(msgspec.Struct):
     text: str
     advice: str
     numbers: Mapping[str, float]
+    place: str | None = None  # "3"; of a MIG instance "3/9"
 
 
 class EventList(msgspec.Struct):
@@ -51,7 +52,8 @@ def event_view(room: Room, kept: KeptEvent, reads: Reads) -> EventView:
     return EventView(
         kept.id, kept.at, kept.node_id, fleet.nodes[kept.node_id].hello.host, event.gpu_uuid,
         None if slot is None else fleet.facts[slot].index, event.task_id, event.kind, kind.label,
-        kept.severity, _text(kept, reads), kind.advice, event.numbers)
+        kept.severity, _text(kept, reads), kind.advice, event.numbers,
+        None if slot is None else fleet.facts[slot].place)
 
 
 def _kind(event: Event) -> Kind:

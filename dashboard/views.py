@@ -13,9 +13,10 @@ from gpudeck.wire import GpuFacts
 
 from .acts_views import KeepView
 from .core.filters import Filter, Mask
-from .core.fleet import NO_TASK, UNKNOWN_OWNER, Fleet, Node, Show
+from .core.fleet import MAX_OWNERS, NO_TASK, SPLIT, Fleet, Node, Show
 from .core.lens import ALL_READ, Lens, Reads
 from .core.members import Member
+from .core.mig import NO_PARENT, once
 from .core.scales import HARMFUL_THROTTLE, exact, levels
 from .owner_views import OwnerView, owner_view
 from .room import Room
@@ -39,7 +40,18 @@ def layout(fleet: Fleet, lens: Lens, slot: int = 0, node: int = 0) -> dict[str, 
     return {"epoch": lens.epoch, "from": slot, "nodes": nodes, "models": models,
             "uuid": [fleet.uuids[at] for at in new.tolist()],
             "node": places[fleet.node_at[new]].tolist() if len(new) else [],
-            "index": fleet.index[new].tolist(), "model": model[slot:].tolist()}
+            "index": fleet.index[new].tolist(), "model": model[slot:].tolist(),
+            "instances": _instances(fleet, lens, slot)}
+
+
+def _instances(fleet: Fleet, lens: Lens, slot: int) -> list[list[Any]]:
+    """Of each MIG instance its slot, that of its board, its place and its profile."""
+    parents = fleet.parent[lens.slots]
+    at = np.flatnonzero(parents != NO_PARENT)
+    boards = np.searchsorted(lens.slots, parents[at])
+    return [[own, board, fleet.facts[lens.slots[own]].place,
+             fleet.facts[lens.slots[own]].mig_profile]
+            for own, board in zip(at.tolist(), boards.tolist(), strict=True) if own >= slot]
 
 
 def _renumbered(numbers: npt.NDArray[Any], names: list[str], lens: Lens
@@ -65,10 +77,12 @@ def cells(fleet: Fleet, lens: Lens, key: str, picked: Filter | None, now: float,
 
 
 def owners(fleet: Fleet, lens: Lens) -> dict[str, Any]:
-    owner = fleet.owner[lens.slots]
+    """SPLIT where it is none: tasks run on the instances of that board."""
+    owner = np.where(fleet.is_split() & (fleet.owner[: len(fleet)] == NO_TASK), np.uint16(SPLIT),
+                     fleet.owner[: len(fleet)])[lens.slots]
     names = fleet.owners
     if not lens.is_whole:
-        is_one = owner < UNKNOWN_OWNER
+        is_one = owner < MAX_OWNERS
         owner[is_one], names = _renumbered(owner[is_one], names, lens)
     return {"epoch": lens.epoch, "names": names, "owner": owner.astype("<u2").tobytes()}
 
@@ -76,17 +90,18 @@ def owners(fleet: Fleet, lens: Lens) -> dict[str, Any]:
 def totals(fleet: Fleet, lens: Lens, now: float, mono: float) -> dict[str, Any]:
     show = np.full(len(fleet), Show.RETIRED, np.uint8)
     show[lens.slots] = fleet.shown(mono)[lens.slots]
-    kept = show != Show.RETIRED
     ok = show == Show.OK
-    is_free = ok & (fleet.owner[: len(fleet)] == NO_TASK)
+    # A board that is split is not one to give out: its instances are counted in its place.
+    unit = np.where(fleet.is_split(), Show.RETIRED, show)
+    is_free = (unit == Show.OK) & (fleet.owner[: len(fleet)] == NO_TASK)
     nodes = lens.nodes(fleet)
     states = [node.state for node in nodes]
     return {
         "at": now,
         "nodes": {state: states.count(state) for state in ("live", "suspect", "silent")},
-        "gpus": {"total": int(kept.sum()), "ok": int(ok.sum()),
-                 "stale": int((show == Show.STALE).sum()), "lost": int((show == Show.LOST).sum()),
-                 "offline": int((show == Show.OFFLINE).sum()), "free": int(is_free.sum())},
+        "gpus": {"total": int((unit != Show.RETIRED).sum()), "ok": int((unit == Show.OK).sum()),
+                 "stale": int((unit == Show.STALE).sum()), "lost": int((unit == Show.LOST).sum()),
+                 "offline": int((unit == Show.OFFLINE).sum()), "free": int(is_free.sum())},
         "tasks": sum(len(node.tasks) for node in nodes if node.state != "silent"),
         **_sums(fleet, ok),
     }
@@ -101,6 +116,7 @@ def _sums(fleet: Fleet, ok: Mask) -> dict[str, Any]:
     util, power, temp, throttle = there(UTIL), there(POWER), there(TEMP), there(THROTTLE)
     mem_known = ok & (fleet.absent[: len(fleet), MEM] == Absence.PRESENT) & ~np.isnan(
         fleet.full[: len(fleet), MEM])
+    mem_known = once(fleet.parent[: len(fleet)], mem_known, fleet.shares_memory[: len(fleet)])
     return {
         "util_mean_pct": float(util.mean()) if len(util) else None,
         "power_w": float(power.sum()) if len(power) else None,
@@ -222,7 +238,8 @@ class GpuView(msgspec.Struct, omit_defaults=True):
     uuid: str
     node: str  # its id, which is never reused; `host` is its name
     host: str
-    index: int
+    index: int  # of a MIG instance, that of its board
+    place: str  # "3"; of a MIG instance "3/9"
     name: str
     state: GpuStateWord
     sampled_at: float | None
@@ -350,7 +367,8 @@ def gpu_view(fleet: Fleet, slot: int, show: Show, on_it: list[str], mono: float,
                 strict=True) if value == value and (only is None or metric.key in only)}
     old = {key: value for key, value in last.items() if missing.get(key) in ("stale", "lost")}
     return GpuView(
-        facts.uuid, hello.node_id, hello.host, facts.index, facts.name, SHOW_WORDS[show],
+        facts.uuid, hello.node_id, hello.host, facts.index, facts.place, facts.name,
+        SHOW_WORDS[show],
         sampled_at if is_sampled else None,
         round(max(0.0, mono - float(fleet.sampled_mono[slot])), 1) if is_sampled else None,
         values, missing, _facts(facts), on_it, (old or None) if is_ok else last,

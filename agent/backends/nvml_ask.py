@@ -33,6 +33,15 @@ class Asker:
         self._refused: dict[Any, tuple[Absence, float]] = {}  # until when
         self._answered: set[Any] = set()
 
+    @property
+    def handle(self) -> Any:
+        """None: lost before we had one."""
+        return self._handle
+
+    def follow(self, handle: Any) -> None:
+        """The same Gpu by another handle."""
+        self._handle = handle
+
     def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any:
         """The answer of this pynvml function (its name, or one of our own), or an Absence.
         `question` is what a refusal is remembered by, where the arguments change from call to
@@ -89,10 +98,6 @@ class Asker:
             until = self.now + WITHDRAWN_ASKED_EVERY_S if was_answered else math.inf
             self._refused[question] = why, until
         return why
-
-    @property
-    def handle(self) -> Any:
-        return self._handle
 
     def why(self, code: int) -> Absence:
         self.needs_reset |= code == Code.RESET_REQUIRED

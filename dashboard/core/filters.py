@@ -274,6 +274,9 @@ def _by_gpu(scene: Scene, word: str) -> Truth:
     size = len(scene.fleet)
     if word.isascii() and word.isdigit() and len(word) < 6:
         return _certain(scene.fleet.index[:size] == int(word))
+    if re.fullmatch(r"\d+(/\d+){1,2}", word):
+        return _certain(np.fromiter((facts.place == word for facts in scene.fleet.facts), bool,
+                                    size))
     return _certain(np.fromiter(
         (uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
          for uuid in scene.fleet.uuids), bool, size))
@@ -309,10 +312,11 @@ def _by_state(scene: Scene, word: str) -> Truth:
 
 
 def _by_use(scene: Scene, word: str) -> Truth:
-    """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known."""
+    """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known; a board
+    that is split by MIG is neither, its instances are."""
     fleet, size = scene.fleet, len(scene.fleet)
     told = np.fromiter((on_gpu is not None for on_gpu in fleet.users), bool, size)
-    known = told & (scene.show == Show.OK)
+    known = told & (scene.show == Show.OK) & ~fleet.is_split()
     free = known & (fleet.task_count[:size] == 0)
     truth = Truth(free, known & ~free)
     return truth if word == "free" else ~truth

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, WIDTH, Absence, Metric
 from gpudeck.wire import Beat, Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, WireError
 
+from . import mig
 from .access import DEFAULT_GROUP
 from .slow import Slots, SlowTable
 
@@ -22,7 +23,7 @@ FUTURE_S = 5.0
 MAX_INVENTORIES = 16
 MAX_OWNERS = 65_000
 
-NO_TASK, SEVERAL, UNKNOWN_OWNER = 65_535, 65_534, 65_533
+NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
 
 NodeState = Literal["live", "suspect", "silent"]
 Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner is not known
@@ -128,11 +129,14 @@ class Fleet:
         self.model_at = np.zeros(room, np.int32)
         self.index = np.zeros(room, np.int32)
         self.retired = np.zeros(room, bool)
+        self.parent = np.full(room, mig.NO_PARENT, np.int32)  # slot of a MIG instance's board
+        self.shares_memory = np.zeros(room, bool)  # with an instance before it
         self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
         self.task_count = np.zeros(room, np.int32)
 
     ARRAYS = ("values", "absent", "last", "full", "reported", "sampled_mono", "sampled_at",
-              "node_at", "model_at", "index", "retired", "owner", "task_count")
+              "node_at", "model_at", "index", "retired", "parent", "shares_memory", "owner",
+              "task_count")
 
     def _grow(self, wanted: int) -> None:
         if wanted <= len(self.index):
@@ -237,6 +241,8 @@ class Fleet:
             self.retired[node.listing.slots] = True
         node.listing = listing
         self.retired[listing.slots] = False
+        self.parent[listing.slots] = mig.parents(listing.order, listing.inventory.gpus)
+        self.shares_memory[listing.slots] = mig.shares_memory(listing.inventory.gpus)
 
     def frame(self, node: Node, frame: Frame, now: float, mono: float) -> Outcome:
         outcome = self._frame(node, frame, now, mono)
@@ -367,6 +373,12 @@ class Fleet:
             show[silent[self.node_at[:size]]] = Show.OFFLINE
         show[self.retired[:size]] = Show.RETIRED
         return show
+
+    def is_split(self) -> npt.NDArray[np.bool_]:
+        """Per slot: a board with MIG on, where nobody can run but on its instances."""
+        size = len(self)
+        is_on: npt.NDArray[np.bool_] = self.slow.values[:size, SLOW_COLUMN["mig_on"]] == 1
+        return is_on | mig.split(self.parent[:size], ~self.retired[:size])
 
     def column(self, key: str, mono: float) -> Column:
         size = len(self)

@@ -30,7 +30,8 @@ TOTALS = (
     Total("suspect", "suspect", "Nodes not heard from for 15 s.",),
     Total("silent", "silent", "Nodes not heard from for 60 s: their Gpus are offline here, "
           "whatever they do there.", "state:offline"),
-    Total("gpus", "Gpus", "Gpus and MIG instances that are read and well, of all known."),
+    Total("gpus", "Gpus", "Gpus that are read and well, of all known. A board that is split by "
+          "MIG is not counted, its instances are."),
     Total("stale", "stale", "The node is heard from, but its last reading of these Gpus is too "
           "old to be called live.", "state:stale"),
     Total("lost", "lost", "The driver has lost these Gpus; most often only a reset of the board "

@@ -189,15 +189,18 @@ class FakeNvml:
         self.gpus.append(gpu)
         return gpu
 
-    def mig(self, gpu: FakeGpu, **values: Value) -> FakeGpu:
-        """One more MIG device on this board; it says what a real one does, which is no
-        utilization, no power and no clocks."""
+    def mig(self, gpu: FakeGpu, profile: str = "", **values: Value) -> FakeGpu:
+        """One more MIG device on this board, of a profile such as "3g.40gb"; it says what a real
+        one does, which is no utilization, no power and no clocks."""
         gpu.update(mig=1, mig_pending=1, util=None, mem_util=None)
         slot = len(gpu.instances)
-        total = int(str(gpu["mem_total"])) // 7
+        total, slices = int(str(gpu["mem_total"])) // 7, 1
+        if profile:
+            slices, total = int(profile[0]), int(profile[3:-2]) * 2**30 - 2**28
         said: dict[str, Value] = {
-            "uuid": f"MIG-{UUID(int=self.dice.getrandbits(128))}", "name": f"{gpu['name']} MIG",
-            "gi": slot + 1, "ci": 0, "gi_slices": 1, "ci_slices": 1, "sms": 16,
+            "uuid": f"MIG-{UUID(int=self.dice.getrandbits(128))}",
+            "name": f"{gpu['name']} MIG {profile}".rstrip(),
+            "gi": slot + 1, "ci": 0, "gi_slices": slices, "ci_slices": slices, "sms": 16 * slices,
             "mem_total": total, "mem_used": self.dice.randrange(total),
             "bar1_total": total, "bar1_used": self.dice.randrange(total),
             "sm_active": round(self.dice.uniform(0, 100), 3),

@@ -44,6 +44,7 @@ int number(handle board, const char *key, unsigned *out);
 int wide(handle board, const char *key, u64 *out);
 
 u64 mem_used(handle board, u64 base);
+handle device_with(handle board, unsigned gpu_instance); /* the first one, or 0 */
 
 #pragma GCC visibility pop
 
