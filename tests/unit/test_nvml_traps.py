@@ -13,12 +13,14 @@ import pytest
 
 from agent.backends.nvml import NvmlReader
 from agent.backends.nvml_ask import Asker
-from gpudeck.metrics import Absence, metric
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence, metric
 from tests.fakes.nvml import FakeNvml
 from tests.unit.readings import Clock, fill, read, value
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "agent").rglob("*.py"))
+# What is answered by another call then, which need not say the same on a fake of random values.
+INSTEAD = {"nvmlDeviceGetMarginTemperature": {"temp_margin_c"}}
 
 
 @pytest.fixture
@@ -194,3 +196,35 @@ def test_what_profilers_need_is_left_to_them() -> None:
     Nothing else is asked for them."""
     for path in SOURCES:
         assert not re.search(r"^\s*(import|from) (dcgm|pydcgm|cupti)", path.read_text(), re.M)
+
+
+CALLS = sorted(name for path in SOURCES for name in asked_for_in(path.read_text())
+               if name.startswith(("nvmlDevice", "nvmlGpm")) and hasattr(pynvml, name)
+               and name not in ("nvmlDeviceGetUUID", "nvmlDeviceGetCount"))
+ALL = (*COLUMN, *SLOW_COLUMN)
+
+
+def test_a_call_that_fails_takes_nothing_else_with_it(nvml: FakeNvml, clock: Clock) -> None:
+    """Pitfall 3; nvml A.1. Each call fails on one board: what is still told there is true, and
+    the other board tells all that it told before."""
+    for board in nvml.gpus:
+        fill(board, random.Random())
+    nvml.save()
+    before = [{key: value(gpu, key) for key in ALL} for gpu in read(NvmlReader(clock), clock).gpus]
+    assert sum(not isinstance(each, Absence) for each in before[1].values()) > 40
+    failed = 0
+    for name in CALLS:
+        code = random.choice((2, 3, 4, 7, 13, 16, 17, 25, 999))
+        for version in ("", "_v2", "_v3"):
+            if "GetHandleBy" not in name:
+                nvml.gpus[0].error(name + version, code)
+        nvml.save()
+        after = [{key: value(gpu, key) for key in ALL}
+                 for gpu in read(NvmlReader(clock), clock).gpus]
+        assert after[1] == before[1], (name, code)
+        wrong = {key: said for key, said in after[0].items()
+                 if not isinstance(said, Absence) and said != pytest.approx(before[0][key])}
+        assert wrong.keys() <= INSTEAD.get(name, set()), (name, code)
+        failed += after[0] != before[0]
+        nvml.gpus[0].heal()
+    assert failed > 15
