@@ -16,6 +16,7 @@ from agent.actions import Grip, living, wait_for_end
 from agent.freezer import is_frozen
 from agent.hand import Patience
 from agent.local import Local
+from gpudeck.acts import TaskAction
 from tests.fakes.children import Child, Children, a_ceiling, state_of
 from tests.fakes.hub import wait_for
 from tests.integration.test_acts_crash import write_world
@@ -112,8 +113,8 @@ def a_freezer(kind: str, pid: int) -> Iterator[None]:
         group.rmdir()
 
 
-def refusals_of(here: Local, child: Child, action: str) -> list[str]:
-    return [each.code for each in here.preview(action, child.task_id).refusals]  # type: ignore[arg-type]
+def refusals_of(here: Local, child: Child, action: TaskAction) -> list[str]:
+    return [each.code for each in here.preview(action, child.task_id).refusals]
 
 
 @pytest.mark.parametrize("kind", ["v1", "v2"])
@@ -130,8 +131,9 @@ def test_a_frozen_task_is_left_alone_until_it_is_thawed(
     with Local(data, "simulated", f"node=n1,gpus=1,world={tmp_path}", ceiling,
                Patience(2.0, 2.0)) as here:
         with a_freezer(kind, child.pid):
-            for action in ("end", "pause", "resume"):
-                wait_for(lambda action=action: refusals_of(here, child, action) == ["condition"])
+            wait_for(lambda: refusals_of(here, child, "end") == ["condition"])
+            assert refusals_of(here, child, "pause") == ["condition"]
+            assert refusals_of(here, child, "resume") == ["condition"]
             assert refusals_of(here, child, "notify") == []
             assert refusals_of(here, neighbour, "end") == []
         shown = here.preview("end", child.task_id)
