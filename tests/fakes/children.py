@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.backends import Fresh, ProcessReading, Reading
+from agent.backends import Fresh, Happening, ProcessReading, Reading
 from agent.processes import row_of
 from agent.tasks import boot_id
 from gpudeck.wire import ReaderState
@@ -189,6 +189,9 @@ class Children:
 
     def latest(self) -> Reading | None:
         return None
+
+    def happenings(self) -> tuple[Happening, ...]:
+        return ()
 
     def on_news(self, call: Callable[[], None]) -> None:
         pass
