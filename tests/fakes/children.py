@@ -172,6 +172,9 @@ class Children:
         self.all.append(child)
         return child
 
+    def happenings(self) -> tuple[Happening, ...]:
+        return ()
+
     def fresh(self, timeout_s: float) -> Fresh | None:
         if self.hangs:
             return None
