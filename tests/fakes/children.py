@@ -193,9 +193,6 @@ class Children:
     def latest(self) -> Reading | None:
         return None
 
-    def happenings(self) -> tuple[Happening, ...]:
-        return ()
-
     def on_news(self, call: Callable[[], None]) -> None:
         pass
 
