@@ -60,6 +60,7 @@ class Subject:
     kind: str | None = None  # of its Task; None: it uses no Gpu
     may_signal: bool = True
     is_ours: bool = False  # the agent, its ancestors, its reader
+    is_frozen: bool = False  # with its cgroup: it hears no signal but SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,12 @@ def _by_kind(case: Case) -> Iterator[Refusal]:
     if case.manager is not None and case.ceiling.managed != "allow":
         yield Refusal("managed", f"it belongs to {case.manager}, which would start it again or "
                                  f"lose count of it; {_owners_verb(case.manager)}")
+    frozen = [subject for subject in case.subjects if subject.is_frozen]
+    if frozen:
+        yield Refusal("condition", f"process {frozen[0].facts.identity.pid} is frozen with its "
+                                   "cgroup, and would die without having heard that it is asked "
+                                   "to end. Thaw it first: `docker unpause`, `systemctl thaw`, or "
+                                   "whatever froze it.")
     clients = [subject for subject in case.subjects if subject.kind == "mps_client"]
     if clients and case.action in ("pause", "resume"):
         yield Refusal("mps", "it is a client of MPS: stopping it would stall every other client of "
