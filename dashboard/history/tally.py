@@ -1,0 +1,227 @@
+"""Who held what: Tasks of Frames, added up per minute, and from that per owner and hour.
+
+A Frame says what changed, so each Node has a thread of what its Tasks are: one of the live Frames,
+and one of those that are brought later, which goes on where the live one broke off.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpudeck.wire import Task, Tasks, Use
+
+from .rollup import Rollup
+
+MINUTE_S, HOUR_S = 60, 3_600
+# A Gpu that is held while nothing ran on it for a whole minute is held idle in that minute.
+IDLE_AT_MOST_PCT = 5.0
+
+
+@dataclass(slots=True)
+class Held:
+    """One Task on one Gpu within one minute, so far."""
+
+    task: Task | None
+    seconds: int = 0
+    mem_byte_s: float = 0.0
+    mem_s: int = 0
+    mem_max_bytes: float | None = None
+    sm_pct_s: float = 0.0
+    sm_s: int = 0
+    sm_max_pct: float | None = None
+
+    def add(self, use: Use, seconds: int) -> None:
+        self.seconds += seconds
+        mem, sm = use.mem_used_bytes, use.sm_pct
+        if mem is not None:
+            self.mem_byte_s += mem * seconds
+            self.mem_s += seconds
+            if self.mem_max_bytes is None or mem > self.mem_max_bytes:
+                self.mem_max_bytes = mem
+        if sm is not None:
+            self.sm_pct_s += sm * seconds
+            self.sm_s += seconds
+            if self.sm_max_pct is None or sm > self.sm_max_pct:
+                self.sm_max_pct = sm
+
+
+Key = tuple[int, int, str]  # minute, slot, task id
+Minutes = dict[Key, Held]
+
+
+@dataclass(slots=True)
+class Thread:
+    tasks: dict[str, Task] = field(default_factory=dict)
+    uses: tuple[Use, ...] = ()
+    slots: list[int] = field(default_factory=list)
+    minute: int = 0
+    seconds: int = 0  # of this minute, not added up yet
+
+    def take(self, tasks: Tasks) -> None:
+        began = {task.id: task for task in tasks.began}
+        known = began if tasks.snapshot else self.tasks | began
+        used = {use.task_id for use in tasks.uses}
+        self.tasks = {task_id: task for task_id, task in known.items() if task_id in used}
+        self.uses = tasks.uses
+
+
+class Tally:
+    def __init__(self, block_s: int) -> None:
+        self._block_s = block_s
+        self._live: dict[str, Thread] = {}
+        self._back: dict[str, Thread] = {}
+        self.blocks: dict[int, Minutes] = {}  # by the start of the block
+
+    def hello(self, node_id: str) -> None:
+        """A new connection: what was not acked comes later, and begins where it broke off."""
+        former = self._live.pop(node_id, None)
+        if former is not None:
+            self._add_up(former)
+            self._back[node_id] = former
+
+    def frame(self, node_id: str, slots: list[int], second: int, tasks: Tasks | None,
+              is_backfill: bool, is_new: bool) -> None:
+        threads = self._back if is_backfill else self._live
+        thread = threads.get(node_id)
+        if thread is None:
+            thread = threads[node_id] = Thread()
+        minute = second - second % MINUTE_S
+        if tasks is not None or minute != thread.minute or thread.slots is not slots:
+            self._add_up(thread)
+            thread.minute, thread.slots = minute, slots
+            if tasks is not None:
+                thread.take(tasks)
+        thread.seconds += is_new
+
+    def add_up(self) -> None:
+        """Before the blocks are read."""
+        for threads in (self._live, self._back):
+            for thread in threads.values():
+                self._add_up(thread)
+
+    def _add_up(self, thread: Thread) -> None:
+        seconds, thread.seconds = thread.seconds, 0
+        if not seconds or not thread.uses:
+            return
+        start = thread.minute - thread.minute % self._block_s
+        minutes = self.blocks.setdefault(start, {})
+        slots, tasks = thread.slots, thread.tasks
+        for use in thread.uses:
+            if use.gpu >= len(slots):
+                continue
+            key = (thread.minute, slots[use.gpu], use.task_id)
+            held = minutes.get(key)
+            if held is None:
+                held = minutes[key] = Held(tasks.get(use.task_id))
+            held.add(use, seconds)
+
+
+def task_columns(minutes: Minutes, gpus: list[str], nodes: list[str]) -> dict[str, list[Any]]:
+    """By gpu, node, time and task."""
+    rows = sorted(((gpus[slot], nodes[slot], minute, task_id), held)
+                  for (minute, slot, task_id), held in minutes.items())
+    keys = [key for key, _ in rows]
+    all_held = [held for _, held in rows]
+    tasks = [held.task for held in all_held]
+    found: dict[str, list[Any]] = {
+        "gpu": [key[0] for key in keys], "node": [key[1] for key in keys],
+        "t": [key[2] for key in keys], "task": [key[3] for key in keys],
+        "job": [None if task is None else task.job_id for task in tasks]}
+    for name in ("user", "launch", "manager", "container", "pod", "namespace", "slurm_job",
+                 "unit"):
+        found[name] = [None if task is None else getattr(task, name) for task in tasks]
+    for name in ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes",
+                 "sm_max_pct"):
+        found[name] = [getattr(held, name) for held in all_held]
+    return found
+
+
+@dataclass(slots=True)
+class Usage:
+    """One owner on one Gpu within one hour."""
+
+    gpu_s: float = 0.0
+    util_pct_s: float = 0.0
+    util_s: float = 0.0
+    idle_s: float = 0.0
+    mem_byte_s: float = 0.0
+    mem_s: float = 0.0
+    energy_j: float = 0.0
+    energy_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Minute:
+    """What the Gpu did."""
+
+    seconds: int
+    util: float | None
+    util_max: float | None
+    power_w: float | None
+
+
+def usages(minutes: Minutes, rolled: Rollup, util: int, util_max: int, power: int
+           ) -> dict[tuple[int, int, str | None], Usage]:
+    """By hour, slot and owner. An owner holds a Gpu for as long as the longest of their Tasks was
+    on it; energy is shared evenly among those who hold it. `util` to `power`: columns."""
+    found: dict[tuple[int, int, str | None], Usage] = {}
+    gpu_minutes = _gpu_minutes(rolled, util, util_max, power)
+    for (minute, slot), owners in _owners(minutes).items():
+        did = gpu_minutes.get((slot, minute))
+        for user, (seconds, mem_byte_s, mem_s) in owners.items():
+            one = found.setdefault((minute - minute % HOUR_S, slot, user), Usage())
+            one.gpu_s += seconds
+            one.mem_byte_s += mem_byte_s
+            one.mem_s += mem_s
+            if did is not None:
+                _share(one, did, seconds, len(owners))
+    return found
+
+
+def _share(one: Usage, did: _Minute, seconds: float, owners: int) -> None:
+    if did.util is not None:
+        one.util_pct_s += did.util * seconds
+        one.util_s += seconds
+        if (did.util if did.util_max is None else did.util_max) <= IDLE_AT_MOST_PCT:
+            one.idle_s += seconds
+    if did.power_w is not None:
+        one.energy_j += did.power_w * seconds / owners
+        one.energy_s += seconds
+
+
+def _owners(minutes: Minutes
+            ) -> dict[tuple[int, int], dict[str | None, tuple[float, float, float]]]:
+    found: dict[tuple[int, int], dict[str | None, tuple[float, float, float]]] = {}
+    for (minute, slot, _), held in minutes.items():
+        user = None if held.task is None else held.task.user
+        owners = found.setdefault((minute, slot), {})
+        seconds, mem_byte_s, mem_s = owners.get(user, (0.0, 0.0, 0.0))
+        owners[user] = (max(seconds, float(held.seconds)), mem_byte_s + held.mem_byte_s,
+                        max(mem_s, float(held.mem_s)))
+    return found
+
+
+def _gpu_minutes(rolled: Rollup, util: int, util_max: int, power: int
+                 ) -> dict[tuple[int, int], _Minute]:
+    def mean(column: int) -> Iterable[float | None]:
+        return (None if n == 0 else total / n for total, n in zip(
+            rolled.total[column].tolist(), rolled.n[column].tolist(), strict=True))
+
+    tops = (None if n == 0 else high for high, n in zip(
+        rolled.high[util_max].tolist(), rolled.n[util_max].tolist(), strict=True))
+    rows = zip(rolled.slot.tolist(), rolled.t.tolist(), rolled.seconds.tolist(), mean(util), tops,
+               mean(power), strict=True)
+    return {(slot, t): _Minute(seconds, mean_util, top, watts)
+            for slot, t, seconds, mean_util, top, watts in rows}
+
+
+def usage_columns(found: dict[tuple[int, int, str | None], Usage], gpus: list[str],
+                  nodes: list[str]) -> dict[str, list[Any]]:
+    rows = sorted(((gpus[slot], nodes[slot], hour, user or "", user is None), user, one)
+                  for (hour, slot, user), one in found.items())
+    columns: dict[str, list[Any]] = {
+        "gpu": [key[0] for key, _, _ in rows], "node": [key[1] for key, _, _ in rows],
+        "t": [key[2] for key, _, _ in rows], "user": [user for _, user, _ in rows]}
+    for name in Usage.__slots__:
+        columns[name] = [getattr(one, name) for _, _, one in rows]
+    return columns
