@@ -60,6 +60,9 @@ from .effects import (
 )
 from .enrolment import Nodes
 from .entry import Entry
+from .history.embedded import Embedded
+from .history.keeper import keep
+from .history.store import Keep
 from .holds import Holds, Place
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
@@ -104,7 +107,9 @@ class Hub:
         self.signer.wait()
         self.room = Room(state.hub_id(), self._epoch(), time.monotonic())
         self.lenses = Lenses(self.room.fleet)
-        self.recorder = Recorder(settings.data, state, self.room, self.submit)
+        self.history = Embedded(settings.data / "history", _keep_of(settings))
+        self.history.open()
+        self.recorder = Recorder(settings.data, state, self.room, self.submit, self.history.store)
         self._recover()
         self.site = Site.at(settings.bind[0], port, settings.tls_cert is not None,
                             settings.public_url)
@@ -347,15 +352,21 @@ class Hub:
         self._ticked_mono = time.monotonic()
         self.audit.note("hub", {"action": "start", "outcome": "done", "detail": {
             "epoch": self.room.fleet.epoch, "version": __version__}})
-        running = [gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
-                   gevent.spawn(self.recorder.run), gevent.spawn(self.people.run),
-                   gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
-                   gevent.spawn(self.notifier.run)]
+        running: list[gevent.Greenlet[..., Any]] = [
+            gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
+            gevent.spawn(self.recorder.run), gevent.spawn(self.people.run),
+            gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
+            gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store)]
         # What is here now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         return running
+
+
+def _keep_of(settings: HubSettings) -> Keep:
+    return Keep(settings.history_raw_hours * 3_600, settings.history_minute_days * 86_400,
+                settings.history_hour_days * 86_400, settings.history_max_gb * 1_000_000_000)
 
 
 def start_signer(settings: HubSettings) -> Signer:

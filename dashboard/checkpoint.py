@@ -2,9 +2,10 @@
 
 import msgspec
 
-from gpudeck.wire import Frame, Hello, Inventory
+from gpudeck.wire import MAX_MESSAGE_BYTES, Frame, Hello, Inventory, encode
 
 from .core.ledger import Ledger
+from .history.headlog import CARRIED, Entry
 from .room import Room, Stream
 
 
@@ -52,3 +53,16 @@ def restore(room: Room, data: bytes) -> None:
         room.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
     room.streams[saved.hello.node_id] = {
         stream.name: Stream(Ledger(stream.ranges, stream.settled)) for stream in saved.streams}
+
+
+def carried(nodes: list[tuple[str, bytes]]) -> list[Entry]:
+    """With what a segment of the log begins, so that its Frames can be read without those before
+    it."""
+    found = []
+    for node_id, data in nodes:
+        saved = _decoder.decode(data)
+        said: list[Hello | Inventory | Frame] = [
+            saved.hello, *saved.inventories, *([] if saved.frame is None else [saved.frame])]
+        found += [Entry(node_id, saved.hello.stream, 0, saved.heard_at, payload, CARRIED)
+                  for one in said if len(payload := encode(one)) <= MAX_MESSAGE_BYTES]
+    return found

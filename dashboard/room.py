@@ -18,6 +18,7 @@ from gpudeck.wire import (
     Echo,
     Event,
     Frame,
+    FromAgent,
     Hello,
     Inventory,
     Probe,
@@ -33,6 +34,7 @@ from .core.fence import Fence
 from .core.fleet import Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
 from .core.members import REVOKED, REVOKED_RETRY_S
+from .core.seconds import Seconds
 from .effects import (
     Applied,
     Close,
@@ -122,6 +124,7 @@ class Room:
         self.counts: dict[str, int] = {}
         self.events: deque[tuple[str, float, Event]] = deque(maxlen=RECENT_EVENTS)
         self.disk_error: str | None = None
+        self._seconds: dict[tuple[str, bool], Seconds] = {}
         self._ticked_mono: float | None = None
 
     def handle(self, event: HubEvent, now: float, mono: float) -> list[Effect]:
@@ -166,7 +169,7 @@ class Room:
                 return self._echo(link, node, said.message, now, mono)
             case Inventory():
                 self.fleet.inventory(node, said.message)
-                return [Record(link.node_id, link.stream, 0, now, said.payload)]
+                return [Record(link.node_id, link.stream, 0, now, said.payload, said.message)]
             case Clock():
                 return [Tell(said.link, Time(said.message.clock_id, now))]
             case Preview() | Reply():
@@ -196,7 +199,7 @@ class Room:
         welcome = Welcome(max(set(hello.wire_versions) & set(SPOKEN_VERSIONS)), self.hub_id,
                           self.fence.epoch, now, stream.settled())
         return [*effects, Tell(at, welcome), self._probe(at, link, now, mono),
-                Record(hello.node_id, hello.stream, 0, now, payload),
+                Record(hello.node_id, hello.stream, 0, now, payload, hello),
                 Note("agent connected", {"node": hello.node_id, "host": hello.host,
                                          "acked": welcome.acked_seq}),
                 Joined(hello.node_id)]
@@ -242,7 +245,7 @@ class Room:
         return stream
 
     def _sequenced(self, at: str, link: Link, node: Node, message: Sequenced, payload: bytes,
-                   now: float, mono: float) -> list[Effect]:
+                   now: float, mono: float, is_backfill: bool = False) -> list[Effect]:
         stream = self.streams[link.node_id][link.stream]
         if not stream.ledger.note(message.seq):
             return []
@@ -250,7 +253,8 @@ class Room:
         if stream.dropped:
             stream.dropped = {seq for seq in stream.dropped if seq > message.seq}
         effects: list[Effect] = [
-            Record(link.node_id, link.stream, message.seq, now, payload),
+            Record(link.node_id, link.stream, message.seq, now, payload, message,
+                   self._second(node, message, now, mono, is_backfill), is_backfill),
             Applied(link.node_id, link.stream, message.seq, now),
         ]
         if isinstance(message, Event):
@@ -271,8 +275,15 @@ class Room:
             message = decode_from_agent(payload)
             if not isinstance(message, Frame | Event):
                 raise WireError("a Backfill holds Frames and Events")
-            effects += self._sequenced(said.link, link, node, message, payload, now, mono)
+            effects += self._sequenced(said.link, link, node, message, payload, now, mono, True)
         return effects
+
+    def _second(self, node: Node, message: Sequenced, now: float, mono: float, is_backfill: bool
+                ) -> int:
+        """By our clock, and never ahead of it."""
+        age_s = max(0.0, self.fleet.age_s(node, message.taken_at, now, mono))
+        seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), Seconds())
+        return max(1, min(int(now), seconds.of(now - age_s)))
 
     def _echo(self, link: Link, node: Node, echo: Echo, now: float, mono: float) -> list[Effect]:
         if link.is_probing and echo.probe_id == link.probe_id:
@@ -375,9 +386,13 @@ class Room:
 
     # -- start
 
-    def recover(self, record: Record) -> None:
+    def recover(self, record: Record) -> FromAgent:
         """One message from disk, in the order in which it had come; it may be there twice."""
         message = decode_from_agent(record.payload)
+        self._recover(record, message)
+        return message
+
+    def _recover(self, record: Record, message: FromAgent) -> None:
         if isinstance(message, Hello):
             self.fleet.hello(message, record.received_at, 0.0)
             self._stream(message.node_id, message.stream)

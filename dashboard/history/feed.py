@@ -13,6 +13,7 @@ from gpudeck.wire import Event, Frame, Hello, Inventory
 
 from .columns import Ints, quantise, slow_values
 from .head import BLOCK_S, Batch, Bools, Head, Slots
+from .headlog import CARRIED
 from .parquet import Names
 from .tally import Minutes, Tally
 
@@ -71,7 +72,6 @@ class Feed:
         self._events_in_files = events_in_files
         self._known_events: dict[int, set[EventKey]] = {}
         self._slot_of: dict[tuple[str, str], int] = {}
-        self._stream_of: dict[str, str] = {}
         self._catalog: dict[tuple[str, str, int], tuple[Slots, list[int]]] = {}
         self._order: Slots = np.zeros(0, np.intp)
 
@@ -108,8 +108,8 @@ class Feed:
             match said.message:
                 case Hello():
                     self._place(frames, segment)
-                    self._stream_of[said.node_id] = said.message.stream
-                    self.tally.hello(said.node_id)
+                    if said.second != CARRIED:
+                        self.tally.hello(said.node_id)
                 case Inventory():
                     self._inventory(said, said.message)
                 case Event():
@@ -119,6 +119,11 @@ class Feed:
                         (said.node_id, said.stream, said.message.generation))
                     if listed is None or len(listed[1]) != len(said.message.states):
                         self.counts.unreadable += 1
+                        continue
+                    if said.second == CARRIED:
+                        self._place(frames, segment)
+                        self.tally.frame(said.node_id, listed[1], 0, said.message.tasks, False,
+                                         False)
                         continue
                     second = said.second or int(min(said.message.taken_at, said.received_at))
                     frames.append((said, said.message, second, listed))

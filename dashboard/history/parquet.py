@@ -76,15 +76,16 @@ def _arrow() -> Any:
     """Imported with the first file, not with the hub: it takes a fifth of a second."""
     import pyarrow
 
-    pyarrow.set_cpu_count(1)
-    pyarrow.set_io_thread_count(1)
-    return pyarrow
+    found: Any = pyarrow
+    found.set_cpu_count(1)
+    found.set_io_thread_count(1)
+    return found
 
 
 def schema(kind: str) -> Any:
     pa = _arrow()
     word = pa.dictionary(pa.int32(), pa.string())
-    fields: list[tuple[str, Any]] = {
+    kinds: dict[str, Callable[[], list[tuple[str, Any]]]] = {
         "raw": lambda: [("gpu", word), ("node", word), ("t", pa.int64()), ("state", word),
                         *((column.key, _type(column.kind, column.dtype)) for column in STORED),
                         ("missing", word)],
@@ -100,9 +101,9 @@ def schema(kind: str) -> Any:
         "events": lambda: [("t", pa.float64()), ("node", word), ("kind", word), ("gpu", word),
                            ("task", word), ("text", pa.string()), ("numbers", pa.string()),
                            ("stream", word), ("seq", pa.int64())],
-    }[kind]()
+    }
     says = json.dumps({"version": SCHEMA_VERSION, "kind": kind})
-    return pa.schema(fields, metadata={"gpudeck": says})
+    return pa.schema(kinds[kind](), metadata={"gpudeck": says})
 
 
 def _type(kind: str, dtype: Any) -> Any:
