@@ -65,7 +65,7 @@ _LOW = np.array([metric.low for metric in COLUMNS])
 _HIGH = np.array([metric.high for metric in COLUMNS])
 _SLOW_LOW = np.array([metric.low for metric in SLOW])
 _SLOW_HIGH = np.array([metric.high for metric in SLOW])
-_SHIFTS = 3 * np.arange(WIDTH, dtype=np.int64)
+_BYTES = -(-WIDTH // 8) * 8
 WHY = 0b111
 
 assert WIDTH * 3 < 63, "why a number is missing no longer fits into one integer"
@@ -76,14 +76,27 @@ def quantise(values: bytes, absent: bytes) -> tuple[npt.NDArray[np.float64], Int
     """Rows of steps, and why what is missing is missing. What is out of range is a driver's
     sentinel or a lie, here as in the live picture."""
     numbers = np.frombuffer(values, "<f8").reshape(-1, WIDTH)
-    codes = np.frombuffer(absent, np.uint8).reshape(-1, WIDTH).astype(np.int64)
-    lies = (codes == 0) & ((numbers < _LOW) | (numbers > _HIGH))
-    if lies.any():
-        codes[lies] = Absence.UNKNOWN
-    steps = np.rint(numbers * _INVERSE)
-    if codes.any():
-        steps[codes != 0] = 0
-    return steps, (codes << _SHIFTS).sum(axis=1)
+    codes = np.zeros((len(numbers), _BYTES), np.uint8)
+    codes[:, :WIDTH] = np.frombuffer(absent, np.uint8).reshape(-1, WIDTH)
+    outside = (numbers < _LOW) | (numbers > _HIGH)
+    if outside.any():
+        codes[:, :WIDTH][outside & (codes[:, :WIDTH] == 0)] = Absence.UNKNOWN
+    steps = numbers * _INVERSE
+    np.rint(steps, out=steps)
+    if outside.any():
+        steps[codes[:, :WIDTH] != 0] = 0
+    return steps, _packed(codes)
+
+
+def _packed(codes: npt.NDArray[np.uint8]) -> Ints:
+    """Three bits of each byte, side by side."""
+    words = codes.view("<u8")
+    for shift, mask in ((5, 0x003F003F003F003F), (10, 0x00000FFF00000FFF), (20, 0x0000000000FFFFFF)):
+        words = (words | (words >> np.uint64(shift))) & np.uint64(mask)
+    found = words[:, 0].astype(np.int64)
+    for at in range(1, words.shape[1]):
+        found |= words[:, at].astype(np.int64) << (24 * at)
+    return found
 
 
 def slow_values(values: bytes, absent: bytes

@@ -142,10 +142,8 @@ class Feed:
             return
         batch, newest = _batch(frames)
         new = self.head.place(batch, newest, segment)
-        at = 0
-        for said, frame, second, (slots, listed) in frames:
-            is_new = bool(new[at : at + len(listed)].any())
-            at += len(listed)
+        for (said, frame, second, (slots, listed)), is_new in zip(
+                frames, _any_of_each(new, frames), strict=True):
             self.counts.frames += is_new
             self.tally.frame(said.node_id, listed, second, frame.tasks, said.is_backfill, is_new)
             if frame.slow is not None and is_new:
@@ -178,9 +176,8 @@ class Feed:
 
     def close(self, start: int) -> Aside:
         """Beside a block that is being closed."""
-        self.tally.add_up()
         aside = self.asides.pop(start, None) or Aside()
-        aside.minutes = self.tally.blocks.pop(start, {})
+        aside.minutes = self.tally.pop(start)
         if start in self.closed_asides:
             _join(self.closed_asides[start], aside)
         else:
@@ -215,6 +212,16 @@ def _add(held: Any, more: Any) -> None:
     for name in ("mem_max_bytes", "sm_max_pct"):
         tops = [top for top in (getattr(held, name), getattr(more, name)) if top is not None]
         setattr(held, name, max(tops, default=None))
+
+
+def _any_of_each(new: Bools, frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]
+                 ) -> list[bool]:
+    """Of each Frame, whether a row was new."""
+    ends = np.cumsum([len(listed) for _, _, _, (_, listed) in frames])
+    count = np.concatenate([[0], np.cumsum(new)])
+    starts = np.concatenate([[0], ends[:-1]])
+    found: list[bool] = (count[ends] > count[starts]).tolist()
+    return found
 
 
 def _batch(frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]) -> tuple[Batch, int]:

@@ -311,6 +311,10 @@ class Source:
         return {at for at, (least, most) in enumerate(self._bounds[name])
                 if least is None or (least <= high and low <= most)}
 
+    def _is_within(self, at: int, name: str, low: Any, high: Any) -> bool:
+        least, most = self._bounds[name][at]
+        return least is not None and bool(low <= least and most <= high)
+
     def gpus(self) -> set[str]:
         found: set[str] = set()
         for at in range(self.file.num_row_groups):
@@ -318,13 +322,18 @@ class Source:
             found.update(column.unique().to_pylist())
         return found
 
-    def table(self, low: str, high: str, t0: int, t1: int) -> Table:
+    def table(self, low: str, high: str, t0: int, t1: int) -> Table | None:
         """The rows of these Gpus, both included, from t0 until before t1."""
         pa = _arrow()
         import pyarrow.compute as pc
 
         groups = sorted(self._groups("gpu", low, high) & self._groups("t", t0, t1 - 1))
+        if not groups:
+            return None
         table = migrated(self.file.read_row_groups(groups), self.shape)
+        if all(self._is_within(at, "gpu", low, high) and self._is_within(at, "t", t0, t1 - 1)
+               for at in groups):
+            return table
         gpu, t = table.column("gpu").cast(pa.string()), table.column("t")
         return table.filter(pc.and_(
             pc.and_(pc.greater_equal(gpu, low), pc.less_equal(gpu, high)),
@@ -344,6 +353,8 @@ def migrated(table: Table, shape: Any) -> Table:
     said = json.loads((table.schema.metadata or {}).get(b"gpudeck", b'{"version": 1}'))
     for version in range(said["version"], SCHEMA_VERSION):
         table = MIGRATIONS[version](table)
+    if table.schema.equals(shape):
+        return table
     columns = [table.column(field.name).cast(field.type) if field.name in table.column_names
                else pa.nulls(table.num_rows, field.type) for field in shape]
     return pa.Table.from_arrays(columns, schema=shape)
@@ -362,9 +373,12 @@ def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[T
     for t0 in range(start, end, window_s):
         for at in range(0, len(gpus), many):
             part = gpus[at : at + many]
-            table = pa.concat_tables([one.table(part[0], part[-1], t0, t0 + window_s)
-                                      for one in sources])
-            yield combined(kind, sorted_table(kind, table))
+            found = [table for one in sources
+                     if (table := one.table(part[0], part[-1], t0, t0 + window_s)) is not None]
+            if len(found) == 1:
+                yield combined(kind, found[0])  # it is sorted
+            elif found:
+                yield combined(kind, sorted_table(kind, pa.concat_tables(found)))
 
 
 def combined(kind: str, table: Table) -> Table:

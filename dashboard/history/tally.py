@@ -56,13 +56,20 @@ class Thread:
     slots: list[int] = field(default_factory=list)
     minute: int = 0
     seconds: int = 0  # of this minute, not added up yet
+    held: list["Held"] | None = None  # of each use, within this minute
+    held_of: int = 0  # the tally's generation then
 
     def take(self, tasks: Tasks) -> None:
+        former, self.uses = self.uses, tasks.uses
+        if not tasks.snapshot and not tasks.began and len(former) == len(tasks.uses) and all(
+                one.task_id == two.task_id and one.gpu == two.gpu
+                for one, two in zip(former, tasks.uses, strict=True)):
+            return
+        self.held = None
         began = {task.id: task for task in tasks.began}
         known = began if tasks.snapshot else self.tasks | began
         used = {use.task_id for use in tasks.uses}
         self.tasks = {task_id: task for task_id, task in known.items() if task_id in used}
-        self.uses = tasks.uses
 
 
 class Tally:
@@ -71,6 +78,7 @@ class Tally:
         self._live: dict[str, Thread] = {}
         self._back: dict[str, Thread] = {}
         self.blocks: dict[int, Minutes] = {}  # by the start of the block
+        self._generation = 0
 
     def hello(self, node_id: str) -> None:
         """A new connection: what was not acked comes later, and begins where it broke off."""
@@ -88,7 +96,8 @@ class Tally:
         minute = second - second % MINUTE_S
         if tasks is not None or minute != thread.minute or thread.slots is not slots:
             self._add_up(thread)
-            thread.minute, thread.slots = minute, slots
+            if minute != thread.minute or thread.slots is not slots:
+                thread.minute, thread.slots, thread.held = minute, slots, None
             if tasks is not None:
                 thread.take(tasks)
         thread.seconds += is_new
@@ -99,21 +108,31 @@ class Tally:
             for thread in threads.values():
                 self._add_up(thread)
 
+    def pop(self, start: int) -> Minutes:
+        """A block leaves; what is added from now on is apart from it."""
+        self.add_up()
+        self._generation += 1
+        return self.blocks.pop(start, {})
+
     def _add_up(self, thread: Thread) -> None:
         seconds, thread.seconds = thread.seconds, 0
         if not seconds or not thread.uses:
             return
         start = thread.minute - thread.minute % self._block_s
-        minutes = self.blocks.setdefault(start, {})
-        slots, tasks = thread.slots, thread.tasks
-        for use in thread.uses:
-            if use.gpu >= len(slots):
-                continue
-            key = (thread.minute, slots[use.gpu], use.task_id)
-            held = minutes.get(key)
-            if held is None:
-                held = minutes[key] = Held(tasks.get(use.task_id))
+        if thread.held is None or thread.held_of != self._generation:
+            thread.held = self._held(thread, self.blocks.setdefault(start, {}))
+            thread.held_of = self._generation
+        for held, use in zip(thread.held, thread.uses, strict=True):
             held.add(use, seconds)
+
+    def _held(self, thread: Thread, minutes: Minutes) -> list[Held]:
+        slots, tasks, found = thread.slots, thread.tasks, []
+        for use in thread.uses:
+            held = Held(tasks.get(use.task_id))
+            if use.gpu < len(slots):  # of a Frame that had fewer Gpus than its Tasks knew
+                held = minutes.setdefault((thread.minute, slots[use.gpu], use.task_id), held)
+            found.append(held)
+        return found
 
 
 def task_columns(minutes: Minutes, gpus: list[str], nodes: list[str]) -> dict[str, list[Any]]:
