@@ -63,6 +63,7 @@ from .entry import Entry
 from .history.embedded import Embedded
 from .history.keeper import keep
 from .history.store import Keep
+from .history_api import add_history_api
 from .holds import Holds, Place
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
@@ -166,6 +167,7 @@ class Hub:
         add_sign_in(self.server, self.auth, self.people, self.entry)
         add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
         self._add_records()
+        add_history_api(self.server, self.history, self.room.fleet, self.lenses)
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
                                               lambda: self.state.get("url") or "",

@@ -161,6 +161,9 @@ ROUTES = (
     _see("gpus/<path:uuid>"),
     _see("tasks"),
     _see("tasks/<path:task_id>"),
+    _see("series"),
+    _see("instant"),
+    _see("usage"),
     # Stopping must be quick; letting go needs the password.
     _see("hold"),
     _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),

@@ -91,7 +91,7 @@ def quantise(values: bytes, absent: bytes) -> tuple[npt.NDArray[np.float64], Int
 def _packed(codes: npt.NDArray[np.uint8]) -> Ints:
     """Three bits of each byte, side by side."""
     words = codes.view("<u8")
-    for shift, mask in ((5, 0x003F003F003F003F), (10, 0x00000FFF00000FFF), (20, 0x0000000000FFFFFF)):
+    for shift, mask in ((5, 0x003F003F003F003F), (10, 0x00000FFF00000FFF), (20, 0x00FFFFFF)):
         words = (words | (words >> np.uint64(shift))) & np.uint64(mask)
     found = words[:, 0].astype(np.int64)
     for at in range(1, words.shape[1]):
