@@ -29,6 +29,7 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 AT_ONCE = 4
 WAIT_S = 10.0
 OLDEST, NEWEST = 0.0, 4e9
+MAX_TIME = 40  # characters
 METRICS = frozenset(metric.key for metric in (*COLUMNS, *SLOW))
 
 T = TypeVar("T")
@@ -179,7 +180,7 @@ def _moment(name: str, raw: str) -> float:
     """UTC seconds, or RFC 3339."""
     try:
         t = float(raw) if raw[:1].isdigit() and "T" not in raw.upper() else _rfc3339(raw)
-        if OLDEST <= t <= NEWEST:
+        if OLDEST <= t <= NEWEST and len(raw) <= MAX_TIME:
             return t
     except (ValueError, OverflowError):
         pass

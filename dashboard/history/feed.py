@@ -140,8 +140,8 @@ class Feed:
                segment: int) -> None:
         if not frames:
             return
-        batch, newest = _batch(frames)
-        new = self.head.place(batch, newest, segment)
+        batch, now = _batch(frames)
+        new = self.head.place(batch, now, segment)
         for (said, frame, second, (slots, listed)), is_new in zip(
                 frames, _any_of_each(new, frames), strict=True):
             self.counts.frames += is_new
@@ -233,8 +233,8 @@ def _batch(frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]) -> 
     seconds: Ints = np.repeat(np.array([second for _, _, second, _ in frames], np.int64), counts)
     states = np.frombuffer(b"".join([frame.states for _, frame, _, _ in frames]), np.uint8) + 1
     slots = np.concatenate([slots for _, _, _, (slots, _) in frames])
-    newest = int(max(said.received_at for said, _, _, _ in frames))
-    return Batch(slots, seconds, states.astype(np.uint8), missing, steps), newest
+    now = int(min(said.received_at for said, _, _, _ in frames))
+    return Batch(slots, seconds, states.astype(np.uint8), missing, steps), now
 
 
 def event_columns(events: dict[EventKey, tuple[float, Event]]) -> dict[str, list[Any]]:

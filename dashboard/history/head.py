@@ -177,32 +177,32 @@ class Head:
         self.pasts: OrderedDict[int, Past] = OrderedDict()
         self.doubled = 0
 
-    def place(self, batch: Batch, newest: int, segment: int) -> Bools:
-        """Which rows were new. `newest`: no block before the one of then and the one before it
-        is opened any more."""
+    def place(self, batch: Batch, now: int, segment: int) -> Bools:
+        """Which rows were new. No block is opened that began before the one before that of
+        `now`."""
         new = np.zeros(len(batch.slot), bool)
         starts = batch.t - batch.t % BLOCK_S
         for start in np.unique(starts).tolist():
             which = np.flatnonzero(starts == start)
-            new[which] = self._place(start, batch.take(which), newest, segment)
+            new[which] = self._place(start, batch.take(which), now, segment)
         self.doubled += len(new) - int(np.count_nonzero(new))
         return new
 
-    def _place(self, start: int, batch: Batch, newest: int, segment: int) -> Bools:
-        home = self._home(start, newest)
+    def _place(self, start: int, batch: Batch, now: int, segment: int) -> Bools:
+        home = self._home(start, now)
         new = home.place(batch) if isinstance(home, Block) else home.place(start, batch)
         if home.first_segment is None and new.any():
             home.first_segment = segment
         return new
 
-    def _home(self, start: int, newest: int) -> Block | Past:
+    def _home(self, start: int, now: int) -> Block | Past:
         if start in self.open:
             return self.open[start]
         if start in self.pasts:
             self.pasts.move_to_end(start)
             return self.pasts[start]
         seen = self._seen_in_files(start)
-        if seen is None and start >= newest - newest % BLOCK_S - BLOCK_S:
+        if seen is None and start >= now - now % BLOCK_S - BLOCK_S:
             room = max((block.state.shape[1] for block in self.open.values()), default=64)
             self.open[start] = Block(start, room)
             return self.open[start]
