@@ -117,7 +117,7 @@ class Embedded:
             with self.store.lock:
                 files.look()
                 kind = "slow" if metric not in AT else (
-                    "minutes" if second < files.begin("raw", 0) else "raw")
+                    "minutes" if second < files.begin("raw") else "raw")
                 back_s = {"raw": LOOK_BACK_S, "slow": SLOW_LOOK_BACK_S, "minutes": MINUTE_S}[kind]
                 memory = self._newest(metric, second - back_s + 1, second + 1, nodes)
             found = self._last_in_files(files, kind, metric, (second - back_s + 1, second), nodes)
@@ -130,7 +130,7 @@ class Embedded:
         words = "null" if kind == "minutes" else "missing"
         return self._ask(
             files, kind, first, last + 1,
-            f"select gpu, node, max(t) as t, arg_max({value}, t) as value, "
+            f"select gpu, node, max(t) as t, arg_max_null({value}, t) as value, "
             f"arg_max(coalesce({words}, ''), t) as missing from {{files}} "
             f"where t >= {first} and t <= {last}{_on(nodes)} group by gpu, node")
 
@@ -357,13 +357,13 @@ def _database() -> Any:
 
 
 def _tiers(files: Files, span: tuple[int, int], step: int) -> list[tuple[str, tuple[int, int]]]:
-    """The coarsest that is fine enough; before the seconds begin, minutes stand in."""
+    """The coarsest that is fine enough. Where seconds have been given up, minutes stand in."""
     first, last = span
     if step % HOUR_S == 0:
         return [("hours", span)]
     if step % MINUTE_S == 0:
         return [("minutes", span)]
-    begin = min(max(files.begin("raw", last), first), last)
+    begin = min(max(files.begin("raw"), first), last)
     return [("minutes", (first, begin)), ("raw", (begin, last))]
 
 

@@ -50,6 +50,7 @@ class Manifest:
         self.folder = folder
         self.segments: dict[str, Segment] = {}
         self.quarantined: list[str] = []
+        self.forgotten: dict[str, int] = {}  # kind -> before when its files have been given up
         self.damaged_lines = 0
         self.lost_lines = 0
         self.number = 0  # of the newest line; names of files carry it
@@ -78,6 +79,8 @@ class Manifest:
             self.segments.clear()
         for name in line.get("drop", ()):
             self.segments.pop(name, None)
+        for kind, end in line.get("forgot", {}).items():
+            self.forgotten[kind] = max(end, self.forgotten.get(kind, 0))
         for added in line.get("add", ()):
             segment = Segment(**added)
             self.segments[segment.name] = segment
@@ -105,10 +108,11 @@ class Manifest:
     def of_kind(self, kind: str) -> list[Segment]:
         return [segment for segment in self.segments.values() if segment.kind == kind]
 
-    def commit(self, add: Iterable[Segment], drop: Iterable[str] = ()) -> None:
+    def commit(self, add: Iterable[Segment], drop: Iterable[str] = (),
+               forgot: dict[str, int] | None = None) -> None:
         """From here on these are history and those are not."""
         line = {"add": [asdict(segment) for segment in add],
-                "drop": list(drop)}
+                "drop": list(drop), "forgot": forgot or {}}
         with self._lock:
             self._say(line | {"n": self.number + 1})
 
@@ -125,7 +129,7 @@ class Manifest:
         self._apply(line)
 
     def rewrite(self) -> None:
-        line = {"n": self.number, "base": True,
+        line = {"n": self.number, "base": True, "forgot": self.forgotten,
                 "add": [asdict(segment) for segment in self.segments.values()]}
         for name in COPIES:
             draft = self.folder / (name + ".new")

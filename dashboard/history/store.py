@@ -240,10 +240,11 @@ class Store:
                                                         event_columns(aside.events))])))
         return [segment for segment in written if segment is not None]
 
-    def _commit(self, add: list[Segment], drop: Sequence[str] = ()) -> None:
+    def _commit(self, add: list[Segment], drop: Sequence[str] = (),
+                forgot: dict[str, int] | None = None) -> None:
         if not add and not drop:
             return
-        self.manifest.commit(add, drop)
+        self.manifest.commit(add, drop, forgot)
         for segment in add:
             self.manifest.trust(segment)
         self._retired += [(self.manifest.number, name) for name in drop]
@@ -277,7 +278,10 @@ class Store:
                             old.append(one)
                             size -= one.size_bytes
             if old:
-                self._commit([], [one.name for one in old])
+                forgot: dict[str, int] = {}
+                for one in old:
+                    forgot[one.kind] = max(one.end, forgot.get(one.kind, 0))
+                self._commit([], [one.name for one in old], forgot)
 
     def _shed(self) -> None:
         """The disk takes nothing: memory is bounded all the same."""
@@ -327,8 +331,9 @@ class Files:
     def look(self) -> None:
         self._segments = list(self._store.manifest.segments.values())
 
-    def begin(self, kind: str, default: int) -> int:
-        return min((one.start for one in self._segments if one.kind == kind), default=default)
+    def begin(self, kind: str) -> int:
+        """Before it, files of this kind have been given up for their age or size."""
+        return self._store.manifest.forgotten.get(kind, 0)
 
     def find(self, kind: str, t0: int, t1: int) -> list[Path]:
         return self._store.manifest.verified(
