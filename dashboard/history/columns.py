@@ -29,7 +29,7 @@ class Column:
     def values(self, units: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """As they stand in a file."""
         if self.kind == "int":
-            return units
+            return units if self.step == 1.0 else units * int(self.step)
         return (units * np.float32(self.step)).astype(np.float32)
 
 
@@ -42,6 +42,8 @@ _STEPS: dict[str, tuple[float, type[np.signedinteger[Any]], Kind]] = {
     "mem_temp_c": (1.0, np.int16, "int"),
     "power_w": (1.0, np.int16, "int"),
     "power_max_w": (1.0, np.int16, "int"),
+    # A counter: what is read from it is how much it grew in minutes and hours.
+    "energy_j": (100.0, np.int64, "int"),
     "sm_clock_mhz": (1.0, np.int16, "int"),
     "mem_clock_mhz": (1.0, np.int32, "int"),
     "fan_pct": (1.0, np.int16, "int"),
@@ -59,6 +61,8 @@ AT: dict[str, int] = {key: at for at, key in enumerate(KEYS)}
 SLOW_KEYS: tuple[str, ...] = tuple(metric.key for metric in SLOW)
 # Bits of a mask are joined where numbers are averaged.
 MASKS = frozenset({"throttle_bits"})
+# A mean of these says nothing.
+NO_MEAN = MASKS | {metric.key for metric in COLUMNS if metric.aggregate == "counter"}
 
 _INVERSE = 1.0 / np.array([column.step for column in STORED])
 _LOW = np.array([metric.low for metric in COLUMNS])

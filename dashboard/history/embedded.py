@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .columns import AT, KEYS, MASKS, SLOW_KEYS, STORED, missing_at, missing_words, reason
+from .columns import AT, KEYS, MASKS, NO_MEAN, SLOW_KEYS, STORED, missing_at, missing_words, reason
 from .feed import Stored, event_columns
 from .head import BLOCK_S, Rows, joined
 from .parquet import HOUR_S, MINUTE_S, USAGE_SUMS
@@ -467,7 +467,9 @@ def _added_up(parts: "list[pd.DataFrame]", metrics: Sequence[str], aggs: Sequenc
         for agg in aggs:
             if agg == "n":
                 found[f"{metric}_n"] = n.astype(np.int64)
-            elif agg == "mean" and metric not in MASKS:
+            elif agg == "mean" and metric in NO_MEAN:
+                found[f"{metric}_mean"] = np.full(len(whole), np.nan)
+            elif agg == "mean":
                 sums = whole.get(f"{metric}_sum", pd.Series(np.full(len(whole), np.nan)))
                 found[f"{metric}_mean"] = (sums / n).where(n > 0)
             else:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gpudeck.wire import GPU_STATES
 
-from .columns import KEYS, MASKS, SLOW_KEYS, STORED, missing_at, missing_words, slow_words
+from .columns import KEYS, MASKS, NO_MEAN, SLOW_KEYS, STORED, missing_at, missing_words, slow_words
 from .head import BLOCK_S, Rows
 from .manifest import SCHEMA_VERSION, Segment, digest, sync_folder
 from .rollup import Rollup, coarser
@@ -167,7 +167,7 @@ def rollup_table(kind: str, made: Rollup, names: Names) -> Table:
         none = made.n[at] == 0
         ends = _type(column.kind, column.dtype)
         mean = _rounded(made.total[at] / np.maximum(made.n[at], 1), column.key, column.step)
-        no_mean = none | (column.key in MASKS)
+        no_mean = none | (column.key in NO_MEAN)
         for values in (made.low[at], None, made.high[at]):
             if values is None:
                 columns.append(pa.array(mean.astype(np.float32), mask=no_mean))
