@@ -41,7 +41,7 @@ HOME = {
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
-    "pyarrow": ("dashboard/history/parquet.py",),
+    "pyarrow": ("dashboard/history/parquet.py", "dashboard/history/reading.py"),
     "sqlite3": ("agent/journal.py", "agent/acts_journal.py", "dashboard/state.py",
                 "dashboard/accounts.py", "dashboard/registry.py", "dashboard/transaction.py",
                 "dashboard/audit_store.py", "dashboard/commands_store.py",

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .columns import AT, KEYS, MASKS, NO_MEAN, SLOW_KEYS, STORED, missing_at, missing_words, reason
+from .columns import AT, KEYS, MASKS, SLOW_KEYS, STORED, missing_at, missing_words
 from .feed import Stored, event_columns
-from .head import BLOCK_S, Rows, joined
+from .frames import added_up, fill, newest_of, plain, slow_frame, slow_reason
+from .head import BLOCK_S, joined
+from .moments import Moments, columns_of
 from .parquet import HOUR_S, MINUTE_S, USAGE_SUMS
 from .protocol import AGGS, BYS, Agg, By, Info, Nodes, NoSuchMetric, TooMuch
 from .rollup import rolled_up
@@ -37,6 +39,8 @@ class Embedded:
         self.store = Store(folder, keep)
         self._db: Any = None
         self._db_lock = threading.Lock()
+        self._moments = Moments()
+        self._moments_lock = threading.Lock()
 
     def open(self) -> None:
         self.store.open()
@@ -60,7 +64,7 @@ class Embedded:
                 files.look()
                 memory = self._memory(gpus, known, span, step, nodes)
             parts = self._files(files, gpus, known, span, step, nodes)
-        return _added_up([*parts, memory], known, aggs)
+        return added_up([*parts, memory], known, aggs)
 
     def _files(self, files: Files, gpus: Sequence[str], metrics: Sequence[str],
                span: tuple[int, int], step: int, nodes: Nodes) -> "list[pd.DataFrame]":
@@ -94,7 +98,7 @@ class Embedded:
                 for aside in asides.values() for part in aside.slow
                 if span[0] <= part.t < span[1]]
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
-        rolled = rolled_up(rows, step)
+        rolled = rolled_up(rows, step, {AT[metric] for metric in metrics if metric in AT})
         found: dict[str, Any] = {"gpu": [feed.names.gpus[slot] for slot in rolled.slot.tolist()],
                                  "t": rolled.t}
         for metric in metrics:
@@ -106,7 +110,7 @@ class Embedded:
                           f"{metric}_sum": rolled.total[at], f"{metric}_n": rolled.n[at]}
         parts = [pd.DataFrame(found)]
         for part in slow:
-            parts.append(_slow_frame(part, set(slots.tolist()), feed.names.gpus, metrics, step))
+            parts.append(slow_frame(part, set(slots.tolist()), feed.names.gpus, metrics, step))
         parts = [part for part in parts if len(part)] or parts[:1]
         return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
 
@@ -121,11 +125,13 @@ class Embedded:
                 back_s = {"raw": LOOK_BACK_S, "slow": SLOW_LOOK_BACK_S, "minutes": MINUTE_S}[kind]
                 memory = self._newest(metric, second - back_s + 1, second + 1, nodes)
             found = self._last_in_files(files, kind, metric, (second - back_s + 1, second), nodes)
-        return _newest_of(found, memory, metric)
+        return newest_of(found, memory, metric)
 
     def _last_in_files(self, files: Files, kind: str, metric: str, span: tuple[int, int],
                        nodes: Nodes) -> "pd.DataFrame | None":
         first, last = span
+        if kind == "raw":
+            return self._moment(files, metric, first, last, nodes)
         value = f"{metric}_mean" if kind == "minutes" else metric
         words = "null" if kind == "minutes" else "missing"
         return self._ask(
@@ -133,6 +139,19 @@ class Embedded:
             f"select gpu, node, max(t) as t, arg_max_null({value}, t) as value, "
             f"arg_max(coalesce({words}, ''), t) as missing from {{files}} "
             f"where t >= {first} and t <= {last}{_on(nodes)} group by gpu, node")
+
+    def _moment(self, files: Files, metric: str, first: int, last: int, nodes: Nodes
+                ) -> "pd.DataFrame":
+        import pandas as pd
+
+        paths = files.find("raw", first, last + 1)
+        with self._moments_lock:
+            found = self._moments.newest(paths, metric, first, last)
+        frame = pd.DataFrame(columns_of(found))
+        if nodes is not None:
+            frame = frame[frame["node"].isin(list(nodes))]
+        return frame.sort_values("t").drop_duplicates(["gpu", "node"], keep="last") if len(
+            found) > 1 else frame
 
     def _newest(self, metric: str, first: int, last: int, nodes: Nodes) -> "pd.DataFrame | None":
         import pandas as pd
@@ -168,7 +187,7 @@ class Embedded:
                     if slot in slots and part.t >= newest.get(slot, (0, None, ""))[0]:
                         why = int(part.absent[row, at])
                         value = None if why else float(part.values[row, at])
-                        newest[slot] = (part.t, value, _slow_reason(metric, why))
+                        newest[slot] = (part.t, value, slow_reason(metric, why))
         return pd.DataFrame({
             "gpu": [feed.names.gpus[slot] for slot in newest],
             "node": [feed.names.nodes[slot] for slot in newest],
@@ -189,17 +208,21 @@ class Embedded:
                 feed = self.store.feed
                 slots = feed.slots_of(None, nodes)
                 rows = joined(list(feed.head.rows(slots, start, start + BLOCK_S)))
-            found = self._ask(files, "raw", start, start + BLOCK_S,
-                              f"select gpu, t, {metric} as value from {{files}} where t >= {start} "
-                              f"and t < {start + BLOCK_S}{_on(nodes)}")
-        parts = [] if found is None else [found]
+            paths = files.find("raw", start, start + BLOCK_S)
+            with self._moments_lock:
+                parts = [self._moments.matrix(path, metric, start) for path in paths]
+        columns: dict[str, Any] = {}
+        for places, wide in parts:
+            for at, (gpu, node) in enumerate(zip(places.gpus, places.nodes, strict=True)):
+                if nodes is None or node in nodes:
+                    fill(columns, gpu, wide[:, at])
         if len(rows):
-            parts.append(_plain(rows, metric, feed.names.gpus))
-        if not parts:
-            return pd.DataFrame(index=range(start, start + BLOCK_S))
-        whole = pd.concat(parts, ignore_index=True)
-        wide = whole.pivot_table(index="t", columns="gpu", values="value", observed=True)
-        return wide.reindex(range(start, start + BLOCK_S))
+            memory = plain(rows, metric, feed.names.gpus)
+            for gpu, part in memory.groupby("gpu", sort=False):
+                one = np.full(BLOCK_S, np.nan)
+                one[part["t"].to_numpy() - start] = part["value"].to_numpy()
+                fill(columns, str(gpu), one)
+        return pd.DataFrame(columns, index=range(start, start + BLOCK_S))
 
     def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None
               ) -> "pd.DataFrame":
@@ -235,7 +258,8 @@ class Embedded:
         slots = np.array(sorted({slot for _, slot, _ in minutes}), np.intp)
         rows = joined(list(feed.head.rows(slots, 0, 2**40)))
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
-        found = usages(minutes, rolled_up(rows, MINUTE_S), UTIL, UTIL_MAX, POWER)
+        did = rolled_up(rows, MINUTE_S, (UTIL, UTIL_MAX, POWER))
+        found = usages(minutes, did, UTIL, UTIL_MAX, POWER)
         return pd.DataFrame(usage_columns(found, feed.names.gpus, feed.names.nodes))
 
     def _open_minutes(self, nodes: Nodes) -> Minutes:
@@ -350,10 +374,11 @@ def _database() -> Any:
     """Imported with the first question, not with the hub."""
     import duckdb
 
-    return duckdb.connect(":memory:", config={
+    made = duckdb.connect(":memory:", config={
         "threads": 2, "memory_limit": MEMORY, "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "preserve_insertion_order": False})
+        "autoload_known_extensions": False, "preserve_insertion_order": False})
+    made.execute("set parquet_metadata_cache = true")  # a file never changes under its name
+    return made
 
 
 def _tiers(files: Files, span: tuple[int, int], step: int) -> list[tuple[str, tuple[int, int]]]:
@@ -394,85 +419,3 @@ def _sums(metric: str, kind: str | None) -> str:
                 f"sum({metric}) as {metric}_sum, count({metric}) as {metric}_n")
     return (f"{low}({metric}_min) as {metric}_min, {high}({metric}_max) as {metric}_max, "
             f"sum({metric}_mean * {metric}_n) as {metric}_sum, sum({metric}_n) as {metric}_n")
-
-
-def _slow_reason(metric: str, why: int) -> str:
-    from gpudeck.metrics import Absence
-
-    return f"{metric}={Absence(why).word}" if why else ""
-
-
-def _slow_frame(part: Any, slots: set[int], gpus: list[str], metrics: Sequence[str], step: int
-                ) -> "pd.DataFrame":
-    import pandas as pd
-
-    rows = [row for row, slot in enumerate(part.slot.tolist()) if slot in slots]
-    found: dict[str, Any] = {"gpu": [gpus[part.slot[row]] for row in rows],
-                             "t": np.full(len(rows), part.t - part.t % step)}
-    for metric in metrics:
-        if metric in SLOW_KEYS:
-            at = SLOW_KEYS.index(metric)
-            there = part.absent[rows, at] == 0
-            values = np.where(there, part.values[rows, at], np.nan)
-            found |= {f"{metric}_min": values, f"{metric}_max": values,
-                      f"{metric}_sum": np.where(there, values, 0.0),
-                      f"{metric}_n": there.astype(np.int64)}
-    return pd.DataFrame(found)
-
-
-def _newest_of(files: "pd.DataFrame | None", memory: "pd.DataFrame | None", metric: str
-               ) -> "pd.DataFrame":
-    import pandas as pd
-
-    parts = [part for part in (files, memory) if part is not None and len(part)]
-    if not parts:
-        return pd.DataFrame({"gpu": [], "node": [], "t": [], "value": [], "missing": []})
-    found = parts[0]
-    if len(parts) > 1:
-        found = pd.concat(parts, ignore_index=True).sort_values("t").drop_duplicates(
-            ["gpu", "node"], keep="last")
-    found = found.sort_values(["gpu", "node"], ignore_index=True)
-    none = found["value"].isna()
-    why = {words: reason(words, metric) or "unknown"
-           for words in found["missing"][none].unique().tolist()}
-    found["missing"] = [why[words] if is_none else None for words, is_none in zip(
-        found["missing"].tolist(), none.tolist(), strict=True)]
-    return found[["gpu", "node", "t", "value", "missing"]]
-
-
-def _plain(rows: Rows, metric: str, gpus: list[str]) -> "pd.DataFrame":
-    import pandas as pd
-
-    at = AT[metric]
-    values = np.where(missing_at(rows.missing, at) != 0, np.nan, rows.units[at] * STORED[at].step)
-    return pd.DataFrame({"gpu": [gpus[slot] for slot in rows.slot.tolist()], "t": rows.t,
-                         "value": values})
-
-
-def _added_up(parts: "list[pd.DataFrame]", metrics: Sequence[str], aggs: Sequence[Agg]
-              ) -> "pd.DataFrame":
-    import pandas as pd
-
-    parts = [part for part in parts if len(part)] or parts[-1:]
-    whole = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
-    how = {f"{metric}_{part}": verb for metric in metrics
-           for part, verb in (("min", "min"), ("max", "max"), ("sum", "sum"), ("n", "sum"))
-           if f"{metric}_{part}" in whole}
-    if whole.duplicated(["gpu", "t"]).any():
-        whole = whole.groupby(["gpu", "t"], as_index=False, sort=False).agg(how)
-    whole = whole.sort_values(["gpu", "t"], ignore_index=True)
-    found: dict[str, Any] = {"gpu": whole["gpu"], "t": whole["t"]}
-    for metric in metrics:
-        n = whole.get(f"{metric}_n", pd.Series(np.zeros(len(whole)))).fillna(0)
-        for agg in aggs:
-            if agg == "n":
-                found[f"{metric}_n"] = n.astype(np.int64)
-            elif agg == "mean" and metric in NO_MEAN:
-                found[f"{metric}_mean"] = np.full(len(whole), np.nan)
-            elif agg == "mean":
-                sums = whole.get(f"{metric}_sum", pd.Series(np.full(len(whole), np.nan)))
-                found[f"{metric}_mean"] = (sums / n).where(n > 0)
-            else:
-                ends = whole.get(f"{metric}_{agg}", pd.Series(np.full(len(whole), np.nan)))
-                found[f"{metric}_{agg}"] = ends.where(n > 0)
-    return pd.DataFrame(found)

@@ -72,6 +72,7 @@ class Feed:
         self._events_in_files = events_in_files
         self._known_events: dict[int, set[EventKey]] = {}
         self._slot_of: dict[tuple[str, str], int] = {}
+        self._slots_of: dict[str, list[int]] = {}
         self._catalog: dict[tuple[str, str, int], tuple[Slots, list[int]]] = {}
         self._order: Slots = np.zeros(0, np.intp)
 
@@ -80,6 +81,7 @@ class Feed:
         found = self._slot_of.get(key)
         if found is None:
             found = self._slot_of[key] = len(self.names.gpus)
+            self._slots_of.setdefault(gpu, []).append(found)
             self.names.gpus.append(gpu)
             self.names.nodes.append(node_id)
         return found
@@ -89,9 +91,9 @@ class Feed:
         if gpus is None:
             return np.array([slot for slot, node in enumerate(self.names.nodes)
                              if nodes is None or node in nodes], np.intp)
-        wanted = set(gpus)
-        return np.array([slot for (gpu, node), slot in self._slot_of.items()
-                         if gpu in wanted and (nodes is None or node in nodes)], np.intp)
+        return np.array([slot for gpu in dict.fromkeys(gpus)
+                         for slot in self._slots_of.get(gpu, ())
+                         if nodes is None or self.names.nodes[slot] in nodes], np.intp)
 
     def order(self) -> Slots:
         """Slots as files are sorted."""

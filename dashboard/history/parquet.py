@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from gpudeck.wire import GPU_STATES
 
-from .columns import KEYS, MASKS, NO_MEAN, SLOW_KEYS, STORED, missing_at, missing_words, slow_words
-from .head import BLOCK_S, Rows
+from .columns import MASKS, NO_MEAN, SLOW_KEYS, STORED, missing_at, missing_words, slow_words
+from .head import Rows
 from .manifest import SCHEMA_VERSION, Segment, digest, sync_folder
-from .rollup import Rollup, coarser
+from .rollup import Rollup
 
 if TYPE_CHECKING:
     from .feed import SlowRows
@@ -72,7 +72,7 @@ class Names:
         return np.array(sorted(range(len(pairs)), key=pairs.__getitem__), np.intp)
 
 
-def _arrow() -> Any:
+def arrow() -> Any:
     """Imported with the first file, not with the hub: it takes a fifth of a second."""
     import pyarrow
 
@@ -83,7 +83,7 @@ def _arrow() -> Any:
 
 
 def schema(kind: str) -> Any:
-    pa = _arrow()
+    pa = arrow()
     word = pa.dictionary(pa.int32(), pa.string())
     kinds: dict[str, Callable[[], list[tuple[str, Any]]]] = {
         "raw": lambda: [("gpu", word), ("node", word), ("t", pa.int64()), ("state", word),
@@ -107,14 +107,14 @@ def schema(kind: str) -> Any:
 
 
 def _type(kind: str, dtype: Any) -> Any:
-    pa = _arrow()
+    pa = arrow()
     if kind != "int":
         return pa.float32()
     return pa.int64() if dtype is np.int64 else pa.int32()
 
 
 def _rollup_fields(word: Any) -> list[tuple[str, Any]]:
-    pa = _arrow()
+    pa = arrow()
     fields = [("gpu", word), ("node", word), ("t", pa.int64()), ("seconds", pa.int32())]
     for column in STORED:
         ends = _type(column.kind, column.dtype)
@@ -124,7 +124,7 @@ def _rollup_fields(word: Any) -> list[tuple[str, Any]]:
 
 
 def _words(indices: npt.NDArray[Any], words: Sequence[str | None]) -> Any:
-    pa = _arrow()
+    pa = arrow()
     there = [word for word in words if word is not None]
     if len(there) == len(words):
         return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)),
@@ -136,7 +136,7 @@ def _words(indices: npt.NDArray[Any], words: Sequence[str | None]) -> Any:
 
 
 def words_of(values: Sequence[str | None]) -> Any:
-    pa = _arrow()
+    pa = arrow()
     return pa.array(values, pa.string()).dictionary_encode()
 
 
@@ -146,7 +146,7 @@ def _slot_words(slot: npt.NDArray[np.intp], names: Sequence[str]) -> Any:
 
 
 def raw_table(rows: Rows, names: Names) -> Table:
-    pa = _arrow()
+    pa = arrow()
     codes, at = np.unique(rows.missing, return_inverse=True)
     columns = [_slot_words(rows.slot, names.gpus), _slot_words(rows.slot, names.nodes),
                pa.array(rows.t), _words(rows.state - 1, GPU_STATES)]
@@ -160,7 +160,7 @@ def raw_table(rows: Rows, names: Names) -> Table:
 
 
 def rollup_table(kind: str, made: Rollup, names: Names) -> Table:
-    pa = _arrow()
+    pa = arrow()
     columns = [_slot_words(made.slot, names.gpus), _slot_words(made.slot, names.nodes),
                pa.array(made.t), pa.array(made.seconds, pa.int32())]
     for at, column in enumerate(STORED):
@@ -186,7 +186,7 @@ def _rounded(mean: npt.NDArray[np.float64], key: str, step: float) -> npt.NDArra
 
 
 def table_of(kind: str, columns: Mapping[str, Sequence[Any]]) -> Table:
-    pa = _arrow()
+    pa = arrow()
     shape = schema(kind)
     arrays = [words_of(columns[field.name]) if pa.types.is_dictionary(field.type)
               else pa.array(columns[field.name], field.type) for field in shape]
@@ -194,7 +194,7 @@ def table_of(kind: str, columns: Mapping[str, Sequence[Any]]) -> Table:
 
 
 def slow_table(parts: Sequence["SlowRows"], names: Names) -> Table:
-    pa = _arrow()
+    pa = arrow()
     slot = np.concatenate([part.slot for part in parts])
     t = np.concatenate([np.full(len(part.slot), part.t, np.int64) for part in parts])
     values = np.concatenate([part.values for part in parts])
@@ -216,7 +216,7 @@ def is_sorted_by_gpu(kind: str) -> bool:
 
 def sorted_table(kind: str, table: Table) -> Table:
     """Dictionaries are not sorted by their words, so that words stand in for them."""
-    pa = _arrow()
+    pa = arrow()
     keys = pa.Table.from_arrays(
         [column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
          for column in (table.column(key) for key in LAYOUTS[kind].keys)],
@@ -232,7 +232,7 @@ def sorted_table(kind: str, table: Table) -> Table:
 
 def _options(kind: str) -> dict[str, Any]:
     """Measured: delta encodings save 40 % over the defaults, and cost no CPU."""
-    pa = _arrow()
+    pa = arrow()
     dictionary, encodings = [], {}
     for field in schema(kind):
         if pa.types.is_dictionary(field.type) or field.name in MASKS or kind == "slow":
@@ -288,179 +288,3 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-class Source:
-    """A file that is being merged, row group by row group."""
-
-    def __init__(self, path: Path, kind: str) -> None:
-        import pyarrow.parquet as pq
-
-        self.file = pq.ParquetFile(path)
-        self.shape = schema(kind)
-        self._bounds = {name: [self._bounds_of(at, name)
-                               for at in range(self.file.num_row_groups)]
-                        for name in ("gpu", "t") if name in self.file.schema_arrow.names}
-
-    def _bounds_of(self, at: int, name: str) -> tuple[Any, Any]:
-        column = self.file.schema_arrow.names.index(name)
-        found = self.file.metadata.row_group(at).column(column).statistics
-        return (None, None) if found is None or not found.has_min_max else (found.min, found.max)
-
-    def _groups(self, name: str, low: Any, high: Any) -> set[int]:
-        return {at for at, (least, most) in enumerate(self._bounds[name])
-                if least is None or (least <= high and low <= most)}
-
-    def _is_within(self, at: int, name: str, low: Any, high: Any) -> bool:
-        least, most = self._bounds[name][at]
-        return least is not None and bool(low <= least and most <= high)
-
-    def gpus(self) -> set[str]:
-        found: set[str] = set()
-        for at in range(self.file.num_row_groups):
-            column = self.file.read_row_group(at, columns=["gpu"]).column(0)
-            found.update(column.unique().to_pylist())
-        return found
-
-    def table(self, low: str, high: str, t0: int, t1: int) -> Table | None:
-        """The rows of these Gpus, both included, from t0 until before t1."""
-        pa = _arrow()
-        import pyarrow.compute as pc
-
-        groups = sorted(self._groups("gpu", low, high) & self._groups("t", t0, t1 - 1))
-        if not groups:
-            return None
-        table = migrated(self.file.read_row_groups(groups), self.shape)
-        if all(self._is_within(at, "gpu", low, high) and self._is_within(at, "t", t0, t1 - 1)
-               for at in groups):
-            return table
-        gpu, t = table.column("gpu").cast(pa.string()), table.column("t")
-        return table.filter(pc.and_(
-            pc.and_(pc.greater_equal(gpu, low), pc.less_equal(gpu, high)),
-            pc.and_(pc.greater_equal(t, t0), pc.less(t, t1))))
-
-    def whole(self) -> Table:
-        return migrated(self.file.read(), self.shape)
-
-
-# Step n makes a table of version n into one of version n + 1. What was written once is read for
-# ever: a new metric is a column of nulls in what is older, which needs no step.
-MIGRATIONS: dict[int, Callable[[Table], Table]] = {}
-
-
-def migrated(table: Table, shape: Any) -> Table:
-    pa = _arrow()
-    said = json.loads((table.schema.metadata or {}).get(b"gpudeck", b'{"version": 1}'))
-    for version in range(said["version"], SCHEMA_VERSION):
-        table = MIGRATIONS[version](table)
-    if table.schema.equals(shape):
-        return table
-    columns = [table.column(field.name).cast(field.type) if field.name in table.column_names
-               else pa.nulls(table.num_rows, field.type) for field in shape]
-    return pa.Table.from_arrays(columns, schema=shape)
-
-
-def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[Table]:
-    """The rows of several files in the order of one, some Gpus at a time. Seconds stay in blocks
-    of five minutes, so that one moment of the fleet lies together."""
-    sources = [Source(path, kind) for path in paths]
-    pa = _arrow()
-    if not is_sorted_by_gpu(kind):
-        yield sorted_table(kind, pa.concat_tables([one.whole() for one in sources]))
-        return
-    gpus = sorted(set().union(*(one.gpus() for one in sources)))
-    many, window_s = (RAW_GROUP_GPUS, BLOCK_S) if kind == "raw" else (GROUP_GPUS, end - start)
-    for t0 in range(start, end, window_s):
-        for at in range(0, len(gpus), many):
-            part = gpus[at : at + many]
-            found = [table for one in sources
-                     if (table := one.table(part[0], part[-1], t0, t0 + window_s)) is not None]
-            if len(found) == 1:
-                yield combined(kind, found[0])  # it is sorted
-            elif found:
-                yield combined(kind, sorted_table(kind, pa.concat_tables(found)))
-
-
-def combined(kind: str, table: Table) -> Table:
-    """Of a sorted table, rows with the same keys made one."""
-    how = LAYOUTS[kind].merge
-    if how == "none" or table.num_rows == 0:
-        return table
-    if how == "rollup":
-        made, names = rollup_of(table)
-        bucket_s = MINUTE_S if kind == "minutes" else HOUR_S
-        return rollup_table(kind, coarser(made, bucket_s), names)
-    sums = TASK_SUMS if how == "tasks" else USAGE_SUMS
-    tops = TASK_TOPS if how == "tasks" else ()
-    keys = [*LAYOUTS[kind].keys]
-    firsts = [name for name in TASK_WORDS if name not in keys] if how == "tasks" else []
-    pairs = ([(name, "sum") for name in sums] + [(name, "max") for name in tops]
-             + [(name, "first") for name in firsts])
-    pa = _arrow()
-    plain = pa.Table.from_arrays(
-        [column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
-         for column in table.columns], names=table.column_names)
-    found = plain.group_by(keys, use_threads=False).aggregate(pairs)
-    arrays = [found.column(field.name if field.name in keys else next(
-        f"{name}_{verb}" for name, verb in pairs if name == field.name)).cast(field.type)
-        for field in schema(kind)]
-    return pa.Table.from_arrays(arrays, schema=schema(kind))
-
-
-def rollup_of(table: Table) -> tuple[Rollup, Names]:
-    """A table of roll-ups as arrays; its slots are numbers of its own."""
-    gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
-    pairs = gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0]
-    used, slot = np.unique(pairs, return_inverse=True)
-    names = Names([gpus[1][pair // len(nodes[1])] for pair in used.tolist()],
-                  [nodes[1][pair % len(nodes[1])] for pair in used.tolist()])
-    made = Rollup(slot, _ints(table, "t"), _ints(table, "seconds"), [], [], [], [])
-    for key in KEYS:
-        n = _ints(table, f"{key}_n")
-        made.low.append(_floats(table, f"{key}_min"))
-        made.high.append(_floats(table, f"{key}_max"))
-        made.total.append(_floats(table, f"{key}_mean") * n)
-        made.n.append(n)
-    return made, names
-
-
-def _encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
-    one = column.unify_dictionaries().combine_chunks()
-    return one.indices.to_numpy(), one.dictionary.to_pylist()
-
-
-def _floats(table: Table, name: str) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = table.column(name).to_numpy().astype(np.float64)
-    return np.nan_to_num(found)
-
-
-def _ints(table: Table, name: str) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = table.column(name).to_numpy().astype(np.int64)
-    return found
-
-
-# -- what a file knows of
-
-
-def seen_seconds(path: Path, t0: int, t1: int) -> tuple[list[str], list[str],
-                                                      npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-    """Gpus, nodes, and per row a number of each pair and the second."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path, columns=["gpu", "node", "t"], read_dictionary=["gpu", "node"])
-    table = table.filter(pc.and_(pc.greater_equal(table["t"], t0), pc.less(table["t"], t1)))
-    if table.num_rows == 0:
-        return [], [], np.zeros(0, np.intp), np.zeros(0, np.int64)
-    gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
-    pairs = gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0]
-    used, at = np.unique(pairs, return_inverse=True)
-    return ([gpus[1][pair // len(nodes[1])] for pair in used.tolist()],
-            [nodes[1][pair % len(nodes[1])] for pair in used.tolist()], at, _ints(table, "t"))
-
-
-def event_keys(path: Path) -> set[tuple[str, str, int]]:
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path, columns=["node", "stream", "seq"])
-    return set(zip(*(column.to_pylist() for column in table.columns), strict=True))

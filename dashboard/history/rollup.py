@@ -3,6 +3,7 @@
 Roll-ups of disjoint seconds add up, in any order and to any length: what comes late is one more
 part. Nothing is averaged without its count, and no spike is lost."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,14 +32,17 @@ class Rollup:
         return len(self.slot)
 
 
-def rolled_up(rows: Rows, bucket_s: int) -> Rollup:
-    """`rows` by slot, then by time."""
+def rolled_up(rows: Rows, bucket_s: int, only: Collection[int] = range(len(STORED))) -> Rollup:
+    """`rows` by slot, then by time; `only`: of these columns."""
     t = rows.t - rows.t % bucket_s
     starts = _starts(rows.slot, t)
     if len(starts) == 0:
         return _empty()
     made = Rollup(rows.slot[starts], t[starts], _lengths(starts, len(t)), [], [], [], [])
     for at, column in enumerate(STORED):
+        if at not in only:
+            _skip(made)
+            continue
         there = missing_at(rows.missing, at) == 0
         _add(made, KEYS[at], rows.units[at].astype(np.float64) * column.step, there, starts)
     return made
@@ -60,6 +64,12 @@ def coarser(fine: Rollup, bucket_s: int) -> Rollup:
         made.total.append(np.add.reduceat(np.where(there, fine.total[at], 0.0), starts))
         made.n.append(np.add.reduceat(fine.n[at], starts))
     return made
+
+
+def _skip(made: Rollup) -> None:
+    for values in (made.low, made.high, made.total):
+        values.append(np.zeros(len(made)))
+    made.n.append(np.zeros(len(made), np.int64))
 
 
 def _add(made: Rollup, key: str, values: Floats, there: npt.NDArray[np.bool_],

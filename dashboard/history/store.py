@@ -27,15 +27,13 @@ from .parquet import (
     MINUTE_S,
     RAW_GROUP_GPUS,
     Table,
-    event_keys,
-    merged,
     raw_table,
     rollup_table,
-    seen_seconds,
     slow_table,
     table_of,
     write,
 )
+from .reading import event_keys, merged, seen_seconds
 from .rollup import Rollup, coarser, rolled_up
 from .rollup import joined as joined_rollups
 from .tally import task_columns, usage_columns, usages

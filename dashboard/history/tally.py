@@ -53,6 +53,7 @@ Minutes = dict[Key, Held]
 class Thread:
     tasks: dict[str, Task] = field(default_factory=dict)
     uses: tuple[Use, ...] = ()
+    pairs: list[tuple[str, int]] = field(default_factory=list)  # task id and Gpu of each use
     slots: list[int] = field(default_factory=list)
     minute: int = 0
     seconds: int = 0  # of this minute, not added up yet
@@ -60,10 +61,10 @@ class Thread:
     held_of: int = 0  # the tally's generation then
 
     def take(self, tasks: Tasks) -> None:
-        former, self.uses = self.uses, tasks.uses
-        if not tasks.snapshot and not tasks.began and len(former) == len(tasks.uses) and all(
-                one.task_id == two.task_id and one.gpu == two.gpu
-                for one, two in zip(former, tasks.uses, strict=True)):
+        self.uses = tasks.uses
+        pairs = [(use.task_id, use.gpu) for use in tasks.uses]
+        former, self.pairs = self.pairs, pairs
+        if pairs == former and not tasks.snapshot and not tasks.began:
             return
         self.held = None
         began = {task.id: task for task in tasks.began}
