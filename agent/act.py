@@ -165,6 +165,13 @@ class Desk:
         """That the ceiling permits, as of now."""
         return (*read_ceiling(self._place.ceiling_file).allowed, "hold", "release")
 
+    def ends_since(self, at: float) -> int:
+        """How many tasks we ended; what the journal does not say is none."""
+        try:
+            return self._journal.kills_since(at)
+        except JournalRefuses:
+            return 0
+
     def holds_now(self) -> tuple[str, ...]:
         return tuple(hold[:1_024] for hold in self._holds()[:8])
 

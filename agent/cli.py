@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
+from gpudeck import __version__
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
@@ -22,12 +23,16 @@ from gpudeck.keys import spaced
 from .actions import make_room
 from .acts_journal import ActsStore
 from .backends import ProcessReading, Reading, resolve
+from .backends.recorded import FORMAT, Head
 from .hold import hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
 from .link import tls_context
+from .looked_up import LookedUp
+from .mps import Mps
 from .node import NodeConfig, run_node
 from .reader_process import ReaderProcess, phase_of
+from .recording import Recording
 from .settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
 from .table import Item, as_json, gpu_items, gpu_table, held_lines, task_items, task_table
 from .tasks import TaskTable, boot_id
@@ -84,17 +89,28 @@ def _run(
     if identity.token is not None:
         # An admin who approves it compares these two.
         log.info("fingerprint %s", spaced(identity.node_id))
-    source = ReaderProcess(backend, settings.simulate, phase_of(identity.node_id))
+    recording = _recording(settings, backend)
+    source = ReaderProcess(backend, settings.reader_options, phase_of(identity.node_id))
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
         acts=ActsStore(settings.data / "acts.db"), ceiling=settings.ceiling,
+        recording=recording,
     )
     try:
         run_node(config, source, journal.outbox(), stop)
     finally:
         source.close()
         config.acts.close()
+        if recording is not None:
+            recording.close()
+
+
+def _recording(settings: Settings, backend: str) -> Recording | None:
+    if settings.record is None:
+        return None
+    head = Head(FORMAT, settings.host, backend, __version__)
+    return Recording(settings.record, head, settings.record_max_mib * 2**20)
 
 
 def stop_on_signals(stop: threading.Event) -> None:
@@ -130,7 +146,8 @@ def tasks(argv: Sequence[str]) -> int:
         items, hosts = client.tasks(), host_names(client.nodes())
     else:
         processes = read_once(asked, readings=2, lists=2)[1]
-        items = task_items(TaskTable(boot_id()).describe(processes), asked.host)
+        table = TaskTable(boot_id(), names=LookedUp(), clients=Mps().clients)
+        items = task_items(table.describe(processes), asked.host)
     print(as_json(items) if asked.json else task_table(items, hosts))
     return ExitCode.OK
 

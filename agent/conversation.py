@@ -5,14 +5,17 @@
 Time is an argument: `now` is a monotonic clock. `step` returns what the link is to do.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gpudeck.wire import (
     BEAT_EVERY_S,
+    MAX_BACKFILL,
+    MAX_MESSAGE_BYTES,
     SPOKEN_VERSIONS,
     Ack,
+    Backfill,
     Beat,
     Call,
     Challenge,
@@ -21,6 +24,7 @@ from gpudeck.wire import (
     Hello,
     Probe,
     Refused,
+    Span,
     Welcome,
     encode,
 )
@@ -31,11 +35,20 @@ BACK_OFF_MAX_S = 60.0
 DENIED_S = (15.0, 60.0)  # a strange hub is not mended by asking fast
 TOLD_MIN_S = 5.0  # a hub that says when to come back is believed from here on
 STEADY_S = 30.0  # a connection that held this long was a good one
-# Messages on their way that are not acked yet. The hub acks about once a second, so this is also
-# the pace in messages per second at which an outage is made up for.
-WINDOW = 64
+# What comes about goes out at once, so many messages in one breath.
 BURST = 32
 BURST_EVERY_S = 0.1
+# A hub that takes messages and keeps none for so many of them is called anew; an hour at 1 Hz.
+LIVE_MAX = 3_600
+# What was there before is made up for in steps, one at a time, and none while more than WINDOW of
+# what is live is not acked. Their size follows the hub: it grows while a step is acked soon.
+WINDOW = 64
+STEP_EVERY_S = 0.25
+STEP_SOON_S = 3.0
+STEP_MIN = 16
+STEP_BYTES = 256_000
+STEP_BYTES_EACH = 2_000  # a thousand nodes of many Gpus that come back at once begin small, too
+ENVELOPE_BYTES = 64  # of a Backfill with one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +86,30 @@ class Backlog(Protocol):
     """The Outbox, as far as a conversation uses it."""
 
     @property
-    def pending(self) -> int: ...
+    def stream(self) -> str: ...
     @property
     def last_seq(self) -> int: ...
     @property
-    def acked_seq(self) -> int: ...
-    @property
     def generation(self) -> int: ...
-    def ack(self, seq: int) -> None: ...
-    def pending_from(self, after_seq: int, limit: int) -> list[tuple[int, bytes]]: ...
+    def welcomed(self, seq: int, spans: Sequence[Span]) -> None: ...
+    def ack(self, seq: int, spans: Sequence[Span]) -> None: ...
+    def said(self, first: int, last: int) -> None: ...
+    def broke(self) -> None: ...
+    def pending_in(self, first: int, last: int) -> int: ...
+    def entries(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
+                ) -> list[tuple[int, bytes]]: ...
     def inventories_after(self, generation: int) -> list[bytes]: ...
 
 
 def back_off(attempt: int, uniform: Callable[[float, float], float]) -> float:
     """Full jitter. The library's own reconnect brings 1,000 agents back within one second."""
     return uniform(0.0, min(BACK_OFF_MAX_S, 2.0 ** min(attempt, 10)))
+
+
+def _packed(bodies: list[bytes]) -> bytes:
+    if len(bodies) == 1 and len(bodies[0]) > MAX_MESSAGE_BYTES - ENVELOPE_BYTES:
+        return bodies[0]  # as itself it fits
+    return encode(Backfill(tuple(bodies)))
 
 
 class Conversation:
@@ -108,7 +130,13 @@ class Conversation:
         self._live_since = 0.0
         self._heard_at = 0.0  # or, later, when there was nothing to hear of
         self._beat_at = 0.0
+        self._stream = ""  # that our Hello named
+        self._live_from = 0  # what is numbered higher came about on this connection
         self._sent_seq = 0
+        self._step_first = self._step_last = 0
+        self._step_at = 0.0
+        self._step_size = STEP_MIN
+        self._is_step_timed = False
         self._sent_generation = -1
         self._hang_up = ""
         self._answers: list[bytes] = []
@@ -147,8 +175,9 @@ class Conversation:
                 self._welcomed(message, now)
             case Refused():
                 self._refused(message, now)
-            case Ack() if self.phase == "live":
-                self._backlog.ack(min(message.seq, self._sent_seq))
+            case Ack() if self.phase == "live" and self._stream == self._backlog.stream:
+                self._backlog.ack(message.seq, message.spans)
+                self._step_done(now)
             case Probe() if self.phase == "live":
                 self._answers.append(encode(Echo(message.probe_id, wall)))
             case _:
@@ -157,7 +186,9 @@ class Conversation:
     # what to do
 
     def step(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
-        if reason := self._hopeless(now):
+        if self.phase == "live" and self._stream != self._backlog.stream:
+            self.renew(now, "the outbox has begun anew")
+        elif reason := self._hopeless(now):
             self.closed(now, reason)
         if self.phase == "resting":
             return self._after_rest(now)
@@ -166,6 +197,7 @@ class Conversation:
         if self.phase == "live":
             said += self._beats(now, beat)
             said += self._burst(now)
+            said += self._backfill(now)
         return said
 
     def next_step_at(self, now: float) -> float:
@@ -174,8 +206,11 @@ class Conversation:
             return self._call_at
         if self.phase != "live":
             return now + 1.0
-        more = self._sent_seq < self._backlog.last_seq and self._room() > 0
-        return now + BURST_EVERY_S if more else self._beat_at
+        if self._sent_seq < self._backlog.last_seq:
+            return now + BURST_EVERY_S
+        if self._may_fill() and self._backlog.pending_in(self._step_last + 1, self._live_from):
+            return min(self._beat_at, self._step_at + STEP_EVERY_S)
+        return self._beat_at
 
     def _after_rest(self, now: float) -> list[Act]:
         if self._hang_up:
@@ -192,7 +227,7 @@ class Conversation:
         except Stranger as stranger:
             self._rest(now, str(stranger), self._uniform(*DENIED_S))
             return
-        self.phase = "greeting"
+        self.phase, self._stream = "greeting", self._backlog.stream
         self._answers.append(encode(hello))
 
     def _refused(self, refused: Refused, now: float) -> None:
@@ -207,21 +242,29 @@ class Conversation:
             self._rest(now, f"the hub speaks wire version {welcome.wire_version}, this agent "
                             f"{SPOKEN_VERSIONS}; update the older one", self._uniform(*DENIED_S))
             return
-        self._backlog.ack(welcome.acked_seq)
+        if self._stream != self._backlog.stream:
+            self._rest(now, "the outbox has begun anew", 0.0)
+            return
+        self._backlog.welcomed(welcome.acked_seq, welcome.spans)
         self.phase, self.trouble = "live", ""
         self.welcomes += 1
         self._live_since = self._beat_at = now
-        self._sent_seq = self._backlog.acked_seq
+        self._live_from = self._sent_seq = self._backlog.last_seq
+        self._step_first = self._step_last = 0
+        self._step_at, self._step_size, self._is_step_timed = now, STEP_MIN, False
         self._sent_generation = -1
 
     def _hopeless(self, now: float) -> str:
         if self.phase in ("dialing", "calling", "greeting") and now - self._dialed_at > GREETING_S:
             return f"the hub did not answer within {GREETING_S:.0f} s"
         if self.phase == "live":
-            if self._sent_seq <= self._backlog.acked_seq:
+            live = self._live_out()
+            if live == self._step_out() == 0:
                 self._heard_at = now
             if now - self._heard_at > SILENCE_S:
                 return f"the hub has been silent for {SILENCE_S:.0f} s"
+            if live >= LIVE_MAX:
+                return f"the hub has kept none of {live} messages"
         return ""
 
     def _beats(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
@@ -231,19 +274,54 @@ class Conversation:
         return [Say(encode(beat()))]
 
     def _burst(self, now: float) -> list[Act]:
-        room = self._room()
-        if room <= 0:
+        """What is live, before all else."""
+        if self._sent_seq >= self._backlog.last_seq:
             return []
-        entries = self._backlog.pending_from(self._sent_seq, room)
+        entries = self._backlog.entries(
+            self._sent_seq, self._backlog.last_seq, BURST, MAX_MESSAGE_BYTES)
         if not entries:
             return []
-        if self._sent_seq <= self._backlog.acked_seq:
-            self._heard_at = now
+        self._say_now(entries, now)
         self._sent_seq = entries[-1][0]
         return [*self._unsent_inventories(), *(Say(body) for _, body in entries)]
 
-    def _room(self) -> int:
-        return min(BURST, WINDOW - (self._sent_seq - self._backlog.acked_seq))
+    def _backfill(self, now: float) -> list[Act]:
+        """One step of what was there before."""
+        if now < self._step_at + STEP_EVERY_S or not self._may_fill():
+            return []
+        entries = self._backlog.entries(
+            self._step_last, self._live_from, self._step_size,
+            min(STEP_BYTES, self._step_size * STEP_BYTES_EACH))
+        if not entries:
+            return []
+        self._say_now(entries, now)
+        self._step_first, self._step_last, self._step_at = entries[0][0], entries[-1][0], now
+        self._is_step_timed = True
+        return [*self._unsent_inventories(), Say(_packed([body for _, body in entries]))]
+
+    def _say_now(self, entries: list[tuple[int, bytes]], now: float) -> None:
+        if self._live_out() == self._step_out() == 0:
+            self._heard_at = now
+        for seq, _ in entries:
+            self._backlog.said(seq, seq)
+
+    def _may_fill(self) -> bool:
+        return (self._sent_seq >= self._backlog.last_seq and self._step_out() == 0
+                and self._live_out() <= WINDOW)
+
+    def _live_out(self) -> int:
+        return self._backlog.pending_in(self._live_from + 1, self._sent_seq)
+
+    def _step_out(self) -> int:
+        return self._backlog.pending_in(self._step_first, self._step_last)
+
+    def _step_done(self, now: float) -> None:
+        """The hub is as fast as it acks: everyone's steps shrink while it is busy."""
+        if self._is_step_timed and self._step_out() == 0:
+            self._is_step_timed = False
+            soon = now - self._step_at <= STEP_SOON_S
+            size = self._step_size * 2 if soon else self._step_size // 2
+            self._step_size = min(max(size, STEP_MIN), MAX_BACKFILL)
 
     def _unsent_inventories(self) -> list[Act]:
         if self._sent_generation == self._backlog.generation:
@@ -258,5 +336,6 @@ class Conversation:
         return wait
 
     def _rest(self, now: float, why: str, wait: float) -> None:
+        self._backlog.broke()
         self.phase, self.trouble, self._call_at = "resting", why, now + wait
         self._hang_up, self._answers = why, []

@@ -94,6 +94,11 @@ def made_up(pid: int) -> Refusal | None:
                               "can be done to it. Those on the first nodes of a demo are real.")
 
 
+def recorded() -> Refusal:
+    return Refusal("made_up", "this task is played from a recording, and whoever has its process "
+                              "number here is somebody else; nothing can be done to it.")
+
+
 def gone(task_id: str) -> Refusal:
     return Refusal("gone", f"task {task_id} is not on a Gpu of this node any more; nothing was "
                            "touched. Look at the list of tasks again.")

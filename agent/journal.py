@@ -1,37 +1,40 @@
-"""What must not be lost, on disk until the hub has it. The agent's only SQL.
+"""What must not be lost, on disk until the hub has it. The agent's only SQL for messages.
 
 A `Journal` is one file; an `Outbox` is one node's view of it. Messages are numbered and committed
-before they are sent: were one sent first and we killed, its number would be given out again, and
-the hub would drop the second message as seen. WAL with synchronous=NORMAL keeps what was
-committed across kill -9 at no fsync per second.
+before they are sent. WAL with synchronous=NORMAL keeps what was committed across kill -9 at no
+fsync per second.
 
 A simulator keeps 1,250 nodes in one file. So `commit` is a group commit: whoever comes first waits
 `group_s` for the others and writes for all.
+
+A disk that refuses stops nobody: what could not be written stays with the outboxes, which try
+again. A file that is damaged is set aside, and a new one begins.
 """
 
-import secrets
+import contextlib
+import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.wire import Inventory, Sequenced, decode_from_agent, encode
 
-DAY_S = 86_400.0
-# 24 h of 8 Gpus at 1 Hz; more Gpus keep less history of an outage.
-CAP_BYTES = 256 * 2**20
-PRUNE_EVERY_S = 60.0
-# While the disk refuses, this many messages of a node are kept in memory.
-UNSAVED_MAX = 600
+from .outbox import CAP_BYTES, Outbox, Statement
+
+log = logging.getLogger("gpudeck.agent.journal")
+
+# Low bytes of sqlite's extended codes: SQLITE_CORRUPT, SQLITE_NOTADB.
+DAMAGE = (11, 26)
+DAMAGED_KEPT = 3
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
     stream TEXT NOT NULL, dropped INTEGER NOT NULL DEFAULT 0
 );
+CREATE TABLE IF NOT EXISTS told (node INTEGER PRIMARY KEY, dropped INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS message (
     node INTEGER NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, generation INTEGER,
     body BLOB NOT NULL, PRIMARY KEY (node, seq)
@@ -40,46 +43,60 @@ CREATE TABLE IF NOT EXISTS inventory (
     node INTEGER NOT NULL, generation INTEGER NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (node, generation)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS state (node INTEGER PRIMARY KEY, body BLOB NOT NULL);
 """
 
-Statement = tuple[str, tuple[Any, ...]]
-Entry = tuple[int, bytes]  # seq, encoded message
+
+class _Damaged(sqlite3.DatabaseError):
+    """What sqlite itself only says when it comes across it."""
 
 
 class Journal:
     def __init__(self, path: Path, group_s: float = 0.0) -> None:
         """Raises CommandError when the folder cannot be written."""
         self.trouble = ""
+        self.files = 0  # that were set aside; an Outbox begins anew with each
+        self.set_aside: Path | None = None  # the last one
+        self._path = path
         self._group_s = group_s
         self._lock = threading.RLock()
         self._group = _Group()
         self._queue: list[Statement] = []
+        self._db: sqlite3.Connection | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.executescript(_SCHEMA)
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute("COMMIT")
+            try:
+                self._db = _opened(path)
+            except sqlite3.Error as error:
+                if not _is_damage(error):
+                    raise
+                self._put_away(error)
+                self._db = _opened(path)
         except (OSError, sqlite3.Error) as error:
             raise CommandError(
                 f"cannot write {path}: {error}; choose another folder with --data",
                 ExitCode.CANNOT_START,
             ) from error
 
-    def outbox(self, name: str = "", cap_bytes: int = CAP_BYTES) -> "Outbox":
+    def outbox(self, name: str = "", cap_bytes: int = CAP_BYTES) -> Outbox:
         """The node of this name, made if it is new; "" is the machine itself."""
-        with self._lock:
-            self._db.execute(
-                "INSERT OR IGNORE INTO node (name, stream) VALUES (?, ?)",
-                (name, secrets.token_hex(8)),
-            )
-            return Outbox(self, name, cap_bytes)
+        return Outbox(self, name, cap_bytes)
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Raises sqlite3.Error."""
         with self._lock:
+            if self._db is None:
+                raise sqlite3.OperationalError("there is no file")
             return self._db.execute(sql, values).fetchall()
+
+    def read(self, sql: str, *values: Any) -> list[tuple[Any, ...]] | None:
+        """None: it cannot be read, and `trouble` says why."""
+        try:
+            return self.rows(sql, *values)
+        except sqlite3.Error as error:
+            with self._lock:
+                self._failed(error)
+            return None
 
     def write_later(self, *statements: Statement) -> None:
         """Part of the next commit."""
@@ -102,25 +119,80 @@ class Journal:
         return group.saved
 
     def _save(self) -> bool:
+        """What cannot be saved is forgotten here: every Outbox says it again until it could."""
         queue, self._queue = self._queue, []
         try:
-            self._db.execute("BEGIN IMMEDIATE")
+            db = self._db or self._reopened()
+            db.execute("BEGIN IMMEDIATE")
             for sql, values in queue:
-                self._db.execute(sql, values)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            # Messages come again from their outbox; what else was queued repeats itself.
-            self.trouble = f"the outbox cannot be written ({error}); free space on its disk"
+                db.execute(sql, values)
+            db.execute("COMMIT")
+        except (OSError, sqlite3.Error) as error:
+            self._failed(error)
             return False
         self.trouble = ""
         return True
 
+    def _failed(self, error: Exception) -> None:
+        if self._db is not None and self._db.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+        self.trouble = (f"the outbox cannot be used ({error}); live goes on, and what the hub does "
+                        "not take is kept in memory for some minutes: free space on its disk, or "
+                        "repair it")
+        if _is_damage(error) and self._db is not None:
+            self._put_away(error)
+
+    def _put_away(self, why: Exception) -> None:
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()
+        self._db = None
+        self.files += 1
+        to = self._path.with_name(f"{self._path.name}.damaged-{time.time_ns()}")
+        try:
+            for end in ("", "-wal", "-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    self._path.with_name(self._path.name + end).rename(f"{to}{end}")
+        except OSError as error:
+            log.warning("outbox_damaged why=%r and cannot be set aside: %s", str(why), error)
+            return
+        self.set_aside = to
+        log.warning("outbox_damaged why=%r set_aside=%s", str(why), to)
+        for old in sorted(self._path.parent.glob(f"{self._path.name}.damaged-*"))[:-DAMAGED_KEPT]:
+            old.unlink(missing_ok=True)
+
+    def _reopened(self) -> sqlite3.Connection:
+        self._db = _opened(self._path)
+        return self._db
+
     def close(self) -> None:
         with self._lock:
             self._save()
-            self._db.close()
+            if self._db is not None:
+                self._db.close()
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.executescript(_SCHEMA)
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("COMMIT")
+        [(verdict,)] = db.execute("PRAGMA quick_check(1)").fetchall()
+        if verdict != "ok":
+            raise _Damaged(verdict)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _is_damage(error: Exception) -> bool:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return isinstance(error, _Damaged) or code & 0xFF in DAMAGE
 
 
 class _Group:
@@ -135,168 +207,3 @@ class _Group:
         """True for the first: it does the work."""
         first, self._led = not self._led, True
         return first
-
-
-class Outbox:
-    """One node's messages that the hub has not acked. Used by one thread."""
-
-    def __init__(self, journal: Journal, name: str, cap_bytes: int = CAP_BYTES) -> None:
-        self._journal = journal
-        self._cap_bytes = cap_bytes
-        [(self._node, self.stream, self.dropped)] = journal.rows(
-            "SELECT id, stream, dropped FROM node WHERE name = ?", name
-        )
-        [(last, first)] = journal.rows(
-            "SELECT max(seq), min(seq) FROM message WHERE node = ?", self._node
-        )
-        self.last_seq: int = last or 0
-        self.acked_seq: int = (first or 1) - 1
-        self._unsaved: list[tuple[int, float, int | None, bytes]] = []
-        self._fresh: list[Entry] = []
-        self._pruned_at: float | None = None
-        self._grown_bytes = 0
-        self._unsaved_inventories: dict[int, bytes] = {}
-        inventory = self.latest_inventory()
-        self.generation = 0 if inventory is None else inventory.generation
-
-    @property
-    def pending(self) -> int:
-        return self.last_seq - self.acked_seq
-
-    @property
-    def trouble(self) -> str:
-        return self._journal.trouble
-
-    def latest_inventory(self) -> Inventory | None:
-        rows = self._journal.rows(
-            "SELECT body FROM inventory WHERE node = ? ORDER BY generation DESC LIMIT 1",
-            self._node,
-        )
-        found = decode_from_agent(rows[0][0]) if rows else None
-        return found if isinstance(found, Inventory) else None
-
-    def keep_inventory(self, inventory: Inventory) -> None:
-        """With the next `append`."""
-        self._unsaved_inventories[inventory.generation] = encode(inventory)
-        self.generation = inventory.generation
-
-    def append(self, messages: Sequence[Sequenced], now: float) -> None:
-        """They are numbered from last_seq + 1 on already; on return they are on disk, or kept in
-        memory while the disk refuses. `now` is wall-clock seconds."""
-        for message in messages:
-            body = encode(message)
-            generation = getattr(message, "generation", None)
-            self._unsaved.append((message.seq, now, generation, body))
-            self._grown_bytes += len(body)
-            self.last_seq = message.seq
-        self._fresh = [(seq, body) for seq, _, _, body in self._unsaved]
-        self._prune_if_due(now)
-        self._save()
-
-    def ack(self, seq: int) -> None:
-        """The hub has everything up to here. The newest row stays, acked or not: it is what the
-        numbering continues from after a restart."""
-        if seq > self.last_seq:
-            # The disk lost what we had sent (power cut): never give a number out twice.
-            self.last_seq = seq
-        if seq <= self.acked_seq:
-            return
-        self.acked_seq = seq
-        self._fresh = [entry for entry in self._fresh if entry[0] > seq]
-        self._journal.write_later((
-            "DELETE FROM message WHERE node = ? AND seq <= ?",
-            (self._node, min(seq, self.last_seq - 1)),
-        ))
-
-    def pending_from(self, after_seq: int, limit: int) -> list[Entry]:
-        """The next messages to send, oldest first."""
-        after_seq = max(after_seq, self.acked_seq)
-        if after_seq >= self.last_seq:
-            return []
-        if self._fresh and self._fresh[0][0] <= after_seq + 1:
-            return [entry for entry in self._fresh if entry[0] > after_seq][:limit]
-        stored: list[Entry] = [(seq, body) for seq, body in self._journal.rows(
-            "SELECT seq, body FROM message WHERE node = ? AND seq > ? ORDER BY seq LIMIT ?",
-            self._node, after_seq, limit,
-        )]
-        last = stored[-1][0] if stored else after_seq
-        rest = [(seq, body) for seq, _, _, body in self._unsaved if seq > last]
-        return (stored + rest)[:limit]
-
-    def inventories_after(self, generation: int) -> list[bytes]:
-        """Those that a pending Frame may refer to, encoded, oldest first."""
-        kept = dict(self._journal.rows(
-            "SELECT generation, body FROM inventory WHERE node = ? AND generation > ?",
-            self._node, generation,
-        ))
-        kept.update(self._unsaved_inventories)
-        return [kept[generation] for generation in sorted(kept)]
-
-    def _save(self) -> None:
-        statements: list[Statement] = [
-            ("INSERT OR REPLACE INTO message VALUES (?, ?, ?, ?, ?)",
-             (self._node, seq, at, generation, body))
-            for seq, at, generation, body in self._unsaved
-        ]
-        statements += (
-            ("INSERT OR REPLACE INTO inventory VALUES (?, ?, ?)", (self._node, generation, body))
-            for generation, body in self._unsaved_inventories.items()
-        )
-        if self._unsaved_inventories:
-            statements.append(self._drop_old_inventories())
-        self._journal.write_later(*statements)
-        if self._journal.commit():
-            self._unsaved, self._unsaved_inventories = [], {}
-        elif len(self._unsaved) > UNSAVED_MAX:
-            too_many = len(self._unsaved) - UNSAVED_MAX
-            del self._unsaved[:too_many]
-            self._fresh = self._fresh[-UNSAVED_MAX:]
-            self.dropped += too_many
-
-    def _prune_if_due(self, now: float) -> None:
-        due = self._pruned_at is None or now - self._pruned_at >= PRUNE_EVERY_S
-        if not due and self._grown_bytes < self._cap_bytes // 16:
-            return
-        self._pruned_at, self._grown_bytes = now, 0
-        upto = max(self._older_than(now - DAY_S), self._beyond_cap())
-        if upto <= self.acked_seq:
-            return
-        [(lost,)] = self._journal.rows(
-            "SELECT count(*) FROM message WHERE node = ? AND seq > ? AND seq <= ?",
-            self._node, self.acked_seq, upto,
-        )
-        self.dropped += lost
-        self.acked_seq = upto
-        self._journal.write_later(
-            ("DELETE FROM message WHERE node = ? AND seq <= ?", (self._node, upto)),
-            ("UPDATE node SET dropped = ? WHERE id = ?", (self.dropped, self._node)),
-        )
-
-    def _older_than(self, at: float) -> int:
-        [(seq,)] = self._journal.rows(
-            "SELECT max(seq) FROM message WHERE node = ? AND at < ?", self._node, at
-        )
-        return seq or 0
-
-    def _beyond_cap(self) -> int:
-        [(total,)] = self._journal.rows(
-            "SELECT sum(length(body)) FROM message WHERE node = ?", self._node
-        )
-        excess, upto = (total or 0) - self._cap_bytes, 0
-        if excess <= 0:
-            return 0
-        for seq, size in self._journal.rows(
-            "SELECT seq, length(body) FROM message WHERE node = ? ORDER BY seq", self._node
-        ):
-            excess, upto = excess - size, seq
-            if excess <= 0:
-                break
-        return upto
-
-    def _drop_old_inventories(self) -> Statement:
-        """Those that no kept Frame refers to. Run when a new one comes, which is rare."""
-        return (
-            "DELETE FROM inventory WHERE node = ? AND generation < (SELECT min(generation)"
-            " FROM message WHERE node = ? AND generation IS NOT NULL)",
-            (self._node, self._node),
-        )

@@ -1,32 +1,96 @@
-"""What manages a process, from its cgroup. Pure."""
+"""What manages a process, from its cgroups. Pure.
+
+`/proc/PID/cgroup` says so whatever the hierarchy (v1 or v2) and whoever made the group (systemd or
+the runtime itself): the path is looked at, never its root. Sources: nvml-mps.md D.5.
+"""
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 MANAGER_MAX = 256
+PATH_MAX = 4_096  # no path of the kernel is longer
 # Of these, all processes stand or fall together.
 WHOLE_JOBS = ("slurm job", "pod", "container")
 
-# The systemd driver writes a pod's id with underscores.
-POD = "pod {}"
+# Below a group that has "slurm", or "kubepods", in its name.
+SLURM = re.compile(r"/job_(\d{1,18})(?=[/ ]|$)")
+# The systemd driver writes a pod's id with underscores. That of a static pod is a hash.
+POD = re.compile(r"[-/]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+                 r"(?![0-9a-f])")
+# docker-ID.scope, cri-containerd-ID.scope, libpod-ID.scope, /docker/ID, /kubepods/podUID/ID,
+# kubepods-podUID.slice:cri-containerd:ID; not the monitor of a container beside it.
+CONTAINER = re.compile(r"(?:^|[/:-])(?<!conmon-)([0-9a-f]{64})(?=\.scope|[/ ]|$)")
+FARGATE = re.compile(r"/ecs/[^/]+/([0-9a-f]{32}-\d{4,12})(?=[/ ]|$)")
+# A login's session scope is no manager, and neither is the user's own systemd instance.
+USERS = re.compile(r"/user@\d+\.service(?=/|$)")
+UNIT = re.compile(r"/([^/]+\.service)(?=[/ ]|$)")
 
-# cgroup path -> manager, first match wins (nvml-mps.md D.5). A login's session scope is no
-# manager, and neither is the user's own systemd instance.
-MANAGERS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), manager)
-    for pattern, manager in (
-        (r"slurm.*/job_(\d+)", "slurm job {}"),
-        (r"kubepods.*pod([0-9a-f]{8}[-_][0-9a-f_-]{27})", POD),
-        (r"(?:docker[-/]|libpod-|cri-containerd-|crio-|containerd[-/])([0-9a-f]{12})[0-9a-f]{52}",
-         "container {}"),
-        (r"/user@\d+\.service/", ""),
-        (r"/([^/]+\.service)(?:/|$)", "unit {}"),
-    )
-)
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process stands among those who start processes; None: not there."""
+
+    slurm_job: str | None = None
+    pod_uid: str | None = None
+    container: str | None = None  # the innermost, its whole id
+    unit: str | None = None
+    user_unit: str | None = None  # of the user's own systemd
+    group: str | None = None  # of what it manages as one: the path down to there
+
+    @property
+    def manager(self) -> str | None:
+        if self.slurm_job is not None:
+            return f"slurm job {self.slurm_job}"
+        if self.pod_uid is not None:
+            return f"pod {self.pod_uid}"
+        if self.container is not None:
+            return f"container {self.container[:12]}"
+        return None if self.unit is None else f"unit {self.unit}"[:MANAGER_MAX]
+
+
+NAMES = tuple(Place.__dataclass_fields__)
+
+
+def place_of(paths: Iterable[str]) -> Place:
+    """Of all its hierarchies together: of v1, not each controller has every group."""
+    found = [_place(path) for path in paths]
+    whole = Place(**{name: next((value for place in found
+                                 if (value := getattr(place, name)) is not None), None)
+                     for name in NAMES})
+    groups = [place.group for place in found
+              if place.group is not None and place.manager == whole.manager]
+    return replace(whole, group=min(groups, default=None))
 
 
 def manager_of(cgroup: str) -> str | None:
-    for pattern, words in MANAGERS:
-        if match := pattern.search(cgroup):
-            names = [name.replace("_", "-") if words == POD else name for name in match.groups()]
-            return words.format(*names)[:MANAGER_MAX] or None
-    return None
+    return place_of((cgroup,)).manager
+
+
+def paths_of(cgroup: str) -> list[str]:
+    """Of the text of /proc/PID/cgroup: "number:controllers:path". A path may hold colons, and all
+    that Python takes for the end of a line but a line feed."""
+    return [line.split(":", 2)[-1] for line in cgroup.split("\n") if line]
+
+
+def _place(path: str) -> Place:
+    path = path[:PATH_MAX]
+    users = USERS.search(path)
+    # Below it people make what groups they like.
+    slurm = None if users else _last(SLURM, path, "slurm")
+    pod = _last(POD, path, "kubepods")
+    container = _last(CONTAINER, path) or _last(FARGATE, path)
+    own = [] if users is None else UNIT.findall(path, users.end())
+    units = UNIT.findall(path) if users is None else []
+    of = slurm or pod or container
+    return Place(
+        slurm_job=slurm and slurm[1], pod_uid=pod and pod[1].replace("_", "-"),
+        container=container and container[1], unit=units[-1] if units else None,
+        user_unit=own[-1] if own else None, group=of and path[:of.end()])
+
+
+def _last(pattern: re.Pattern[str], path: str, below: str = "") -> re.Match[str] | None:
+    """After `below`, by hand: a pattern with both would take a hostile path's length squared."""
+    start = path.find(below)
+    found = [] if start < 0 else list(pattern.finditer(path, start))
+    return found[-1] if found else None

@@ -10,10 +10,15 @@ import os
 import re
 import shutil
 import subprocess
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 PROGRAM = "nvidia-cuda-mps-control"
 CALL_S = 5.0
+CLIENTS_EVERY_S = 10.0
+WAIT_S = 0.1  # a call takes 4 ms (C.3)
 _PIDS = re.compile(r"(?:\d{1,10}\n)*")
 
 
@@ -33,6 +38,11 @@ class Mps:
                     "CUDA_MPS_PIPE_DIRECTORY for the agent to the daemon's, or end the task from "
                     "inside.")
         return ""
+
+    def clients(self) -> dict[int, tuple[int, ...]]:
+        """Pids by their server; {}: it does not say."""
+        servers = self._pids("get_server_list") or ()
+        return {server: tuple(self._pids(f"get_client_list {server}") or ()) for server in servers}
 
     def terminate(self, pid: int) -> str:
         """"": the server has let go of this client, and a signal hits nobody else."""
@@ -63,3 +73,31 @@ class Mps:
         except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
             return None
         return done.stdout if done.returncode == 0 else None
+
+
+class Clients:
+    """Of MPS, asked in a thread of its own: the control program may take its time. What is
+    returned is the last answer, {} before the first."""
+
+    def __init__(
+        self, mps: Mps, every_s: float = CLIENTS_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._mps = mps
+        self._every_s = every_s
+        self._clock = clock
+        self._found: dict[int, tuple[int, ...]] = {}
+        self._asked_at: float | None = None
+        self._thread: threading.Thread | None = None
+
+    def __call__(self) -> dict[int, tuple[int, ...]]:
+        is_due = self._asked_at is None or self._clock() - self._asked_at >= self._every_s
+        if is_due and (self._thread is None or not self._thread.is_alive()):
+            self._asked_at = self._clock()
+            self._thread = threading.Thread(target=self._ask, name="mps-clients", daemon=True)
+            self._thread.start()
+            self._thread.join(WAIT_S)
+        return self._found
+
+    def _ask(self) -> None:
+        self._found = self._mps.clients()

@@ -8,7 +8,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,7 @@ from gpudeck.wire import (
     Beat,
     Call,
     Challenge,
+    Event,
     FromHub,
     Hello,
     ReaderState,
@@ -29,12 +30,17 @@ from gpudeck.wire import (
 from . import sampler
 from .act import Desk, DeskConfig
 from .acts_journal import ActsJournal, ActsStore
-from .backends import Fresh, Reading
+from .backends import Fresh, Happening, Reading
 from .conversation import Conversation, Dial, HangUp, Say
+from .happenings import TORN_DOWN, Happenings
 from .hold import hold_files
-from .journal import Outbox
 from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
+from .looked_up import LookedUp
+from .mps import Clients, Mps
+from .outbox import Outbox
+from .processes import namespace_trouble
+from .recording import Recording
 from .scene import Place
 from .tasks import TaskTable
 
@@ -47,6 +53,9 @@ FIRST_CALL_WITHIN_S = 3.0
 WAIT_MAX_S = 1.0
 # Backends whose pids are those of our own namespace, whichever it is.
 OWN_PIDS = ("simulated",)
+TOLD_PIDS = (*OWN_PIDS, "recorded")  # no driver lists them
+# An Xid 45 this soon after an end of ours is its echo.
+ECHO_S = 30.0
 
 
 class Source(Protocol):
@@ -61,6 +70,9 @@ class Source(Protocol):
 
     def latest(self) -> Reading | None:
         """The newest Reading not handed out yet; never blocks."""
+
+    def happenings(self) -> tuple[Happening, ...]:
+        """Those not handed out yet, of Readings that were never fetched too; never blocks."""
 
     def on_news(self, call: Callable[[], None]) -> None:
         """`call` (cheap, from any thread) whenever there is a Reading or `state` changed."""
@@ -88,6 +100,7 @@ class NodeConfig:
     platform: str = ""
     ceiling: Path | None = None
     is_made_up: bool = False  # one of a simulator's many
+    recording: Recording | None = None
 
     @property
     def store_name(self) -> str:
@@ -115,8 +128,10 @@ class _Node:
         self._config = config
         self._source = source
         self._outbox = outbox
-        self._tasks = TaskTable(config.boot_id)
+        self._tasks = TaskTable(config.boot_id, names=LookedUp(), clients=Clients(Mps()))
+        self._unseen = "" if config.backend in TOLD_PIDS else namespace_trouble()
         self._memory = _remembered(outbox)
+        self._happenings = Happenings(outbox.state())
         self._driver_version: str | None = None
         self._link = Link(config.hub, config.tls, wake.set)
         self._talk = Conversation(outbox, self, random.uniform)
@@ -124,10 +139,16 @@ class _Node:
         self._desk = _desk(config, source, wake.set)
         self._welcomes = 0
         self._complained_of, self._complained_at = "", 0.0
+        self._tell(self._happenings.began(config.boot_id, __version__, time.time()),
+                   time.monotonic())
 
     def step(self, now: float) -> None:
         self._listen(now)
+        self._tell(self._happenings.clock(
+            time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)), now)
         self._read(now)
+        if self._talk.phase == "live":
+            self._tell_drops(now)
         for act in self._talk.step(now, self._beat):
             match act:
                 case Say(body):
@@ -178,30 +199,61 @@ class _Node:
 
     def _read(self, now: float) -> None:
         reading = self._source.latest()
+        happened = self._source.happenings()
         state, detail = self._source.state, self._source.detail
         if self._memory.reader == "starting" and state != "starting":
             self._talk.hold_until(now)
         if state != self._memory.reader:
+            at = time.time()
             self._keep(sampler.reader_changed(
-                self._memory, state, detail, self._outbox.last_seq + 1, time.time()
-            ))
+                self._memory, state, self._outbox.last_seq + 1, at,
+                self._happenings.reader(state, detail, at)), now)
+        own_ends = self._own_ends(happened)
+        recording = self._config.recording
         if reading is None:
+            if recording is not None:
+                recording.beside(happened)
+            self._tell(self._happenings.beside(
+                happened, self._memory.facts or (), now, own_ends), now)
             return
         self._note_driver(reading.driver_version, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
-        self._keep(sampler.sample(self._memory, reading, seen, self._outbox.last_seq + 1, now))
+        if recording is not None:
+            recording.put(reading, happened, seen)
+        events = self._happenings.reading(reading, happened, seen, now, own_ends)
+        self._keep(sampler.sample(
+            self._memory, reading, seen, self._outbox.last_seq + 1, now, events), now)
+
+    def _own_ends(self, happened: Sequence[Happening]) -> int:
+        if all(each.numbers.get("xid") != TORN_DOWN for each in happened):
+            return 0
+        return self._desk.ends_since(time.time() - ECHO_S)
+
+    def _tell(self, events: Sequence[Event], now: float) -> None:
+        if events:
+            self._keep(sampler.told(self._memory, events, self._outbox.last_seq + 1), now)
 
     def _note_driver(self, version: str | None, now: float) -> None:
         if version != self._driver_version:
             self._driver_version = version
             self._talk.renew(now, "the driver's version changed")
 
-    def _keep(self, step: sampler.Step) -> None:
+    def _keep(self, step: sampler.Step, now: float) -> None:
         self._memory = step.memory
         if step.inventory is not None:
             self._outbox.keep_inventory(step.inventory)
         if step.messages:
-            self._outbox.append(step.messages, time.time())
+            told = any(isinstance(each, Event) for each in step.messages)
+            state = self._happenings.kept(now, is_due=told)
+            if state is not None:
+                self._outbox.keep_state(state)
+            self._outbox.append(step.messages, now)
+
+    def _tell_drops(self, now: float) -> None:
+        event = self._outbox.drop_event(now, time.time())
+        if event is not None:
+            log.warning("outbox_dropped %s", event.text)
+            self._outbox.append([event], now)
 
     # Credentials of the conversation
 
@@ -225,11 +277,13 @@ class _Node:
     def _beat(self) -> Beat:
         seq, head = self._desk.audit_head
         detail = "; ".join(filter(None, (
-            self._outbox.trouble, self._source.detail, self._desk.trouble)))
+            self._outbox.trouble, self._source.detail, self._desk.trouble, self._unseen,
+            "" if self._config.recording is None else self._config.recording.trouble)))
         return Beat(
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
             holds=self._desk.holds_now(), audit_seq=seq, audit_head=head,
+            first_seq=self._outbox.first_seq,
         )
 
     def _complain(self, now: float) -> None:
@@ -249,7 +303,7 @@ def _desk(config: NodeConfig, source: Source, wake: Callable[[], None]) -> Desk:
     place = Place(
         node_id=config.identity.node_id, boot_id=config.boot_id, source=source,
         holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
-        host_pids_only=config.backend not in OWN_PIDS,
+        host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
     )
     desk = DeskConfig(
         key=config.identity.key, node_id=config.identity.node_id, hub=config.identity.hub,

@@ -14,7 +14,7 @@ from pathlib import Path
 from gpudeck.acts import Process
 
 from .jobs import About, Row
-from .managers import manager_of
+from .managers import paths_of, place_of
 
 PROC = Path("/proc")
 HOST_PID_NAMESPACE = 4026531836  # PROC_PID_INIT_INO of the kernel
@@ -37,6 +37,7 @@ class Facts:
     oom_score_adj: int | None
     caught: int  # mask of the signals that it handles itself
     manager: str | None
+    group: str | None = None  # the cgroup of all that it manages with this one
 
 
 def table(proc: Path = PROC) -> dict[int, Row]:
@@ -49,7 +50,7 @@ def table(proc: Path = PROC) -> dict[int, Row]:
 def row_of(pid: int, proc: Path = PROC) -> Row | None:
     try:
         with open(proc / str(pid) / "stat", "rb") as file:
-            return _row(pid, file.read())
+            return row_in(pid, file.read())
     except OSError:
         return None
 
@@ -61,8 +62,8 @@ def about(pid: int, proc: Path = PROC) -> About | None:
     except OSError:
         return None
     try:
-        uid, _ = _status(_read("status", folder))
-        return About(uid, _words(folder))
+        uid, _ = status_of(read_in("status", folder))
+        return About(uid, words_in(folder))
     except (OSError, ValueError, IndexError):
         return None
     finally:
@@ -72,22 +73,23 @@ def about(pid: int, proc: Path = PROC) -> About | None:
 def facts(pid: int, folder: int, pidfd: int) -> Facts | None:
     """`folder` is the open /proc/PID, `pidfd` its handle. None: it has ended."""
     try:
-        row = _row(pid, _read("stat", folder))
-        uid, caught = _status(_read("status", folder))
-        cgroups = _read("cgroup", folder).decode(errors="replace").splitlines()
+        row = row_in(pid, read_in("stat", folder))
+        uid, caught = status_of(read_in("status", folder))
+        cgroups = read_in("cgroup", folder).decode(errors="replace")
     except (OSError, ValueError, IndexError):
         return None
     if row is None:
         return None
     executable, path = _executable(folder)
-    whole = ";".join(sorted(cgroups))
+    whole = ";".join(sorted(cgroups.rstrip("\n").split("\n")))
     identity = Process(
         pid=pid, start_ticks=row.start_ticks, uid=uid, executable=executable,
         cgroup=whole if len(whole) <= CGROUP_MAX else hashlib.sha256(whole.encode()).hexdigest(),
         pidfs_inode=os.fstat(pidfd).st_ino if has_pidfs() else None,
     )
-    return Facts(row, identity, whole, _words(folder), path, _oom_score_adj(folder), caught,
-                 _manager(cgroups))
+    place = place_of(paths_of(cgroups))
+    return Facts(row, identity, whole, words_in(folder), path, _oom_score_adj(folder), caught,
+                 place.manager, place.group)
 
 
 def age_s(start_ticks: int) -> float:
@@ -117,13 +119,37 @@ def in_host_namespace(proc: Path = PROC) -> bool:
         return False
 
 
+def namespace_trouble(proc: Path = PROC) -> str:
+    """Why tasks may be missing or nameless here; "": all can be seen (peers.md 5, pitfall 8)."""
+    if not in_host_namespace(proc):
+        return ("this agent has its own PID namespace: the driver does not list the processes of "
+                "the machine to it, and their memory counts as held by no visible process; start "
+                "it with hostPID: true (Kubernetes) or --pid=host (Docker).")
+    if _hides_others(proc):
+        return (f"{proc} is mounted with hidepid: tasks of other users have no owner and no "
+                "command here; run the agent as root, or in the group that the mount's gid= names.")
+    return ""
+
+
+def _hides_others(proc: Path) -> bool:
+    """Asked of what it does: the option has several spellings, and gid= may except us."""
+    try:
+        os.close(os.open(proc / "1/stat", os.O_RDONLY | os.O_CLOEXEC))
+    except (FileNotFoundError, PermissionError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 @cache
 def own_manager() -> str | None:
     """What manages us too is no manager of a task: all of this machine is inside it."""
     try:
-        return _manager((PROC / "self/cgroup").read_text().splitlines())
+        text = (PROC / "self/cgroup").read_text(errors="replace")
     except OSError:
         return None
+    return place_of(paths_of(text)).manager
 
 
 def ourselves() -> frozenset[int]:
@@ -149,7 +175,7 @@ def file_id(path: str | Path) -> str | None:
     return f"{found.st_dev}:{found.st_ino}"
 
 
-def _row(pid: int, stat: bytes) -> Row | None:
+def row_in(pid: int, stat: bytes) -> Row | None:
     # The name in brackets may hold brackets and blanks itself: split after the last one.
     fields = stat.rpartition(b")")[2].split()
     try:
@@ -159,16 +185,17 @@ def _row(pid: int, stat: bytes) -> Row | None:
         return None
 
 
-def _read(name: str, folder: int) -> bytes:
+def read_in(name: str, folder: int, most: int = 65_536) -> bytes:
     with os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
-        return file.read(65_536)
+        return file.read(most)
 
 
-def _status(text: bytes) -> tuple[int, int]:
+def status_of(text: bytes) -> tuple[int, int]:
     """Real uid, and the mask of caught signals. Not the owner of the folder: that is root for a
     process that may not be dumped."""
-    fields = dict(line.split(b":", 1) for line in text.splitlines() if b":" in line)
-    return int(fields[b"Uid"].split()[0]), int(fields.get(b"SigCgt", b"0"), 16)
+    # A name may hold a carriage return, and no line feed.
+    fields = dict(line.split(b":", 1) for line in text.split(b"\n") if b":" in line)
+    return int(fields.get(b"Uid", b"").split()[0]), int(fields.get(b"SigCgt", b"0"), 16)
 
 
 def _executable(folder: int) -> tuple[str | None, str | None]:
@@ -181,9 +208,9 @@ def _executable(folder: int) -> tuple[str | None, str | None]:
         return None, None
 
 
-def _words(folder: int) -> tuple[str, ...]:
+def words_in(folder: int) -> tuple[str, ...]:
     try:
-        raw = _read("cmdline", folder)[:WORDS_MAX]
+        raw = read_in("cmdline", folder)[:WORDS_MAX]
     except OSError:
         return ()
     return tuple(word.decode(errors="replace") for word in raw.rstrip(b"\0").split(b"\0") if word)
@@ -191,11 +218,6 @@ def _words(folder: int) -> tuple[str, ...]:
 
 def _oom_score_adj(folder: int) -> int | None:
     try:
-        return int(_read("oom_score_adj", folder))
+        return int(read_in("oom_score_adj", folder))
     except (OSError, ValueError):
         return None
-
-
-def _manager(cgroups: list[str]) -> str | None:
-    paths = (line.split(":", 2)[-1] for line in cgroups)
-    return next((found for path in paths if (found := manager_of(path))), None)

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,13 +33,14 @@ from msgspec import Struct
 
 from gpudeck.wire import ReaderState
 
-from .backends import Fresh, Reader, Reading, Unavailable, choose_reader
+from .backends import Fresh, Happening, Reader, Reading, Unavailable, choose_reader
 from .redact import redact
 
 log = logging.getLogger("gpudeck.agent.reader")
 
 PERIOD_S = 1.0
 MAX_ANSWER_BYTES = 16_000_000
+MAX_HAPPENINGS = 1_024  # that nobody has fetched
 _LENGTH = struct.Struct(">I")
 
 
@@ -50,9 +52,10 @@ class Answer(Struct, frozen=True, array_like=True):
     detail: str = ""
     fresh: Fresh | None = None
     asked: int = 0  # the newest request that was there before `fresh` was read
+    # Told at once, beside the Readings: what comes just before the driver hangs matters most.
+    happenings: tuple[Happening, ...] = ()
 
 
-_encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Answer)
 
 
@@ -125,6 +128,7 @@ def serve(
     due: float | None = None
     try:
         reader = open_reader()
+        reader.watch(lambda happened: _write(out, Answer(None, happenings=(happened,))))
         while not orders.leave:
             _write(out, Answer(reader.read()))
             due = next_second(time.time(), phase_s, due)
@@ -151,10 +155,14 @@ def _fresh(reader: Reader, asked: int) -> Answer:
         return Answer(None, detail=why.detail, asked=asked)
 
 
+_writing = threading.Lock()
+
+
 def _write(out: BinaryIO, answer: Answer) -> None:
-    body = _encoder.encode(answer)
-    out.write(_LENGTH.pack(len(body)) + body)
-    out.flush()
+    body = msgspec.msgpack.encode(answer)
+    with _writing:
+        out.write(_LENGTH.pack(len(body)) + body)
+        out.flush()
 
 
 # the parent
@@ -217,6 +225,7 @@ class ReaderProcess:
         self._patience = patience or Patience()
         self._on_news: Callable[[], None] = lambda: None
         self._unread: Reading | None = None
+        self._happened: deque[Happening] = deque(maxlen=MAX_HAPPENINGS)
         self._read_at: float | None = None
         self._fresh_came = threading.Condition()
         self._children: list[Child] = []
@@ -239,6 +248,10 @@ class ReaderProcess:
         """The newest Reading not handed out yet."""
         reading, self._unread = self._unread, None
         return reading
+
+    def happenings(self) -> tuple[Happening, ...]:
+        """All that was told and not fetched yet, of Readings too that nobody fetched."""
+        return tuple(self._happened.popleft() for _ in range(len(self._happened)))
 
     def on_news(self, call: Callable[[], None]) -> None:
         """`call` is called from another thread when there is a Reading or the state changed."""
@@ -330,6 +343,10 @@ class ReaderProcess:
                 child.fresh = answer
                 self._fresh_came.notify_all()
             return
+        if answer.happenings:
+            self._happened.extend(answer.happenings)
+            self._on_news()
+            return
         came_back = child.hung_at is not None
         child.answered_at, child.hung_at, child.told = now, None, answer.state
         if child is not self._current:
@@ -342,6 +359,7 @@ class ReaderProcess:
         if came_back:
             log.info("reader_back pid=%d", child.process.pid)
         if answer.reading is not None:
+            self._happened.extend(answer.reading.happenings)
             self._unread, self._read_at = answer.reading, now
         if now - child.started_at > self._patience.back_off_s[1]:
             self._back_off_s = self._patience.back_off_s[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from gpudeck.metrics import COLUMNS, WIDTH, Absence
+from gpudeck.metrics import COLUMNS, SLOW, SLOW_WIDTH, WIDTH, Absence, Metric
 from gpudeck.wire import (
     GPU_STATES,
     MAX_GPUS,
@@ -13,10 +13,12 @@ from gpudeck.wire import (
     Event,
     Frame,
     GpuFacts,
+    GpuLink,
     GpuState,
     Inventory,
     ReaderState,
     Sequenced,
+    Slow,
     Task,
     Tasks,
     Use,
@@ -28,13 +30,18 @@ from .backends import GpuReading, Reading
 # The hub may have lost what it knew; at least this often it is told everything.
 SNAPSHOT_EVERY_S = 60.0
 # The message limit is 1 MB: all command lines of one Frame together, and all else about tasks.
-COMMANDS_BYTES = 400_000
+# What 256 Gpus say, slow metrics and all, takes 150 kB.
+COMMANDS_BYTES = 300_000
 TASKS_BYTES = 500_000
-# An agent that floods is cut off by the hub: a burst of new tasks is told by the Frame alone.
-TASK_EVENTS_PER_FRAME = 32
 
-_LOW = tuple(metric.low for metric in COLUMNS)
-_HIGH = tuple(metric.high for metric in COLUMNS)
+Bounds = tuple[tuple[float, float], ...]
+
+
+def _bounds(metrics: Sequence[Metric]) -> Bounds:
+    return tuple((metric.low, metric.high) for metric in metrics)
+
+
+_BOUNDS, _SLOW_BOUNDS = _bounds(COLUMNS), _bounds(SLOW)
 _STALE = GPU_STATES.index("stale")
 _PRESENT, _UNKNOWN, _LOST = int(Absence.PRESENT), int(Absence.UNKNOWN), int(Absence.LOST)
 
@@ -50,6 +57,9 @@ class Seen:
     state: str | None
 
 
+Values = tuple[tuple[float, ...], bytes]  # and why which are absent
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What the next message is compared with. `generation` outlives a restart, because Frames
@@ -57,11 +67,16 @@ class Memory:
 
     generation: int = 0
     facts: tuple[GpuFacts, ...] | None = None
+    links: tuple[GpuLink, ...] = ()
     states: Mapping[str, GpuState] = field(default_factory=dict)
     # None: no process list yet, so nothing has "begun"
     seen: tuple[Seen, ...] | None = None
     described: frozenset[str] = frozenset()
     snapshot_at: float | None = None
+    # By Gpu, what the backend said last; and what was sent last, when.
+    slow: Mapping[str, Values] = field(default_factory=dict)
+    slow_sent: Slow | None = None
+    slow_at: float | None = None
     reader: ReaderState = "starting"
 
 
@@ -73,52 +88,52 @@ class Step:
 
 
 def snapshot_wanted(memory: Memory) -> Memory:
-    """After each Welcome: this hub may know none of our tasks."""
-    return replace(memory, snapshot_at=None)
+    """After each Welcome: this hub may know none of our tasks, nor what changes seldom."""
+    return replace(memory, snapshot_at=None, slow_at=None)
 
 
 def sample(
-    memory: Memory, reading: Reading, seen: Sequence[Seen] | None, next_seq: int, now: float
+    memory: Memory, reading: Reading, seen: Sequence[Seen] | None, next_seq: int, now: float,
+    events: Iterable[Event] = (),
 ) -> Step:
-    """One Frame, and before it the Events that explain it. `seen` None: the process list was not
-    asked this time. `now` is any steady clock in seconds."""
+    """One Frame, and before it the Events that explain it (see happenings.py). `seen` None: the
+    process list was not asked this time. `now` is any steady clock in seconds."""
     gpus, facts = reading.gpus[:MAX_GPUS], reading.facts[:MAX_GPUS]
-    memory, inventory = _with_facts(memory, facts)
-    known = memory.seen
+    memory, inventory = _with_facts(memory, facts, reading.links)
     if seen is not None:
         memory = replace(memory, seen=tuple(seen))
-    numbered = _Numbered(next_seq, reading.taken_at)
-    states = {gpu.uuid: gpu.state for gpu in gpus}
-    numbered.events(_gpu_events(memory.states, states))
-    if seen is not None and known is not None:
-        numbered.events(_task_events(known, seen))
+    numbered = _Numbered(next_seq, events)
     memory, tasks = _tasks(memory, facts, seen is not None, inventory is not None, now)
-    values, absent = _columns(gpus)
+    memory, slow = _slow(memory, gpus, inventory is not None, now)
+    values, absent = _columns([_row(gpu) for gpu in gpus], _BOUNDS)
     numbered.messages.append(Frame(
         seq=numbered.next_seq, taken_at=reading.taken_at,
         interval_s=min(max(reading.interval_s, 0.001), 86_400.0),
         generation=memory.generation, values=values, absent=absent,
         states=bytes(GPU_STATES.index(gpu.state) for gpu in gpus), tasks=tasks,
+        slow=slow,
     ))
+    states = {gpu.uuid: gpu.state for gpu in gpus}
     return Step(replace(memory, states=states), inventory, tuple(numbered.messages))
 
 
 def reader_changed(
-    memory: Memory, state: ReaderState, detail: str, next_seq: int, taken_at: float
+    memory: Memory, state: ReaderState, next_seq: int, taken_at: float,
+    events: Iterable[Event] = (),
 ) -> Step:
     """The watchdog's news. When readings end, one Frame says that the last ones are stale now."""
     was, memory = memory.reader, replace(memory, reader=state)
-    numbered = _Numbered(next_seq, taken_at)
-    if state == "ok":
-        if was not in ("ok", "starting"):
-            numbered.events([("reader_back", None, None, "")])
-    elif was in ("ok", "starting") or state == "hung":
-        kind = "reader_hung" if state == "hung" else "reader_failed"
-        numbered.events([(kind, None, None, f"{state}: {detail}"[:1_024])])
-        if memory.facts:
-            numbered.messages.append(_stale_frame(memory, numbered.next_seq, taken_at))
-            memory = replace(memory, states={facts.uuid: "stale" for facts in memory.facts})
+    numbered = _Numbered(next_seq, events)
+    ends = state != "ok" and (was in ("ok", "starting") or state == "hung")
+    if ends and memory.facts:
+        numbered.messages.append(_stale_frame(memory, numbered.next_seq, taken_at))
+        memory = replace(memory, states={facts.uuid: "stale" for facts in memory.facts})
     return Step(memory, None, tuple(numbered.messages))
+
+
+def told(memory: Memory, events: Iterable[Event], next_seq: int) -> Step:
+    """Events alone, while there is no Frame."""
+    return Step(memory, None, tuple(_Numbered(next_seq, events).messages))
 
 
 def _stale_frame(memory: Memory, seq: int, taken_at: float) -> Frame:
@@ -130,45 +145,73 @@ def _stale_frame(memory: Memory, seq: int, taken_at: float) -> Frame:
     )
 
 
-EventBody = tuple[str, str | None, str | None, str]  # kind, Gpu, task, text
-
-
 class _Numbered:
-    def __init__(self, next_seq: int, taken_at: float) -> None:
+    def __init__(self, next_seq: int, events: Iterable[Event]) -> None:
         self.messages: list[Sequenced] = []
-        self._first, self._taken_at = next_seq, taken_at
+        self._first = next_seq
+        self.events(events)
 
     @property
     def next_seq(self) -> int:
         return self._first + len(self.messages)
 
-    def events(self, bodies: Iterable[EventBody]) -> None:
-        for kind, gpu_uuid, task_id, text in bodies:
-            self.messages.append(Event(
-                self.next_seq, self._taken_at, kind, gpu_uuid=gpu_uuid, task_id=task_id, text=text
-            ))
+    def events(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.messages.append(structs.replace(event, seq=self.next_seq))
 
 
 def _with_facts(
-    memory: Memory, facts: tuple[GpuFacts, ...]
+    memory: Memory, facts: tuple[GpuFacts, ...], links: tuple[GpuLink, ...]
 ) -> tuple[Memory, Inventory | None]:
-    if facts == memory.facts:
+    if facts == memory.facts and links == memory.links:
         return memory, None
     generation = memory.generation + 1
     return (
-        replace(memory, generation=generation, facts=facts),
-        Inventory(generation=generation, gpus=facts),
+        replace(memory, generation=generation, facts=facts, links=links),
+        Inventory(generation=generation, gpus=facts, links=links),
     )
 
 
-def _columns(gpus: Sequence[GpuReading]) -> tuple[bytes, bytes]:
+def _slow(
+    memory: Memory, gpus: Sequence[GpuReading], reordered: bool, now: float
+) -> tuple[Memory, Slow | None]:
+    """The backend says it every 15 s; it is sent when it differs from what was sent."""
+    due = memory.slow_at is None or now - memory.slow_at >= SNAPSHOT_EVERY_S
+    if not due and not reordered and not any(
+        gpu.slow or memory.states.get(gpu.uuid) != gpu.state for gpu in gpus
+    ):
+        return memory, None
+    said = {gpu.uuid: _slow_row(gpu, memory.slow.get(gpu.uuid)) for gpu in gpus}
+    values, absent = _columns(list(said.values()), _SLOW_BOUNDS)
+    slow = Slow(values, absent)
+    memory = replace(memory, slow=said)
+    if not due and not reordered and slow == memory.slow_sent:
+        return memory, None
+    return replace(memory, slow_sent=slow, slow_at=now), slow
+
+
+def _slow_row(gpu: GpuReading, before: Values | None) -> Values:
+    if gpu.state == "lost":
+        return (0.0,) * SLOW_WIDTH, bytes([_LOST]) * SLOW_WIDTH
+    if len(gpu.slow) == len(gpu.slow_absent) == SLOW_WIDTH:
+        return gpu.slow, gpu.slow_absent
+    if before is None or (before[1] and before[1][0] == _LOST):
+        return (0.0,) * SLOW_WIDTH, bytes([_UNKNOWN]) * SLOW_WIDTH
+    return before
+
+
+def _row(gpu: GpuReading) -> Values:
+    if len(gpu.values) != WIDTH or len(gpu.absent) != WIDTH:
+        gpu = lost_or_unknown(gpu)
+    return gpu.values, gpu.absent
+
+
+def _columns(rows: Sequence[Values], bounds: Bounds) -> tuple[bytes, bytes]:
     """A driver's sentinel or lie (out of range, NaN) becomes unknown; never a number."""
     values: list[float] = []
     absent = bytearray()
-    for gpu in gpus:
-        if len(gpu.values) != WIDTH or len(gpu.absent) != WIDTH:
-            gpu = lost_or_unknown(gpu)
-        for value, why, low, high in zip(gpu.values, gpu.absent, _LOW, _HIGH, strict=True):
+    for row in rows:
+        for value, why, (low, high) in zip(*row, bounds, strict=True):
             if why == _PRESENT and low <= value <= high:
                 values.append(value)
                 absent.append(_PRESENT)
@@ -181,35 +224,6 @@ def _columns(gpus: Sequence[GpuReading]) -> tuple[bytes, bytes]:
 def lost_or_unknown(gpu: GpuReading) -> GpuReading:
     why = _LOST if gpu.state == "lost" else _UNKNOWN
     return structs.replace(gpu, values=(0.0,) * WIDTH, absent=bytes([why]) * WIDTH)
-
-
-def _gpu_events(was: Mapping[str, GpuState], now: Mapping[str, GpuState]) -> list[EventBody]:
-    """A Gpu that left the list altogether (driver reload, MIG change) is lost too."""
-    gone: list[EventBody] = [
-        ("gpu_lost", uuid, None, "")
-        for uuid, state in was.items()
-        if state != "lost" and now.get(uuid, "lost") == "lost"
-    ]
-    back: list[EventBody] = [
-        ("gpu_back", uuid, None, "")
-        for uuid, state in now.items()
-        if state == "ok" and was.get(uuid) == "lost"
-    ]
-    return gone + back
-
-
-def _task_events(was: Sequence[Seen], now: Sequence[Seen]) -> list[EventBody]:
-    before = {seen.task.id: seen for seen in was}
-    after = {seen.task.id: seen for seen in now}
-    began: list[EventBody] = [
-        ("task_began", after[task_id].gpu_uuid, task_id, "")
-        for task_id in after if task_id not in before
-    ]
-    ended: list[EventBody] = [
-        ("task_ended", before[task_id].gpu_uuid, task_id, "")
-        for task_id in before if task_id not in after
-    ]
-    return (ended + began)[:TASK_EVENTS_PER_FRAME]
 
 
 def _tasks(
@@ -250,11 +264,17 @@ def _as_many_as_fit(seen: list[Seen]) -> list[Seen]:
     """Thousands of tasks with long names would make a message that the hub must refuse."""
     room = TASKS_BYTES
     for at, each in enumerate(seen[:MAX_TASKS]):
-        task = each.task
-        room -= 160 + 2 * len(task.id) + 4 * (len(task.user or "") + len(task.manager or ""))
+        room -= _size(each.task)
         if room < 0:
             return seen[:at]
     return seen[:MAX_TASKS]
+
+
+def _size(task: Task) -> int:
+    """Of all but the command; the names of its fields alone are some 200 bytes."""
+    texts = (task.user, task.manager, task.job_id, task.container, task.container_name, task.pod,
+             task.namespace, task.slurm_job, task.unit, task.notebook, task.launch)
+    return 320 + 2 * len(task.id) + sum(len(text.encode()) for text in texts if text is not None)
 
 
 def _cut_to_fit(tasks: list[Task]) -> tuple[Task, ...]:

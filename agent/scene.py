@@ -44,9 +44,8 @@ from .processes import (
     own_manager,
     table,
 )
-from .redact import redact
 from .sampler import Seen
-from .tasks import TaskTable, command_line
+from .tasks import TaskTable, shown_command
 from .terminals import name_of
 
 FRESH_WITHIN_S = 5.0
@@ -73,6 +72,7 @@ class Place:
     kills_since: Callable[[float], int]
     ceiling_file: Path | None = None
     host_pids_only: bool = True  # the backend's pids are those of the host
+    is_recorded: bool = False  # its tasks are of another time
     mps: Mps = field(default_factory=Mps)
     wall: Callable[[], float] = time.time
 
@@ -110,7 +110,8 @@ def find(place: Place) -> Found | None:
     fresh = place.source.fresh(FRESH_WITHIN_S)
     if fresh is None:
         return None
-    return Found(fresh, TaskTable(place.boot_id).describe(fresh.processes))
+    tasks = TaskTable(place.boot_id, clients=place.mps.clients)
+    return Found(fresh, tasks.describe(fresh.processes))
 
 
 def preview(place: Place, ask: Ask) -> Preview:
@@ -121,6 +122,8 @@ def preview(place: Place, ask: Ask) -> Preview:
     task = found.task(ask.task_id)
     if task is None:
         return nothing(place, ask, guard.gone(ask.task_id))
+    if place.is_recorded:
+        return nothing(place, ask, guard.recorded(), task)
     if (fiction := guard.made_up(task.pid)) is not None:
         return nothing(place, ask, fiction, task)
     rows = table()
@@ -193,7 +196,7 @@ def _job(
     """Its id, and all its processes, parents first."""
     manager = managed_by(target)
     if manager is not None and manager.startswith(WHOLE_JOBS):
-        inside = (row for row in rows.values() if _is_in(row.pid, manager))
+        inside = (row for row in rows.values() if _is_in(row.pid, manager, target.group))
         return manager[:128], tuple(sorted(inside, key=lambda row: row.start_ticks))
     pid = target.identity.pid
     root = root_of(pid, rows.get, about, ourselves()) or target.row
@@ -203,10 +206,11 @@ def _job(
     return job_id, members(root.pid, rows)
 
 
-def _is_in(pid: int, manager: str) -> bool:
+def _is_in(pid: int, manager: str, group: str | None) -> bool:
+    """By its group's whole path: root of a container may make one below that has another's id."""
     with Grips() as grips:
         found = _facts(grips, pid)
-        return found is not None and found.manager == manager
+        return found is not None and (found.manager, found.group) == (manager, group)
 
 
 def _facts(grips: Grips, pid: int) -> Facts | None:
@@ -238,17 +242,12 @@ def _victims(
     for subject in subjects:
         identity = subject.facts.identity
         its = found.of(identity.pid)
-        command = its.command if its is not None else _command(identity.pid)
+        command = its.command if its is not None else shown_command(identity.pid)
         # A simulated owner has no account here; the workers are as much theirs.
         user = task.user if identity.uid == target.identity.uid else subject.user
         made.append(Victim(identity, command and command[:room], user,
                            None if its is None else its.id, found.held(identity.pid)))
     return tuple(made)
-
-
-def _command(pid: int) -> str | None:
-    command = command_line(Path(f"/proc/{pid}"))
-    return command and redact(command)
 
 
 def _bystanders(

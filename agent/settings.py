@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import Token
-from gpudeck.settings import Setting, flag, folder, load, read_secret, text
+from gpudeck.settings import Setting, count, flag, folder, load, read_secret, text
+
+from .backends.recorded import options_of
 
 BACKENDS = ("auto", "nvml", "simulated")
 
@@ -35,6 +37,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def speed(raw: str) -> float:
+    try:
+        number = float(raw)
+    except ValueError:
+        number = 0.0
+    if not 0.25 <= number <= 60:
+        raise ValueError("a number from 0.25 to 60 is needed")
+    return number
 
 
 def host_name(raw: str) -> str:
@@ -69,6 +81,10 @@ BACKEND = Setting(
 SIMULATE = Setting(
     "simulate", text, "", "options of the simulated backend, for example 'gpus=8 profile=h100'"
 )
+AGENT_BACKEND = Setting(
+    "backend", text, "auto", "where readings come from: auto, nvml, simulated or recorded",
+    choices=(*BACKENDS, "recorded"),
+)
 CEILING = Setting(
     "ceiling", folder, None, "file that bounds what any hub may do on this node",
     default_words="/etc/gpudeck/ceiling.toml if it is there",
@@ -77,8 +93,13 @@ TABLE: tuple[Setting, ...] = (
     HUB,
     ENROL_FILE,
     CA_FILE,
-    BACKEND,
+    AGENT_BACKEND,
     SIMULATE,
+    Setting("replay", folder, None, "with --backend recorded: the recording to play"),
+    Setting("replay_speed", speed, 1.0, "how many times as fast as it was recorded, 0.25 to 60"),
+    Setting("record", folder, None,
+            "file to record all readings to; compressed where its name ends in .gz"),
+    Setting("record_max_mib", count, 1_024, "the recording ends when the file has so many MiB"),
     Setting("host", host_name, None, "the name shown for this node",
             default_words="this machine's"),
     Setting("data", folder, None, "folder for what must outlive a restart",
@@ -123,12 +144,24 @@ class Settings:
     data: Path
     ceiling: Path | None = None
     forget_hub: bool = False
+    replay: Path | None = None
+    replay_speed: float = 1.0
+    record: Path | None = None
+    record_max_mib: int = 1_024
+
+    @property
+    def reader_options(self) -> str:
+        if self.backend == "recorded" and self.replay is not None:
+            return options_of(self.replay, self.replay_speed)
+        return self.simulate
 
 
 def read(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> Settings:
     given = load("agent", TABLE, argv, env, "The daemon of one node: reads its Gpus, reports them.")
     given["host"] = given["host"] or this_host()
     given["data"] = given["data"] or state_folder(env)
+    if (given["backend"] == "recorded") != (given["replay"] is not None):
+        raise CommandError("--backend recorded and --replay FILE belong together", ExitCode.USAGE)
     return Settings(**given)
 
 

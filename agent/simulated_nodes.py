@@ -14,7 +14,7 @@ from gpudeck.keys import Token
 from gpudeck.wire import ReaderState
 
 from .acts_journal import ActsStore
-from .backends import Fresh, Reading
+from .backends import Fresh, Happening, Reading, Unavailable
 from .backends.simulated import Options, SimulatedReader
 from .backends.simulation.chance import seed_of
 from .backends.simulation.folder import ControlFile
@@ -56,6 +56,7 @@ class SimulatedSource:
     def __init__(self, reader: SimulatedReader) -> None:
         self._reader = reader
         self._unread: Reading | None = None
+        self._happened: list[Happening] = []
         self._read_at: float | None = None
         self._on_news: Callable[[], None] = lambda: None
         self.state: ReaderState = "starting"
@@ -69,11 +70,18 @@ class SimulatedSource:
         reading, self._unread = self._unread, None
         return reading
 
+    def happenings(self) -> tuple[Happening, ...]:
+        happened, self._happened = tuple(self._happened), []
+        return happened
+
     def on_news(self, call: Callable[[], None]) -> None:
         self._on_news = call
 
     def fresh(self, timeout_s: float) -> Fresh | None:
-        return None if self._reader.hangs() else self._reader.fresh()
+        try:
+            return None if self._reader.hangs() else self._reader.fresh()
+        except Unavailable:
+            return None
 
     @property
     def pids(self) -> frozenset[int]:
@@ -88,7 +96,15 @@ class SimulatedSource:
                 self.state, self.detail = "hung", "the driver does not answer. Values are stale."
                 self._on_news()
             return
-        self._unread, self._read_at = self._reader.read(), time.monotonic()
+        try:
+            reading = self._reader.read()
+        except Unavailable as why:
+            changed, self.state, self.detail = self.state != why.state, why.state, why.detail
+            if changed:
+                self._on_news()
+            return
+        self._happened += reading.happenings
+        self._unread, self._read_at = reading, time.monotonic()
         self.state, self.detail = "ok", ""
         self._on_news()
 

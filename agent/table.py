@@ -15,6 +15,8 @@ Item = dict[str, Any]
 Column = tuple[str, bool, Callable[[Item], str]]  # title, right-aligned, cell
 
 NOTHING = "-"
+OWNER = ("uid", "parent_pid", "container", "container_name", "pod", "namespace", "slurm_job",
+         "unit", "notebook", "launch", "rank")
 COMMAND_WIDTH = 60
 
 
@@ -46,7 +48,9 @@ def task_items(seen: Sequence[Seen], node: str) -> list[Item]:
         item = items.setdefault(task.id, {
             "id": task.id, "node": node, "pid": task.pid, "started_at": task.started_at,
             "user": task.user, "command": task.command, "gpus": [], "mem_used_bytes": None,
-            "sm_pct": None, "state": each.state, "manager": task.manager,
+            "sm_pct": None, "state": each.state, "manager": task.manager, "kind": task.kind,
+            "job_id": task.job_id, "owner": {
+                name: value for name in OWNER if (value := getattr(task, name)) is not None},
         })
         item["gpus"].append({
             "uuid": each.gpu_uuid, "mem_used_bytes": each.mem_used_bytes, "sm_pct": each.sm_pct,

@@ -3,22 +3,29 @@
 
 import os
 import pwd
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from msgspec import structs
 
 from gpudeck.wire import Task
 
 from .backends import ProcessReading
-from .jobs import root_of
-from .managers import WHOLE_JOBS, manager_of
-from .processes import about, ourselves, own_manager, row_of
-from .redact import redact
+from .jobs import Row, root_of
+from .looked_up import LookedUp
+from .managers import WHOLE_JOBS, Place, paths_of, place_of
+from .owners import NO_NAMES, VARIABLES, Names, Owner, cut, owner_of
+from .processes import about, ourselves, own_manager, read_in, row_in, row_of, status_of
+from .redact import redact, redact_words
 from .sampler import Seen
 
 COMMAND_MAX = 1_024
+ENVIRON_BYTES = 1_000_000
+MPS_SERVER = "nvidia-cuda-mps-server"
+_WANTED = frozenset(name.encode() for name in VARIABLES)
 
 State = Literal["running", "paused", "uninterruptible", "zombie"]
 # `t`: held by a debugger. Everything that can still run counts as running, asleep or not.
@@ -31,72 +38,146 @@ class Stat:
     start_ticks: int
 
 
-class TaskTable:
-    """Remembers what it has read: a process is asked for its command line once."""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A process as its folder in /proc tells of it, read once."""
 
-    def __init__(self, boot_id: str, proc: Path = Path("/proc")) -> None:
+    row: Row
+    uid: int
+    command: str | None  # without secrets
+    words: tuple[str, ...]
+    program: str
+    env: Mapping[str, str]
+    place: Place
+
+
+@dataclass(slots=True)
+class Known:
+    task: Task
+    look: Look | None = None  # None: nothing more will be known
+
+
+Clients = Callable[[], Mapping[int, Sequence[int]]]
+
+
+class TaskTable:
+    """Remembers what it has read: a process is asked for its command line once. `names` and
+    `clients` (of MPS, by their server) may know nothing yet; they are asked again."""
+
+    def __init__(
+        self, boot_id: str, proc: Path = Path("/proc"), names: LookedUp | None = None,
+        clients: Clients = dict,
+    ) -> None:
         self._boot_id = boot_id
         self._proc = proc
-        self._known: dict[tuple[int, int], Task] = {}
+        self._names = names
+        self._clients = clients
+        self._known: dict[tuple[int, int], Known] = {}
 
     def describe(self, processes: Sequence[ProcessReading]) -> tuple[Seen, ...]:
         seen = tuple(self._seen(process) for process in processes)
+        servers = {each.task.pid for each in seen if each.task.kind == "mps_server"
+                   and (each.task.pid, each.task.start_ticks) in self._known}
+        if servers:
+            seen = self._with_clients(seen, servers)
         present = {(each.task.pid, each.task.start_ticks) for each in seen}
-        self._known = {key: task for key, task in self._known.items() if key in present}
+        self._known = {key: known for key, known in self._known.items() if key in present}
+        if self._names is not None:
+            self._names.keep({(known.look.place, known.look.uid)
+                              for known in self._known.values() if known.look is not None})
         return seen
 
+    def _with_clients(self, seen: tuple[Seen, ...], servers: set[int]) -> tuple[Seen, ...]:
+        """The driver may list a server alone, and its clients as if they were none (peers.md 5,
+        pitfall 16)."""
+        clients = {pid: server for server, pids in self._clients().items() if server in servers
+                   for pid in pids}
+        listed = {each.task.pid for each in seen}
+        more = [self._seen(ProcessReading(pid, uuids.pop(), None, None, "mps_client"))
+                for pid, server in clients.items() if pid not in listed
+                and len(uuids := {each.gpu_uuid for each in seen if each.task.pid == server}) == 1]
+        return (*(self._as_client(each) if each.task.pid in clients else each for each in seen),
+                *(each for each in more if each.state is not None))
+
+    def _as_client(self, seen: Seen) -> Seen:
+        known = self._known.get((seen.task.pid, seen.task.start_ticks))
+        if known is None or seen.task.kind != "compute":
+            return seen
+        known.task = structs.replace(known.task, kind="mps_client")
+        return replace(seen, task=known.task)
+
     def _seen(self, process: ProcessReading) -> Seen:
+        if process.task is not None:
+            return self._use(process.task, process, process.state)
         if process.start_ticks is not None:  # the backend knows better than our /proc
-            task = self._remembered(process, process.start_ticks, self._as_told)
-            return self._use(task, process, process.state)
+            key = process.pid, process.start_ticks
+            if key not in self._known:
+                self._known[key] = Known(self._as_told(process, process.start_ticks))
+            return self._use(self._known[key].task, process, process.state)
         stat = read_stat(self._proc, process.pid)
         if stat is None:
             return self._use(self._gone(process), process, None)
-        task = self._remembered(process, stat.start_ticks, self._from_proc)
-        return self._use(task, process, stat.state)
+        key = process.pid, stat.start_ticks
+        if key not in self._known:
+            self._known[key] = self._from_proc(process, stat.start_ticks)
+        elif self._known[key].look is not None:
+            self._name(self._known[key])
+        return self._use(self._known[key].task, process, stat.state)
 
     def _use(self, task: Task, process: ProcessReading, state: State | None) -> Seen:
         return Seen(task, process.gpu_uuid, process.mem_used_bytes, process.sm_pct, state)
 
-    def _remembered(
-        self, process: ProcessReading, start_ticks: int,
-        make: Callable[[ProcessReading, int], Task],
-    ) -> Task:
-        key = (process.pid, start_ticks)
-        if key not in self._known:
-            self._known[key] = make(process, start_ticks)
-        return self._known[key]
-
     def _as_told(self, process: ProcessReading, start_ticks: int) -> Task:
-        return self._task(process, start_ticks, process.started_at, process.user, process.command)
+        # Of a made-up manager's job only what is really there stands or falls together.
+        command = process.command and redact(process.command)
+        return self._task(process, start_ticks, process.started_at, process.user, command,
+                          process.owner, self._tree_id(process.pid, start_ticks))
 
-    def _from_proc(self, process: ProcessReading, start_ticks: int) -> Task:
-        folder = self._proc / str(process.pid)
-        return self._task(
-            process, start_ticks, started_at(self._proc, start_ticks), owner(folder),
-            command_line(folder), manager(folder),
-        )
+    def _from_proc(self, process: ProcessReading, start_ticks: int) -> Known:
+        seen = look(process.pid, self._proc)
+        if seen is None or seen.row.start_ticks != start_ticks:
+            return Known(self._task(process, start_ticks, started_at(self._proc, start_ticks),
+                                    None, None, Owner(), self._id(process.pid, start_ticks)))
+        kind = "mps_server" if seen.program == MPS_SERVER else process.kind
+        task = self._task(
+            structs.replace(process, kind=kind), start_ticks, started_at(self._proc, start_ticks),
+            _user_name(seen.uid), seen.command, self._owner(seen, NO_NAMES),
+            self._job_id(process.pid, start_ticks, seen.place.manager))
+        known = Known(task, seen)
+        self._name(known)
+        return known
+
+    def _owner(self, seen: Look, names: Names) -> Owner:
+        found = owner_of(seen.place, seen.words, seen.env, self._boot_id[:8], names)
+        return structs.replace(found, uid=seen.uid, parent_pid=seen.row.parent)
+
+    def _name(self, known: Known) -> None:
+        """The pod's namespace may be part of the launch's name: all is made anew."""
+        if known.look is None or self._names is None:
+            known.look = None
+            return
+        names, is_all = self._names.names(known.look.place, known.look.uid)
+        known.task = structs.replace(known.task, **_fields(self._owner(known.look, names)))
+        if is_all:
+            known.look = None
 
     def _gone(self, process: ProcessReading) -> Task:
         """The driver still lists it and /proc does not: it is just ending, or it lives in a PID
         namespace that we do not see."""
-        for (pid, _), task in self._known.items():
+        for (pid, _), known in self._known.items():
             if pid == process.pid:
-                return task
-        return self._task(process, 0, None, None, None)
+                return known.task
+        return self._task(process, 0, None, None, None, Owner(), self._id(process.pid, 0))
 
     def _task(
         self, process: ProcessReading, start_ticks: int, began: float | None,
-        user: str | None, command: str | None, managed_by: str | None = None,
+        user: str | None, command: str | None, owner: Owner, job_id: str,
     ) -> Task:
-        kind = process.kind
-        if command is not None and "nvidia-cuda-mps-server" in command.split(" ", 1)[0]:
-            kind = "mps_server"
         return Task(
             id=self._id(process.pid, start_ticks), pid=process.pid,
-            start_ticks=start_ticks, started_at=began, user=(user or None) and user[:128],
-            command=command and redact(command)[:COMMAND_MAX], kind=kind, manager=managed_by,
-            job_id=self._job_id(process.pid, start_ticks, managed_by),
+            start_ticks=start_ticks, started_at=began, user=cut(user),
+            command=command and command[:COMMAND_MAX], kind=process.kind,
+            job_id=job_id[:128], **_fields(owner),
         )
 
     def _id(self, pid: int, start_ticks: int) -> str:
@@ -106,13 +187,91 @@ class TaskTable:
         """As it was when the Task was first seen; an act looks again."""
         if managed_by is not None and managed_by.startswith(WHOLE_JOBS) and (
                 managed_by != own_manager()):
-            return managed_by[:128]
+            return managed_by
+        return self._tree_id(pid, start_ticks)
+
+    def _tree_id(self, pid: int, start_ticks: int) -> str:
         row = row_of(pid, self._proc)
         if row is None or row.start_ticks != start_ticks:
             return self._id(pid, start_ticks)
         root = root_of(pid, lambda each: row_of(each, self._proc),
                        lambda each: about(each, self._proc), ourselves()) or row
         return self._id(root.pid, root.start_ticks)
+
+
+def look(pid: int, proc: Path = Path("/proc")) -> Look | None:
+    """Through the open folder, so that all is of one process; None: it has ended. What may not be
+    read is not known, and takes nothing else with it."""
+    try:
+        folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        row = row_in(pid, _read("stat", folder))
+        words = _split(_read("cmdline", folder, COMMAND_MAX * 8))
+        if row is None:
+            return None
+        return Look(
+            row, _uid(folder), redact_words(words) or None, words, _program(folder, words),
+            _environment(folder),
+            place_of(paths_of(_read("cgroup", folder).decode(errors="replace"))))
+    finally:
+        os.close(folder)
+
+
+def shown_command(pid: int) -> str | None:
+    """Without secrets."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()[: COMMAND_MAX * 8]
+    except OSError:
+        return None
+    return redact_words(_split(raw)) or None
+
+
+def _read(name: str, folder: int, most: int = 65_536) -> bytes:
+    try:
+        return read_in(name, folder, most)
+    except OSError:
+        return b""
+
+
+def _split(raw: bytes) -> tuple[str, ...]:
+    """Empty for what has no command line: a zombie, or a process we may not look at."""
+    if not raw:
+        return ()
+    return tuple(word.decode(errors="replace") for word in raw.rstrip(b"\0").split(b"\0"))
+
+
+def _uid(folder: int) -> int:
+    """Not the folder's own if it can be helped: that is root's for what may not be dumped."""
+    try:
+        return status_of(_read("status", folder))[0]
+    except (ValueError, IndexError):
+        return os.fstat(folder).st_uid
+
+
+def _program(folder: int, words: Sequence[str]) -> str:
+    try:
+        path = os.fsencode(os.readlink("exe", dir_fd=folder)).decode(errors="replace")
+    except OSError:
+        path = words[0].split(" ", 1)[0] if words else ""
+    return path.removesuffix(" (deleted)").rpartition("/")[2]
+
+
+def _environment(folder: int) -> dict[str, str]:
+    """The variables that are asked for, and no others."""
+    found = {}
+    for line in _read("environ", folder, ENVIRON_BYTES).split(b"\0"):
+        name, _, value = line.partition(b"=")
+        if name in _WANTED and len(value) <= COMMAND_MAX:
+            found[name.decode()] = value.decode(errors="replace")
+    if found.get("HOSTNAME") == os.uname().nodename:  # a pod on the host's network
+        del found["HOSTNAME"]
+    return found
+
+
+def _fields(owner: Owner) -> dict[str, Any]:
+    return structs.asdict(owner)
 
 
 def boot_id() -> str:
@@ -149,20 +308,17 @@ def started_at(proc: Path, start_ticks: int) -> float | None:
     return None if booted is None else booted + start_ticks / os.sysconf("SC_CLK_TCK")
 
 
-def owner(folder: Path) -> str | None:
+def _user_name(uid: int) -> str:
     try:
-        uid = folder.stat().st_uid
-    except OSError:
-        return None
-    return _user_name(uid)
+        return _found_name(uid)
+    except KeyError:
+        return f"uid {uid}"
 
 
 @lru_cache(maxsize=1_024)
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
+def _found_name(uid: int) -> str:
+    """Not found is not kept: the server that knows may be back."""
+    return pwd.getpwuid(uid).pw_name
 
 
 def command_line(folder: Path) -> str | None:
@@ -171,13 +327,4 @@ def command_line(folder: Path) -> str | None:
         raw = (folder / "cmdline").read_bytes()[: COMMAND_MAX * 8]
     except OSError:
         return None
-    words = raw.rstrip(b"\0").split(b"\0")
-    return " ".join(word.decode(errors="replace") for word in words) or None
-
-
-def manager(folder: Path) -> str | None:
-    try:
-        paths = [line.split(":", 2)[2] for line in (folder / "cgroup").read_text().splitlines()]
-    except (OSError, IndexError):
-        return None
-    return next((found for path in paths if (found := manager_of(path))), None)
+    return " ".join(_split(raw)) or None

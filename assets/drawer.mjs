@@ -7,6 +7,7 @@ import { byId, copyText, make, say, show } from "./dom.mjs";
 import { age, gibibytes, secondsSince, valueOf } from "./format.mjs";
 import { holdLine } from "./holds.mjs";
 import { shareOf, stateWords, valueWords } from "./gpu_words.mjs";
+import { managerWords } from "./tasks_model.mjs";
 
 const MOST_TASKS = 50;
 
@@ -178,7 +179,7 @@ export class Drawer extends EventTarget {
     say(command, task.command ?? "command not known");
     command.title = task.command ?? "";
     say(figures, taskFigures(task, task.gpus?.find((use) => use.uuid === uuid) ?? {}));
-    say(manager, task.manager ?? "");
+    say(manager, managerWords(task) ?? "");
   }
 
   // An item is one task's for as long as it is there, and so are its buttons.

@@ -8,7 +8,7 @@ import { ask, sentence, textField } from "./dialog.mjs";
 import { byId, copyText, make, say, show } from "./dom.mjs";
 import { age, moment, plural, secondsSince, when } from "./format.mjs";
 import { holdLine } from "./holds.mjs";
-import { jobOf } from "./tasks_model.mjs";
+import { jobOf, launchOf } from "./tasks_model.mjs";
 import { toast } from "./toast.mjs";
 
 const HISTORY = 20;
@@ -157,7 +157,7 @@ export class TaskDetails extends EventTarget {
   drawFacts() {
     const { task } = this;
     const rows = [["Id", task.id], ["Pid", String(task.pid)], ["Started", task.started_at === null ? "not known" : moment(task.started_at)],
-      ["Memory", memory(task.mem_used_bytes)], ["Manager", task.manager ?? "none"], ["Kind", task.kind?.replace("_", " ") ?? "not known"], ["Job", task.job_id ?? "not known"]];
+      ["Memory", memory(task.mem_used_bytes)], ["Manager", task.manager ?? "none"], ...ownerRows(task.owner ?? {}), ["Kind", task.kind?.replace("_", " ") ?? "not known"], ["Job", task.job_id ?? "not known"]];
     const text = JSON.stringify(rows);
     if (this.drawnFacts === text) return;
     this.drawnFacts = text;
@@ -166,16 +166,25 @@ export class TaskDetails extends EventTarget {
 
   async lookAtJob(task) {
     if (!task.job_id) return;
-    const query = new URLSearchParams({ group: "job", sort: "pid", limit: MOST_MEMBERS, open: jobOf(task) });
+    const query = new URLSearchParams({ group: "job", sort: "pid", limit: MOST_MEMBERS });
+    for (const key of new Set([jobOf(task), launchOf(task)])) query.append("open", key);
     const { items } = await look(`tasks?${query}`);
     if (task.id !== this.id) return;
     const text = JSON.stringify(items.map(({ id, state }) => [id, state]));
     if (text === this.drawnMembers) return;
     this.drawnMembers = text;
     const others = items.filter(({ id }) => id !== task.id);
-    this.members.replaceChildren(...(others.length === 0 ? [] : [make("h3", {}, `Stand or fall with it (${plural(others.length, "task")})`),
-      make("ul", { class: "member-list" }, ...others.map((other) => make("li", {},
-        make("button", { type: "button", class: "as-link", onclick: () => this.dispatchEvent(new CustomEvent("open", { detail: other })) }, `${other.pid}`), make("code", {}, other.command ?? "not known"))))]));
+    const own = others.filter((other) => jobOf(other) === jobOf(task));
+    const ranks = others.filter((other) => jobOf(other) !== jobOf(task));
+    this.members.replaceChildren(
+      ...this.memberList(`Stand or fall with it (${plural(own.length, "task")})`, own),
+      ...this.memberList(`Other ranks of its launch (${plural(ranks.length, "task")}): no act on this one reaches them`, ranks, task));
+  }
+
+  memberList(head, others, task = null) {
+    if (others.length === 0) return [];
+    return [make("h3", {}, head), make("ul", { class: "member-list" }, ...others.map((other) => make("li", {},
+      make("button", { type: "button", class: "as-link", onclick: () => this.dispatchEvent(new CustomEvent("open", { detail: other })) }, task === null || other.node === task.node ? `${other.pid}` : `${other.pid} on ${other.host}`), make("code", {}, other.command ?? "not known"))))];
   }
 
   async drawHistory() {
@@ -188,6 +197,13 @@ export class TaskDetails extends EventTarget {
     this.past.replaceChildren(...(answer.items.length === 0 ? [] : [make("h3", {}, "What was done to it"),
       make("ul", { class: "past" }, ...answer.items.map((one) => pastLine(one)))]));
   }
+}
+
+function ownerRows(owner) {
+  const named = (name, id) => (name && id ? `${name} (${id.slice(0, 12)})` : name ?? id?.slice(0, 12));
+  const rows = [["Notebook", owner.notebook], ["Slurm job", owner.slurm_job], ["Pod", owner.namespace && owner.pod ? `${owner.namespace}/${owner.pod}` : owner.pod],
+    ["Container", named(owner.container_name, owner.container)], ["Unit", owner.unit], ["Launch", owner.launch], ["Rank", owner.rank?.toString()]];
+  return rows.filter(([, words]) => words !== undefined && words !== null);
 }
 
 function pastLine(one) {

@@ -41,9 +41,20 @@ export function queryOf(view, limit) {
   return `tasks?${query}`;
 }
 
+/** What an act takes as one: the node's part of a launch. */
 export const jobOf = (task) => `${task.node}/${task.job_id ?? task.id}`;
+/** Ranks of one launch are one job, on all their nodes. */
+export const launchOf = (task) => (task.owner?.launch ? `${task.user ?? ""}/${task.owner.launch}` : jobOf(task));
+/** What manages it, or else where it belongs, in a few words; null: nothing is known. */
+export function managerWords({ manager, owner = {} }) {
+  if (manager) return manager;
+  if (owner.notebook) return `notebook ${owner.notebook.split("/").at(-1)}`;
+  if (owner.slurm_job) return `slurm job ${owner.slurm_job}`;
+  if (owner.pod) return `pod ${owner.namespace ? `${owner.namespace}/` : ""}${owner.pod}`;
+  return owner.container_name ? `container ${owner.container_name}` : null;
+}
 const keyOf = (task) => `${task.node}/${task.id}`;
-const groupOf = (task, by) => (by === "owner" ? task.user ?? "" : jobOf(task));
+const groupOf = (task, by) => (by === "owner" ? task.user ?? "" : launchOf(task));
 
 /** [{key, task} | {key, group, isOpen}] in the order of the answer. */
 export function linesOf({ items, groups }, view) {

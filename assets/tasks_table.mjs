@@ -4,7 +4,7 @@
 import { fitting, mayAct, pressed } from "./acts.mjs";
 import { make, say, show } from "./dom.mjs";
 import { age, amount, gibibytes, moment, plural, secondsSince } from "./format.mjs";
-import { COLUMNS } from "./tasks_model.mjs";
+import { COLUMNS, managerWords } from "./tasks_model.mjs";
 
 const MARGIN_ROWS = 8;
 const ROW_ACTS = ["pause", "resume", "end"];
@@ -158,11 +158,11 @@ export class TasksTable extends EventTarget {
       root.classList.toggle("gone", Boolean(line.isGone));
       root.setAttribute("aria-expanded", String(line.isOpen));
       say(mark, line.isOpen ? "▾" : "▸");
-      const isJob = group.host !== null;
+      const isJob = group.job_id !== null || group.host !== null;
       say(name, isJob ? plural(group.tasks, "task") : group.user ?? "owner unknown");
       say(command, isJob ? shortCommand(group.command) : plural(group.tasks, "task"));
       say(cells.user, isJob ? group.user ?? "unknown" : "");
-      say(cells.host, isJob ? group.host : plural(group.nodes, "node"));
+      say(cells.host, group.host ?? plural(group.nodes, "node"));
       say(cells.gpus, String(group.gpus));
       say(cells.memory, memoryWords(group.mem_used_bytes));
       say(cells.sm, smWords(group.sm_pct));
@@ -230,7 +230,7 @@ export class TasksTable extends EventTarget {
 function taskWords(task, isGone) {
   return {
     user: task.user ?? "unknown", host: task.host, gpus: String(task.gpus.length), memory: memoryWords(task.mem_used_bytes), sm: smWords(task.sm_pct),
-    age: ageWords(task.started_at), state: isGone ? "gone" : task.state ?? "–", manager: task.manager ?? "–", job: task.job_id === null || task.job_id === undefined || task.job_id === task.id ? "–" : task.job_id,
+    age: ageWords(task.started_at), state: isGone ? "gone" : task.state ?? "–", manager: managerWords(task) ?? "–", job: task.job_id === null || task.job_id === undefined || task.job_id === task.id ? "–" : task.job_id,
   };
 }
 

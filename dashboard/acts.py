@@ -20,6 +20,7 @@ from gpudeck.acts import (
     Refusal,
     TaskAction,
 )
+from gpudeck.sentences import ranks_left
 
 from .acts_views import (
     ByView,
@@ -42,6 +43,7 @@ from .core.commands import CommandRecord
 from .core.fleet import Node
 from .core.lens import Lens, Lenses, Reads, Sight
 from .looks import Looker
+from .owner_views import ranks_beside
 from .people import People, Refused
 from .room import Room
 
@@ -235,8 +237,15 @@ class Acts:
                         () if refusal is None else (refusal,))
             unreached = self.unreached(made.owner) if one.preview.action != "resume" else None
             made.warnings += [] if unreached is None else [unreached]
+            made.warnings += self._ranks_left(one.preview)
         made.keep = self.keep_of(made.task_ids)
         return made
+
+    def _ranks_left(self, preview: Preview) -> list[str]:
+        """Also those on nodes that the asker does not see: counted, never named."""
+        nodes = self._room.fleet.nodes.values()
+        return ranks_left(preview.action, *ranks_beside(nodes, preview.node_id,
+                                                         _task_ids(preview)))
 
     def _indexes(self, node_id: str) -> dict[str, int]:
         fleet, node = self._room.fleet, self._room.fleet.nodes.get(node_id)

@@ -229,7 +229,8 @@ class Api:
             groups = task_list.grouped(tasks, how.group)
             if how.sort is not None:
                 groups = task_list.group_order(groups, how.sort, how.order)
-            tasks = [task for task in tasks if task_list.group_key(task, how.group) in how.open]
+            tasks = [task for task in tasks if task_list.group_key(task, how.group) in how.open
+                     or (how.group == "job" and task_list.job_key(task) in how.open)]
         # By place where they are sorted, in fixed width: text then sorts as the number does.
         keys = (((task.node, task.id) if how.sort is None else (f"{place:08d}",), task)
                 for place, task in enumerate(tasks))

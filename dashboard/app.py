@@ -178,7 +178,8 @@ class Hub:
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
         content_policy = policy(pages.csp_hashes())
-        self.agents = AgentEdge(self.socketio.server, self.settings, self.doors, self.submit)
+        self.agents = AgentEdge(self.socketio.server, self.settings, self.doors, self.submit,
+                                lambda: self.room.disk_error is None)
         self.live = LiveEdge(self.socketio.server, self.room, self.lenses, self.people.holds,
                              self.auth.is_csrf_right,
                              lambda lens: to_builtins(hold_state(self.room.fleet, self.holds,
@@ -356,7 +357,8 @@ class Hub:
             "epoch": self.room.fleet.epoch, "version": __version__}})
         running: list[gevent.Greenlet[..., Any]] = [
             gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
-            gevent.spawn(self.recorder.run), gevent.spawn(self.people.run),
+            gevent.spawn(self.recorder.run),
+            gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store)]
         # What is here now stays: the collector need not look at it again.

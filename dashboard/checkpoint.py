@@ -13,6 +13,7 @@ class SavedStream(msgspec.Struct, array_like=True):
     name: str
     ranges: list[tuple[int, int]]
     settled: int
+    lost: int = 0
 
 
 class SavedNode(msgspec.Struct):
@@ -33,15 +34,11 @@ def encode_nodes(room: Room) -> list[tuple[str, bytes]]:
 
 def _saved(room: Room, node_id: str) -> SavedNode:
     node = room.fleet.nodes[node_id]
-    streams = [SavedStream(name, stream.ledger.ranges, _settled(stream))
+    # The batch in hand will be on disk before this is, so all that was seen counts as kept.
+    streams = [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
                for name, stream in room.streams.get(node_id, {}).items()]
     inventories = [listing.inventory for listing in node.listings.values()]
     return SavedNode(node.hello, node.heard_at, inventories, room.fleet.snapshot(node), streams)
-
-
-def _settled(stream: Stream) -> int:
-    """The batch in hand will be on disk before this is: only what was dropped is open."""
-    return min(stream.dropped, default=stream.ledger.settled + 1) - 1
 
 
 def restore(room: Room, data: bytes) -> None:
@@ -52,7 +49,14 @@ def restore(room: Room, data: bytes) -> None:
     if saved.frame is not None:
         room.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
     room.streams[saved.hello.node_id] = {
-        stream.name: Stream(Ledger(stream.ranges, stream.settled)) for stream in saved.streams}
+        stream.name: _stream(stream)
+        for stream in saved.streams}
+
+
+def _stream(saved: SavedStream) -> Stream:
+    seen, stored = (Ledger(saved.ranges, saved.settled, saved.lost) for _ in range(2))
+    return Stream(seen, stored)
+
 
 
 def carried(nodes: list[tuple[str, bytes]]) -> list[Entry]:

@@ -188,8 +188,10 @@ class _Demo:
             if part.failures > 1 or (part is self._hub.part and part.failures):
                 raise self._supervisor.give_up(part)
         nodes = self._hub.nodes()
-        live = -1 if nodes is None else sum(node["state"] == "live" for node in nodes)
-        if live >= self._settings.nodes and self._tasks() is not None:
+        live = -1 if nodes is None else sum(
+            node["state"] == "live" and node["gpus"] > 0 for node in nodes)
+        if (live >= self._settings.nodes and self._tasks() is not None
+                and all(map(self._hub.has_values, self._agents))):
             self._write_if_changed()
             _greet(self._settings, self._data, self._hub.fresh(), self._hub.first_gpu())
             print(f"You are the admin {ADMIN!r}; what harms others asks for the password "

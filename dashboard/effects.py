@@ -84,19 +84,21 @@ class Record:
     seq: int
     received_at: float
     payload: bytes
+    is_backfill: bool = False  # of a time without us: history, on which nothing acts
     message: Hello | Inventory | Sequenced | None = None
     second: int = 0
-    is_backfill: bool = False
 
 
 @dataclass(slots=True, frozen=True)
 class Applied:
-    """A Frame or Event that is new; for taps, and to wake the live path."""
+    """A Frame or Event that is new; for taps, and to wake the live path. Rules act on none that
+    `is_backfill`."""
 
     node_id: str
     stream: str
     seq: int
     received_at: float
+    is_backfill: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -13,6 +13,7 @@ from gpudeck.wire import (
     EVENT,
     MAX_MESSAGE_BYTES,
     NAMESPACE,
+    Backfill,
     Call,
     Challenge,
     Event,
@@ -25,6 +26,7 @@ from gpudeck.wire import (
     encode,
 )
 
+from .backfills import Backfills
 from .core.access import may
 from .core.rate import Bucket
 from .core.websocket import CloseCode, Violation
@@ -42,6 +44,7 @@ ENVELOPE_BYTES = 256
 BURST_S = 10
 PACE_PER_S = 200.0
 BAD_MESSAGE_RETRY_S = 30.0
+TOO_MUCH_RETRY_S = 30.0
 CLOSED_WITHIN_S = 0.5  # whether or not the other side reads on
 
 
@@ -73,7 +76,8 @@ class AgentLink:
 
 class AgentEdge:
     def __init__(self, server: BoundedServer, settings: HubSettings, doors: Doors,
-                 submit: Callable[[HubEvent], None]) -> None:
+                 submit: Callable[[HubEvent], None], is_disk_well: Callable[[], bool]) -> None:
+        self.backfills = Backfills(self._filled, is_disk_well)
         self._settings = settings
         self._doors = doors
         self._submit = submit
@@ -98,6 +102,7 @@ class AgentEdge:
         return True
 
     def _disconnect(self, sid: str, _reason: str = "") -> None:
+        self.backfills.left(sid)
         if self._links.pop(sid, None) is not None:
             self._submit(Left(sid))
 
@@ -108,7 +113,9 @@ class AgentEdge:
         payload = arguments[0]
         try:
             message = decode_from_agent(payload)
-            if link.is_proven:
+            if link.is_proven and isinstance(message, Backfill):
+                self._fill(sid, message, len(payload))
+            elif link.is_proven:
                 if self._is_within_rate(sid, link, message, len(payload)):
                     self._submit(Said(sid, message, payload))
             else:
@@ -116,6 +123,26 @@ class AgentEdge:
         except WireError as error:
             self._send(sid, Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
             raise Violation(CloseCode.INVALID_DATA, str(error)) from error
+
+    def _fill(self, sid: str, message: Backfill, size: int) -> None:
+        """At our pace, whenever its turn comes."""
+        if self.backfills.is_full:
+            self._turn_away(sid, "too much comes in at once", TOO_MUCH_RETRY_S)
+        elif not self.backfills.put(sid, message, size):
+            self._submit(OverRate(sid, "backfills"))
+
+    def _filled(self, sid: str, part: Backfill) -> None:
+        if sid not in self._links:
+            return
+        try:
+            self._submit(Said(sid, part, b""))
+        except WireError as error:
+            log.warning("bad_backfill why=%r", str(error))
+            self._turn_away(sid, str(error), BAD_MESSAGE_RETRY_S)
+
+    def _turn_away(self, sid: str, why: str, retry_s: float) -> None:
+        self._send(sid, Refused(why[:1024], retry_s))
+        self.close(Close(sid, why[:120]))
 
     def _greet(self, sid: str, link: AgentLink, message: FromAgent, payload: bytes) -> None:
         """Call, Challenge, Hello: each once, and nothing else before the proof."""

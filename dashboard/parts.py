@@ -116,6 +116,11 @@ class HubPart:
                 raise
             return None
 
+    def has_values(self, host: str) -> bool:
+        """A node that has just come may make up for its past before its first live Frame."""
+        states = {gpu["state"] for gpu in self._client().gpus(f"node:{host}")}
+        return bool(states) and "stale" not in states
+
     def first_gpu(self) -> str | None:
         """For an example that can be pasted."""
         gpus = self._client().gpus("node:n001")

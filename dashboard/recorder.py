@@ -49,7 +49,8 @@ class Recorder:
             kept: list[Kept] = []
             for entry in entries:
                 message = self._room.recover(Record(
-                    entry.node_id, entry.stream, entry.seq, entry.received_at, entry.payload))
+                    entry.node_id, entry.stream, entry.seq, entry.received_at, entry.payload,
+                    entry.is_backfill))
                 if isinstance(message, Hello | Inventory | Frame | Event):
                     kept.append(Kept(entry.node_id, entry.stream, entry.received_at, message,
                                      entry.second, entry.is_backfill))

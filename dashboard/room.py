@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gpudeck.acts import Preview, Reply
 from gpudeck.wire import (
+    MAX_SPANS,
     SPOKEN_VERSIONS,
     Ack,
     Backfill,
@@ -24,6 +25,7 @@ from gpudeck.wire import (
     Probe,
     Refused,
     Sequenced,
+    Span,
     Time,
     Welcome,
     WireError,
@@ -31,7 +33,7 @@ from gpudeck.wire import (
 )
 
 from .core.fence import Fence
-from .core.fleet import Fleet, Node, NodeState, Outcome
+from .core.fleet import FUTURE_S, Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
 from .core.members import REVOKED, REVOKED_RETRY_S
 from .core.seconds import Seconds
@@ -73,17 +75,24 @@ class Stream:
     """What came of one stream, and what of it is on disk."""
 
     ledger: Ledger = field(default_factory=Ledger)
-    pending: set[int] = field(default_factory=set)  # in memory, on its way to disk
-    dropped: set[int] = field(default_factory=set)  # did not fit; the agent must bring it again
+    stored: Ledger = field(default_factory=Ledger)
+    must_bring: bool = False  # something did not fit; the agent must bring it again
     applied: int = 0
-    acked: int = 0
+    told: Ack | None = None  # on the connection that there is
 
-    def settled(self) -> int:
-        """All up to this is on disk or will never come."""
-        waiting = min(self.pending, default=None)
-        lost = min(self.dropped, default=None)
-        open_seqs = [seq for seq in (waiting, lost) if seq is not None]
-        return min(open_seqs) - 1 if open_seqs else self.ledger.settled
+    @property
+    def acked(self) -> int:
+        return self.stored.settled
+
+    def settle(self, upto: int) -> None:
+        self.ledger.settle(upto)
+        self.stored.settle(upto)
+
+    def ack(self) -> Ack:
+        """Were there more gaps than fit, the agent would bring again what lies between older ones:
+        that costs a little, and nothing is taken twice."""
+        spans = tuple(Span(*each) for each in self.stored.spans(MAX_SPANS))
+        return Ack(self.stored.settled, spans)
 
 
 @dataclass(slots=True)
@@ -161,15 +170,17 @@ class Room:
             case Frame() | Event():
                 return self._sequenced(said.link, link, node, said.message, said.payload, now, mono)
             case Backfill():
-                return self._backfill(said, link, node, now, mono)
+                return self._backfill(said.link, link, node, said.message, now, mono)
             case Beat():
                 self.fleet.beat(node, said.message, mono)
+                self.streams[link.node_id][link.stream].settle(said.message.first_seq - 1)
                 return [Heard(link.node_id, said.message)]
             case Echo():
                 return self._echo(link, node, said.message, now, mono)
             case Inventory():
                 self.fleet.inventory(node, said.message)
-                return [Record(link.node_id, link.stream, 0, now, said.payload, said.message)]
+                return [Record(link.node_id, link.stream, 0, now, said.payload, False,
+                               said.message)]
             case Clock():
                 return [Tell(said.link, Time(said.message.clock_id, now))]
             case Preview() | Reply():
@@ -193,13 +204,14 @@ class Room:
             effects.append(Rose(risen))
         self.fleet.hello(hello, now, mono)
         stream = self._stream(hello.node_id, hello.stream)
+        stream.must_bring, stream.told = False, stream.ack()
         link = Link(hello.node_id, hello.stream)
         self.links[at] = link
         self.link_of[hello.node_id] = at
         welcome = Welcome(max(set(hello.wire_versions) & set(SPOKEN_VERSIONS)), self.hub_id,
-                          self.fence.epoch, now, stream.settled())
+                          self.fence.epoch, now, stream.told.seq, stream.told.spans)
         return [*effects, Tell(at, welcome), self._probe(at, link, now, mono),
-                Record(hello.node_id, hello.stream, 0, now, payload, hello),
+                Record(hello.node_id, hello.stream, 0, now, payload, False, hello),
                 Note("agent connected", {"node": hello.node_id, "host": hello.host,
                                          "acked": welcome.acked_seq}),
                 Joined(hello.node_id)]
@@ -245,16 +257,13 @@ class Room:
         return stream
 
     def _sequenced(self, at: str, link: Link, node: Node, message: Sequenced, payload: bytes,
-                   now: float, mono: float, is_backfill: bool = False) -> list[Effect]:
+                   now: float, mono: float) -> list[Effect]:
         stream = self.streams[link.node_id][link.stream]
         if not stream.ledger.note(message.seq):
             return []
-        stream.pending.add(message.seq)
-        if stream.dropped:
-            stream.dropped = {seq for seq in stream.dropped if seq > message.seq}
         effects: list[Effect] = [
-            Record(link.node_id, link.stream, message.seq, now, payload, message,
-                   self._second(node, message, now, mono, is_backfill), is_backfill),
+            Record(link.node_id, link.stream, message.seq, now, payload, False, message,
+                   self._second(node, message, now, mono, False)),
             Applied(link.node_id, link.stream, message.seq, now),
         ]
         if isinstance(message, Event):
@@ -263,24 +272,39 @@ class Room:
         outcome = self.fleet.frame(node, message, now, mono)
         if outcome is Outcome.APPLIED:
             stream.applied += 1
-        elif outcome is Outcome.FUTURE and mono - link.probed_mono > PROBE_SOON_S:
+        # What is live is fresh: where it seems not to be, the node's clock has stepped.
+        age_s = self.fleet.age_s(node, message.taken_at, now, mono)
+        if abs(age_s) > FUTURE_S and mono - link.probed_mono > PROBE_SOON_S:
             effects.append(self._probe(at, link, now, mono))
         return effects
 
-    def _backfill(self, said: Said, link: Link, node: Node, now: float, mono: float
-                  ) -> list[Effect]:
-        assert isinstance(said.message, Backfill)
+    def _backfill(self, at: str, link: Link, node: Node, backfill: Backfill, now: float,
+                  mono: float) -> list[Effect]:
+        """Of a time without us: to disk, and past the picture."""
+        stream = self.streams[link.node_id][link.stream]
         effects: list[Effect] = []
-        for payload in said.message.messages:
+        is_told_again = False
+        for payload in backfill.messages:
             message = decode_from_agent(payload)
             if not isinstance(message, Frame | Event):
                 raise WireError("a Backfill holds Frames and Events")
-            effects += self._sequenced(said.link, link, node, message, payload, now, mono, True)
+            if not stream.ledger.note(message.seq):
+                is_told_again = True
+                continue
+            effects += (Record(link.node_id, link.stream, message.seq, now, payload, True, message,
+                               self._second(node, message, now, mono, True)),
+                        Applied(link.node_id, link.stream, message.seq, now, True))
+            if isinstance(message, Event):
+                self.events.append((link.node_id, now, message))
+        if is_told_again:  # no store of it will follow that an ack could
+            effects.append(Tell(at, stream.ack()))
         return effects
 
     def _second(self, node: Node, message: Sequenced, now: float, mono: float, is_backfill: bool
                 ) -> int:
-        """By our clock, and never ahead of it."""
+        """Of a Frame, by our clock, and never ahead of it."""
+        if isinstance(message, Event):
+            return 0  # it comes at any moment, and would unsettle where seconds are cut
         age_s = max(0.0, self.fleet.age_s(node, message.taken_at, now, mono))
         seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), Seconds())
         return max(1, min(int(now), seconds.of(now - age_s)))
@@ -330,7 +354,7 @@ class Room:
         for record in records:
             stream = self.streams.get(record.node_id, {}).get(record.stream)
             if record.seq and stream is not None:
-                stream.pending.discard(record.seq)
+                stream.stored.note(record.seq)
                 touched[record.node_id, record.stream] = stream
         effects: list[Effect] = []
         for (node_id, name), stream in touched.items():
@@ -340,14 +364,14 @@ class Room:
         return effects
 
     def _ack(self, node_id: str, name: str, stream: Stream) -> list[Effect]:
-        settled = stream.settled()
-        if settled <= stream.acked:
-            return []
-        stream.acked = settled
         at = self.link_of.get(node_id)
         if at is None or self.links[at].stream != name:
             return []
-        return [Tell(at, Ack(settled))]
+        ack = stream.ack()
+        if ack == stream.told:
+            return []
+        stream.told = ack
+        return [Tell(at, ack)]
 
     def _not_stored(self, event: NotStored) -> list[Effect]:
         first = self.disk_error is None
@@ -355,8 +379,7 @@ class Room:
         for record in event.dropped:
             stream = self.streams.get(record.node_id, {}).get(record.stream)
             if record.seq and stream is not None:
-                stream.pending.discard(record.seq)
-                stream.dropped.add(record.seq)
+                stream.must_bring = True
                 stream.ledger.forget(record.seq)
         return [Note("disk refuses", {"why": event.reason})] if first else []
 
@@ -364,7 +387,7 @@ class Room:
         """The disk is back: those whose messages were dropped connect anew and bring them again."""
         closes = [Close(at, "the disk was full; bring again what was not acked")
                   for node_id, at in self.link_of.items()
-                  if any(stream.dropped for stream in self.streams[node_id].values())]
+                  if any(stream.must_bring for stream in self.streams[node_id].values())]
         return [Note("disk is back", {}), *closes]
 
     # -- time
@@ -404,10 +427,12 @@ class Room:
             self.fleet.inventory(node, message)
         elif isinstance(message, Frame | Event):
             stream = self._stream(record.node_id, record.stream)
-            if not stream.ledger.note(message.seq, in_order=False):
+            stream.stored.note(message.seq)
+            if not stream.ledger.note(message.seq):
                 return
             node.heard_at = record.received_at
-            if isinstance(message, Frame) and node.hello.stream == record.stream:
+            if (isinstance(message, Frame) and node.hello.stream == record.stream
+                    and not record.is_backfill):
                 self.fleet.frame(node, message, record.received_at, 0.0)
 
     def recovered(self, now: float, mono: float) -> None:
@@ -416,7 +441,6 @@ class Room:
             for stream in streams.values():
                 stream.ledger.duplicates = 0
                 stream.applied = 0
-                stream.acked = stream.ledger.settled
 
 
 def _node_note(node_id: str, state: NodeState) -> Note:

@@ -38,9 +38,9 @@ class TaskGroup(msgspec.Struct):
 
     key: str
     user: str | None
-    host: str | None  # of a job
+    host: str | None  # of a job on one node
     command: str | None  # of a job: that of its oldest Task
-    job_id: str | None
+    job_id: str | None  # of a job; of ranks of one launch, the launch
     tasks: int
     nodes: int
     gpus: int
@@ -79,6 +79,13 @@ def ordered(tasks: Iterable[views.TaskView], sort: str, order: Order) -> list[vi
 def group_key(task: views.TaskView, by: GroupBy) -> str:
     if by == "owner":
         return task.user or ""
+    if task.owner.launch is not None:  # its ranks may be on other nodes
+        return f"{task.user or ''}/{task.owner.launch}"
+    return job_key(task)
+
+
+def job_key(task: views.TaskView) -> str:
+    """Of what an act takes as one: a node's part of a launch."""
     return f"{task.node}/{task.job_id or task.id}"
 
 
@@ -94,10 +101,11 @@ def grouped(tasks: Iterable[views.TaskView], by: GroupBy) -> list[TaskGroup]:
 def _group(key: str, inside: list[views.TaskView], by: GroupBy) -> TaskGroup:
     starts = [task.started_at for task in inside if task.started_at is not None]
     oldest = min(inside, key=lambda task: (task.started_at is None, task.started_at or 0.0))
-    is_job = by == "job"
+    is_job, nodes = by == "job", len({task.node for task in inside})
     return TaskGroup(
-        key, oldest.user, oldest.host if is_job else None, oldest.command if is_job else None,
-        oldest.job_id if is_job else None, len(inside), len({task.node for task in inside}),
+        key, oldest.user, oldest.host if is_job and nodes == 1 else None,
+        oldest.command if is_job else None,
+        (oldest.owner.launch or oldest.job_id) if is_job else None, len(inside), nodes,
         len({(task.node, use.uuid) for task in inside for use in task.gpus}),
         _sum([task.mem_used_bytes for task in inside]), _sum([task.sm_pct for task in inside]),
         min(starts) if starts else None)

@@ -15,6 +15,7 @@ from .core.filters import Filter, Mask
 from .core.fleet import NO_TASK, UNKNOWN_OWNER, Fleet, Node, Show
 from .core.lens import ALL_READ, Lens, Reads
 from .core.members import Member
+from .owner_views import OwnerView, owner_view
 from .room import Room
 
 LEVELS = 239
@@ -261,6 +262,7 @@ class TaskView(msgspec.Struct):
     manager: str | None
     kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
     job_id: str | None  # tasks with the same one stand or fall together
+    owner: OwnerView = OwnerView()
     keep: KeepView | None = None
 
 
@@ -399,7 +401,7 @@ def _task(node: Node, task_id: str, on: list[UseView], state: Any, reads: Reads)
         task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
         reads.command(task), "whole" if reads.has_whole(task) else "program", on,
         _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
-        task.manager, task.kind, task.job_id)
+        task.manager, task.kind, task.job_id, owner_view(task, reads.has_whole(task)))
 
 
 def _total(parts: list[float | None]) -> float | None:

@@ -7,11 +7,15 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, THROTTLE_REASONS, Metric
+from gpudeck.events import KINDS
+from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, SLOW, THROTTLE_REASONS, Metric
 from gpudeck.settings import Setting
+from gpudeck.xid import KNOWN
 
 HERE = Path(__file__).resolve().parent
 NOTE = "<!-- made by docs/make_reference.py: change the table in the code -->"
+
+UNITS = {"throttle_bits": "bit mask"}
 
 
 def row(*cells: str) -> str:
@@ -23,9 +27,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def metric_row(metric: Metric) -> tuple[str, ...]:
+    words = "".join(f" {code}: {word}." for code, word in (metric.words or {}).items())
     return (
-        metric.label, f"`{metric.key}`", metric.unit or "bit mask", metric.meaning,
-        f"`{metric.filter_name}`", f"`{metric.prometheus}`" if metric.prometheus else "",
+        metric.label, f"`{metric.key}`", metric.unit or UNITS.get(metric.key, ""),
+        metric.meaning + words, *(f"`{name}`" if name else ""
+                                  for name in (metric.filter_name, metric.prometheus)),
     )
 
 
@@ -36,6 +42,10 @@ def metrics_page() -> str:
         "Every Gpu reports these once a second. A value outside its possible range is a driver's "
         "sentinel and is not shown.",
         table(head, [metric_row(metric) for metric in COLUMNS]),
+        "## What changes seldom",
+        "Read every 15 s, and sent when one has changed or a minute has passed. Shares and rates "
+        "are means of those 15 s. A counter may begin again when the driver is loaded.",
+        table(head, [metric_row(metric) for metric in SLOW]),
         "## When a number is not there",
         table(("word", "meaning"), [(f"`{a.word}`", text) for a, text in ABSENCE_MEANING.items()]),
         "## Throttle reasons",
@@ -63,7 +73,48 @@ def settings_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"metrics.md": metrics_page, "settings.md": settings_page}
+def events_page() -> str:
+    kinds = [(kind.label, f"`{kind.key}`", kind.severity, kind.advice) for kind in KINDS.values()]
+    xids = [(str(found.code), found.meaning, found.blame, found.severity, found.advice)
+            for found in KNOWN.values()]
+    return "\n\n".join([
+        "# Events", NOTE, EVENTS_ABOUT,
+        table(("event", "key", "severity", "what to do"), kinds),
+        "## Xids", XIDS_ABOUT,
+        table(("Xid", "meaning", "look first at the", "severity", "what to do"), xids),
+    ]) + "\n"
+
+
+EVENTS_ABOUT = """\
+What happens on a node is told by its agent, once, with its time, what happened, what to do, and
+the numbers. What was told is kept in the same transaction as the message that tells it, so that
+a restart of the agent, however it ended, tells nothing again.
+
+- A counter's first reading is where counting begins: errors from before the agent are no event.
+  A fault that stands (a row remap that waits, a recovery that the driver advises, a lost GPU) is
+  told once when it is first seen, and again only after it was gone.
+- A storm of corrected errors, or of one Xid on one GPU, is one event a minute with a `count`.
+- Slowing down is told after 3 seconds, its end after 10; idle, chosen clocks, sync boost and
+  display clocks are none. The software power cap alone is `info`: a board that works at the
+  power it is allowed is slowed down by design.
+- A task's end says what it used while the agent watched: peak and mean of memory, and of its
+  share of the SMs. What the driver does not tell is left out, never 0. Tasks that began or ended
+  while the agent was away are told when it is back. A task on a lost GPU is not said to have
+  ended, since nobody can see it.
+- `clock_stepped` compares the wall clock with one that goes on while the machine sleeps; more
+  than 2 seconds count."""
+
+XIDS_ABOUT = """\
+An Xid is the driver's word that something went wrong. It comes by the driver's own event, also
+just before the driver hangs; those from before the agent began are not told. The severity of the
+event `xid` is that of its number. An Xid 45 within 30 seconds of an end that gpudeck ordered on
+the node says so. Numbers and remedies follow NVIDIA's catalogue; one that is not listed here is
+told as `warning`."""
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "metrics.md": metrics_page, "settings.md": settings_page, "events.md": events_page,
+}
 
 
 def stale() -> list[str]:

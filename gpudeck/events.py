@@ -3,8 +3,11 @@
 `text` of an Event says what happened and what to do in this case; the advice here is for its kind.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from gpudeck.xid import UNKNOWN_CODE, explain
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
@@ -25,8 +28,10 @@ _TABLE: tuple[Kind, ...] = (
          "check the node's time service: history of this moment may have a hole or an overlap"),
     Kind("reader_hung", "critical", "Driver does not answer",
          "look for processes in state D and for Xids in the kernel's log; a reboot may be needed"),
+    Kind("reader_failed", "critical", "Gpus cannot be read",
+         "see what the agent says of its reader"),
     Kind("reader_back", "info", "Driver answers again", ""),
-    Kind("driver_gone", "critical", "Driver gone",
+    Kind("driver_gone", "critical", "No driver",
          "load the driver, or wait until whoever reloads it has done so"),
     Kind("driver_back", "info", "Driver back", ""),
     Kind("driver_changed", "info", "Driver changed", ""),
@@ -65,3 +70,16 @@ KINDS: dict[str, Kind] = {kind.key: kind for kind in _TABLE}
 def kind_of(key: str) -> Kind:
     """A newer agent may send what this hub does not know: it is shown under its own name."""
     return KINDS.get(key) or Kind(key, "info", key.replace("_", " ").capitalize(), "")
+
+
+# A board that works at the power it is allowed is slowed down by design.
+POWER_CAP_BIT = 0x4
+
+
+def severity_of(key: str, numbers: Mapping[str, float]) -> Severity:
+    """Of one Event. An Xid of the task's own making is no fault of the node."""
+    if key == "xid":
+        return explain(int(numbers.get("xid", UNKNOWN_CODE))).severity
+    if key == "throttle_began" and int(numbers.get("bits", 0)) == POWER_CAP_BIT:
+        return "info"
+    return kind_of(key).severity

@@ -74,7 +74,8 @@ LIVE: tuple[Metric, ...] = (
     ),
     Metric(
         "mem_used_bytes", "B", "Memory used",
-        "Memory in use on the board, the driver's own reserve included.",
+        "Memory in use on the board, as nvidia-smi counts it: the driver's own reserve is not part "
+        "of it where the driver tells the two apart.",
         0, 2**42, "last", "DCGM_FI_DEV_FB_USED", full_fact="mem_total_bytes", filter_name="mem",
     ),
     Metric(

@@ -62,6 +62,26 @@ def sentence(record: Told) -> str:
             return OPEN[state]
 
 
+def ranks_left(action: Action, elsewhere: int, nodes: int, here: int) -> list[str]:
+    """What becomes of the other ranks of a launch when some are ended or paused: an act stays on
+    its node."""
+    becomes = {"end": "will hang or fail", "pause": "will hang until it is resumed"}.get(action)
+    if becomes is None:
+        return []
+    said = []
+    if elsewhere:
+        said.append(f"{_ranks(elsewhere)} on {nodes} other node{'s' if nodes > 1 else ''} "
+                    f"{'are' if elsewhere > 1 else 'is'} part of the same launch and {becomes}.")
+    if here:
+        said.append(f"{_ranks(here)} more on this node {'are' if here > 1 else 'is'} part of the "
+                    f"same launch and {becomes}.")
+    return said
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'s' if count > 1 else ''}"
+
+
 def _done(record: Told) -> str:
     if record.action in ("hold", "release"):
         return ("The node acts on nothing until it is released." if record.action == "hold"

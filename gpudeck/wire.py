@@ -260,6 +260,8 @@ class Beat(Struct, frozen=True, tag="beat"):
     audit_seq: Number = 0
     audit_head: Text = ""
     cost: "Cost | None" = None
+    # Of all below, what was not acked is gone for good: the hub waits for none of it. 0: not said.
+    first_seq: Number = 0
 
 
 class Cost(Struct, frozen=True):

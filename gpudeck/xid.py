@@ -19,6 +19,14 @@ class Xid:
     advice: str
 
     @property
+    def severity(self) -> Literal["info", "warning", "critical"]:
+        """A task's own doing is news; what lets work go on is a warning."""
+        if self.blame == "task":
+            return "info"
+        goes_on = self.advice in (_NOTE, _AGAIN, _LATER)
+        return "warning" if goes_on or self.blame == "unknown" else "critical"
+
+    @property
     def sentence(self) -> str:
         return f"Xid {self.code}: {self.meaning}; {self.advice}"
 
@@ -30,6 +38,7 @@ _RESET = ("move the work away and reset the Gpu; if it comes again, run diagnost
 _REBOOT = "move the work away and reboot the node; if it comes again, ask for service"
 _SERVICE = "take the node out of service and ask the vendor"
 _NOTE = "nothing now; watch how often it comes"
+_LATER = "reset the Gpu when its tasks have ended"
 
 _TABLE: tuple[tuple[int, str, Blame, str], ...] = (
     (8, "the Gpu stopped processing a task's work", "task", _AGAIN),
@@ -54,7 +63,7 @@ _TABLE: tuple[tuple[int, str, Blame, str], ...] = (
     (61, "the Gpu's power controller halted", "board", _REBOOT),
     (62, "the Gpu's power controller halted", "board", _REBOOT),
     (63, "a faulty row of memory was replaced, or will be at the next reset", "memory",
-     "reset the Gpu when its tasks have ended"),
+     _LATER),
     (64, "a faulty row of memory could not be replaced", "memory", _SERVICE),
     (68, "the video decoder failed", "task", _TASK),
     (69, "a kernel of the task used the graphics engine wrongly", "task", _TASK),
@@ -90,7 +99,7 @@ _TABLE: tuple[tuple[int, str, Blame, str], ...] = (
      "do what the Gpu's recovery action says"),
     (155, "an NVLink reported an error (software)", "link", _NOTE),
     (156, "a faulty part of the Gpu was retired", "board",
-     "reset the Gpu when its tasks have ended"),
+     _LATER),
     (157, "a faulty part of the Gpu could not be retired", "board", _SERVICE),
     (158, "the Gpu had a fatal timeout", "board", _RESET),
 )

@@ -19,13 +19,15 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # Pure: time, randomness and data are arguments; events in, effects out.
 PURE = (
-    "agent/sampler.py", "agent/guard.py", "agent/jobs.py", "agent/aftermath.py",
-    "agent/hub_clock.py", "agent/managers.py", "agent/quotas.py", "dashboard/views.py",
-    "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/acts.py", "gpudeck/bounds.py",
-    "gpudeck/chain.py", "gpudeck/act_views.py", "gpudeck/act_words.py", "gpudeck/plan.py",
-    "gpudeck/until.py", "gpudeck/sentences.py", "dashboard/history/columns.py",
-    "dashboard/history/head.py", "dashboard/history/merge.py", "dashboard/history/rollup.py",
-    "dashboard/history/tally.py",
+    "agent/sampler.py", "agent/happenings.py", "agent/gpu_watch.py", "agent/task_totals.py",
+    "agent/pace.py", "agent/guard.py", "agent/jobs.py", "agent/aftermath.py",
+    "agent/hub_clock.py", "agent/managers.py", "agent/launch.py", "agent/notebooks.py",
+    "agent/owners.py", "agent/quotas.py", "dashboard/views.py", "dashboard/owner_views.py",
+    "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
+    "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
+    "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
+    "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
+    "dashboard/history/rollup.py", "dashboard/history/tally.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((
@@ -36,7 +38,11 @@ IMPURE_MODULES = frozenset((
 
 # One outside technology, one file. A folder stands for all files in it.
 HOME = {
-    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_gpm.py"),
+    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_ask.py",
+               "agent/backends/nvml_events.py", "agent/backends/nvml_facts.py",
+               "agent/backends/nvml_fields.py", "agent/backends/nvml_gpm.py",
+               "agent/backends/nvml_links.py", "agent/backends/nvml_processes.py",
+               "agent/backends/nvml_slow.py"),
     "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),

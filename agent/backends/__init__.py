@@ -1,11 +1,14 @@
 """What a backend must offer, and what it returns: vendor-neutral, units in names."""
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Literal, Protocol, cast
 
 from msgspec import Struct
 
-from gpudeck.wire import GpuFacts, GpuLink, GpuState, ReaderState
+from gpudeck.wire import GpuFacts, GpuLink, GpuState, ReaderState, Task
+
+from ..owners import Owner
 
 
 class GpuReading(Struct, frozen=True, array_like=True):
@@ -34,7 +37,7 @@ class Happening(Struct, frozen=True):
 class ProcessReading(Struct, frozen=True):
     """One process on one Gpu, as the driver lists it.
 
-    The last five are filled only by backends whose processes this machine's /proc does not
+    The last six are filled only by backends whose processes this machine's /proc does not
     describe (simulated owners, recorded tasks); elsewhere tasks.py asks the kernel.
     """
 
@@ -48,6 +51,8 @@ class ProcessReading(Struct, frozen=True):
     started_at: float | None = None
     start_ticks: int | None = None
     state: Literal["running", "paused", "uninterruptible", "zombie"] | None = None
+    owner: Owner = Owner()
+    task: Task | None = None  # as it was recorded: nothing here knows more of it
 
 
 class Reading(Struct, frozen=True):
@@ -76,6 +81,10 @@ class Reader(Protocol):
 
     def fresh(self) -> Fresh:
         """Raises Unavailable as well where one Gpu does not list its processes just now."""
+
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        """From now on `tell`, from any thread, what happens beside the readings. A backend that
+        sees things happen only when it reads puts them into its Readings."""
 
     def close(self) -> None: ...
 

@@ -1,61 +1,60 @@
-"""NVIDIA boards through NVML. The only pynvml, with nvml_gpm.
+"""NVIDIA boards through NVML. The only pynvml, with the nvml_*.py beside it.
 
 Every call is guarded per Gpu and per field: one bad field is an Absence, one bad Gpu a state.
 What a board or driver lacks (NOT_SUPPORTED, no such symbol) is remembered and not asked again;
 a fresh process forgets it, see reader_process. Sources of the quirks: nvml-mps.md A, citing
 nvml.h and pynvml 13.615.
+
+Every second one call for all field values and one for each that has none; every 15 s the slow
+ones with them, in the same call. Calls into the driver queue up behind one lock, which the CUDA
+calls of the tasks want too.
 """
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import COLUMNS, WIDTH, Absence
+from gpudeck.metrics import COLUMNS, SLOW, WIDTH, Absence, Metric, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, ProcessReading, Reading, Unavailable
-from .nvml_errors import NEVER, NO_DRIVER, Code, no_gpus, unavailable
+from . import Fresh, GpuReading, Happening, ProcessReading, Reading
+from .nvml_ask import Asker, Lost, taken
+from .nvml_errors import NO_DRIVER, Code, no_gpus, unavailable
+from .nvml_events import Events
+from .nvml_facts import read_facts
+from .nvml_fields import Answers, Field, read_fields
 from .nvml_gpm import Gpm
+from .nvml_links import Topology
 from .nvml_lost import KERNEL, lost_boards
+from .nvml_processes import ProcessLists
+from .nvml_samples import Samples
+from .nvml_slow import Around, Slow, allocated_bytes, unseen_bytes
 from .row import Counter, Row
 
 PROCESSES_EVERY_S = 2.0
-# A list that fails now and then must not look as if all tasks had ended.
-PROCESSES_KEPT_S = 30.0
 LOST_ASKED_EVERY_S = 15.0
 LIMITS_EVERY_S = 60.0
+SLOW_EVERY_S = 15.0
 BLIND_READS_MAX = 5
 
-MEMORY_TEMP = pynvml.NVML_FI_DEV_MEMORY_TEMP
-ENERGY = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
-POWER_INSTANT = pynvml.NVML_FI_DEV_POWER_INSTANT
+MEMORY_TEMP: Field = (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0)
+ENERGY: Field = (pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0)
+POWER_INSTANT: Field = (pynvml.NVML_FI_DEV_POWER_INSTANT, 0)
 # Never nvmlDeviceGetPcieThroughput: it blocks for 20 ms a call.
-PCIE_TX = pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES
-PCIE_RX = pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES
+PCIE_TX: Field = (pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 0)
+PCIE_RX: Field = (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0)
 FIELDS = (MEMORY_TEMP, ENERGY, POWER_INSTANT, PCIE_TX, PCIE_RX)
-
-_UNION_MEMBER = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal",
-                 6: "usVal"}
-Kind = Literal["compute", "graphics", "mps_client"]
-# Later lists win: a process in the MPS list is in the compute list too.
-PROCESS_LISTS: tuple[tuple[str, Kind], ...] = (
-    ("nvmlDeviceGetGraphicsRunningProcesses", "graphics"),
-    ("nvmlDeviceGetComputeRunningProcesses", "compute"),
-    ("nvmlDeviceGetMPSComputeRunningProcesses", "mps_client"),
-)
+GPM = (pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
+       pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC)
 
 
 def open_reader(options: str = "") -> "NvmlReader":
     return NvmlReader()
-
-
-class _Lost(Exception):
-    """The driver has lost this Gpu; the others still answer."""
 
 
 class NvmlReader:
@@ -77,18 +76,33 @@ class NvmlReader:
         self._blind_reads = 0
         self._read_at: float | None = None
         self._processes_at: float | None = None
+        self._slow_at: float | None = None
+        self._topology = Topology()
+        self._events: Events | None = None
+
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        self._events = Events({board.facts.uuid: board.handle for board in self._boards
+                               if board.handle is not None}, tell)
 
     def read(self) -> Reading:
         now = self._clock()
         interval_s = 1.0 if self._read_at is None else now - self._read_at
         self._read_at = now
         taken_at = time.time()
-        gpus = tuple(board.read(now) for board in self._boards)
+        slow = _is_due(self._slow_at, now, SLOW_EVERY_S)
+        # Before the Gpus: what nobody holds is told from the two together.
+        processes = self._processes(now, slow)
+        gpus = tuple(board.read(now, slow) for board in self._boards)
         self._give_up_if_blind(gpus)
+        if slow:
+            self._slow_at = now
+            self._topology.learn([(board, board.facts.pci_bus_id, board.nvlinks_up)
+                                  for board in self._boards if board.is_here])
+        facts = tuple(board.facts for board in self._boards)
         return Reading(
-            taken_at=taken_at, interval_s=interval_s, gpus=gpus,
-            facts=tuple(board.facts for board in self._boards),
-            processes=self._processes(now), driver_version=self._driver,
+            taken_at=taken_at, interval_s=interval_s, gpus=gpus, facts=facts,
+            processes=processes, driver_version=self._driver,
+            links=self._topology.links([each.uuid for each in facts]),
         )
 
     def fresh(self) -> Fresh:
@@ -103,18 +117,24 @@ class NvmlReader:
         if self._blind_reads >= BLIND_READS_MAX:
             raise unavailable(Code.UNKNOWN)
 
-    def _processes(self, now: float) -> tuple[ProcessReading, ...] | None:
-        # Half a period early, so that a tick a few ms short of two seconds counts.
-        if self._processes_at is not None and now - self._processes_at < PROCESSES_EVERY_S - 0.5:
+    def _processes(self, now: float, wanted: bool) -> tuple[ProcessReading, ...] | None:
+        if not wanted and not _is_due(self._processes_at, now, PROCESSES_EVERY_S):
             return None
         self._processes_at = now
         return tuple(process for board in self._boards for process in board.processes(now))
 
     def close(self) -> None:
+        if self._events is not None and not self._events.close():
+            return
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError as error:
             print(f"nvmlShutdown: {error}", file=sys.stderr)
+
+
+def _is_due(last: float | None, now: float, every_s: float) -> bool:
+    """Half a second early, so that a tick a few ms short of it counts."""
+    return last is None or now - last >= every_s - 0.5
 
 
 def _boards(count: int, kernel: Path) -> "list[Board]":
@@ -140,96 +160,93 @@ def _open(index: int) -> "Board | Absence":
     return Board(handle, GpuFacts(uuid=uuid, index=index, name="NVIDIA GPU"))
 
 
-class Board:
+class Board(Asker):
     """One Gpu: its handle, what it never reports, and what differences are taken from."""
 
     def __init__(self, handle: Any, facts: GpuFacts) -> None:
-        self._handle = handle  # None: lost before we had one
-        self._never: dict[Any, Absence] = {}
-        self._fields = list(FIELDS)
-        self._counters = {PCIE_TX: Counter(), PCIE_RX: Counter()}
-        self._sampled_to: dict[int, int] = {}
-        self._gpm = Gpm()
-        self._lost_at: float | None = None
-        self._limits_at: float | None = None
-        self._busy_to = 0
-        self._busy: dict[int, float] = {}
-        self._silent_busy = 0
-        self._listed: tuple[ProcessReading, ...] = ()
-        self._listed_at: float | None = None
+        super().__init__(handle, facts.uuid)
         self.facts = facts
+        self._lost_at: float | None = None
+        self._lists = ProcessLists(self.ask, facts.uuid)
+        self._allocated: float | Absence = Absence.UNKNOWN
+        self._begin()
 
-    def read(self, now: float) -> GpuReading:
-        if self._lost_at is not None and now - self._lost_at < LOST_ASKED_EVERY_S:
-            return self._lost()
+    def _begin(self) -> None:
+        """With nothing to take differences from, as after a reset."""
+        self._limits_at: float | None = None
+        self._counters = {PCIE_TX: Counter(hides_32=True), PCIE_RX: Counter(hides_32=True)}
+        self._samples = Samples(self)
+        self._gpm = Gpm(GPM)
+        self._slow = Slow(self)
+        self._slow_at: float | None = None
+        self._missing_slow: dict[str, str] = {}
+
+    @property
+    def is_here(self) -> bool:
+        return self._lost_at is None
+
+    @property
+    def nvlinks_up(self) -> int | None:
+        return self._slow.nvlinks.up
+
+    def read(self, now: float, slow: bool = False) -> GpuReading:
+        if self._lost_at is not None:
+            if now - self._lost_at < LOST_ASKED_EVERY_S:
+                return self._lost()
+            self.doubt()
+            self.forget()
+            self._begin()
+        self.begin(now)
         try:
-            if self._limits_at is None or now - self._limits_at >= LIMITS_EVERY_S:
-                self.facts, self._limits_at = self._read_facts(), now
-            row = self._read_row(now)
-        except _Lost:
+            reading = self._read(now, slow or self._slow_at is None)
+        except Lost:
             self._lost_at = now
             return self._lost()
         self._lost_at = None
-        self._tell_missing(row)
-        return GpuReading(self.facts.uuid, "ok", tuple(row.values), bytes(row.absent))
+        return reading
 
-    def _reopen(self) -> None:
-        if self._handle is None:
-            try:
-                self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.facts.uuid)
-            except pynvml.NVMLError:
-                raise _Lost from None
+    @property
+    def handle(self) -> Any:
+        """None: lost before we had one."""
+        return self._handle
+
+    def _read(self, now: float, slow: bool) -> GpuReading:
+        answers = read_fields(self, (*FIELDS, *self._slow.fields()) if slow else FIELDS)
+        memory, temp_c = self._memory(), self._temperature()
+        if self._limits_at is None or now - self._limits_at >= LIMITS_EVERY_S:
+            self.facts, self._limits_at = read_facts(self, self.facts, memory, temp_c), now
+        row = self._read_row(now, answers, memory, temp_c)
+        slow_row = None
+        if slow:
+            around = Around(memory, temp_c, self.facts.temp_slowdown_c,
+                            self._unseen_bytes(now, memory))
+            slow_row = self._slow.read(self._handle, now, answers, around)
+            self._slow_at = now
+            self._missing_slow = _missing(SLOW, slow_row)
+        missing = _missing(COLUMNS, row) | self._missing_slow
+        if missing != self.facts.missing:
+            self.facts = structs.replace(self.facts, missing=missing)
+        return GpuReading(
+            self.facts.uuid, "ok", tuple(row.values), bytes(row.absent),
+            slow=() if slow_row is None else tuple(slow_row.values),
+            slow_absent=b"" if slow_row is None else bytes(slow_row.absent),
+        )
 
     def _lost(self) -> GpuReading:
         absent = bytes([Absence.LOST]) * WIDTH
         return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
 
-    def ask(self, name: str, *arguments: Any, question: Any = None) -> Any:
-        """The answer of this pynvml function, or an Absence. `question` is what a refusal is
-        remembered by, where the arguments change from call to call."""
-        question = question or (name, *arguments)
-        if question in self._never:
-            return self._never[question]
-        self._reopen()
-        try:
-            return getattr(pynvml, name)(self._handle, *arguments)
-        except pynvml.NVMLError as error:
-            why = self._why(error.value)
-            if error.value in NEVER:
-                self._never[question] = why
-            return why
-        except (pynvml.NVMLLibraryMismatchError, AttributeError):
-            self._never[question] = Absence.UNSUPPORTED
-            return Absence.UNSUPPORTED
+    def _unseen_bytes(self, now: float, memory: Any) -> "float | Absence":
+        return unseen_bytes(self._allocated, allocated_bytes(memory), self._lists.amounts(now))
 
-    def first(self, *names: str, arguments: Sequence[Any] = ()) -> Any:
-        """The first of these that this driver has: newer and older names of one thing."""
-        answer: Any = Absence.UNSUPPORTED
-        for name in names:
-            answer = self.ask(name, *arguments)
-            if answer is not Absence.UNSUPPORTED:
-                break
-        return answer
-
-    def _why(self, code: int) -> Absence:
-        if code == Code.GPU_IS_LOST:
-            raise _Lost
-        if code in NO_DRIVER:
-            raise unavailable(code)
-        if code == Code.INVALID_ARGUMENT:
-            return Absence.UNSUPPORTED  # some enum that this driver does not know
-        return NEVER.get(code, Absence.UNKNOWN)
-
-    def _read_row(self, now: float) -> Row:
+    def _read_row(self, now: float, answers: Answers, memory: Any, temp_c: Any) -> Row:
         row = Row()
-        fields = self._read_fields()
         self._put_utilization(row)
-        self._put_power(row, fields)
-        self._put_traffic(row, fields, now)
-        memory = self._memory()
-        row.put("mem_used_bytes", _of(memory, lambda: float(memory.used)))
-        row.put("temp_c", self._temperature())
-        row.put("mem_temp_c", _known(fields, MEMORY_TEMP))
+        self._put_power(row, answers)
+        self._put_traffic(row, answers, now)
+        row.put("mem_used_bytes", taken(memory, lambda said: float(said.used)))
+        row.put("temp_c", temp_c)
+        row.put("mem_temp_c", answers.number(MEMORY_TEMP))
         row.put("sm_clock_mhz", self.ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM))
         row.put("mem_clock_mhz", self.ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM))
         row.put("fan_pct", self.ask("nvmlDeviceGetFanSpeed"))
@@ -239,87 +256,55 @@ class Board:
         return row
 
     def _put_utilization(self, row: Row) -> None:
-        rates = self.ask("nvmlDeviceGetUtilizationRates")
-        now_pct = _of(rates, lambda: float(rates.gpu))
-        mean, peak = self._samples(pynvml.NVML_GPU_UTILIZATION_SAMPLES, 100) or (now_pct, now_pct)
+        gpu = self._samples.mean_and_peak(
+            pynvml.NVML_GPU_UTILIZATION_SAMPLES, metric("util_pct").high)
+        memory = self._samples.mean_and_peak(
+            pynvml.NVML_MEMORY_UTILIZATION_SAMPLES, metric("mem_util_pct").high)
+        rates = None
+        if gpu is None or memory is None:
+            rates = self.ask("nvmlDeviceGetUtilizationRates")
+        mean, peak = gpu or (taken(rates, lambda said: float(said.gpu)),) * 2
         row.put("util_pct", mean)
         row.put("util_max_pct", peak)
-        row.put("mem_util_pct", _of(rates, lambda: float(rates.memory)))
+        row.put("mem_util_pct", taken(rates, lambda said: float(said.memory))
+                if memory is None else memory[0])
 
-    def _put_power(self, row: Row, fields: dict[int, Any]) -> None:
-        sampled = self._samples(pynvml.NVML_TOTAL_POWER_SAMPLES, 5_000_000)
+    def _put_power(self, row: Row, answers: Answers) -> None:
+        sampled = self._samples.mean_and_peak(
+            pynvml.NVML_TOTAL_POWER_SAMPLES, metric("power_w").high * 1_000)
         if sampled is not None:
             mean, peak = sampled
         else:
             mean = peak = self.ask("nvmlDeviceGetPowerUsage")
-            instant = _known(fields, POWER_INSTANT)
+            instant = answers.number(POWER_INSTANT)
             if not isinstance(mean, Absence) and not isinstance(instant, Absence):
                 peak = max(mean, instant)
         row.put("power_w", mean, 1e-3)
         row.put("power_max_w", peak, 1e-3)
-        energy = _known(fields, ENERGY)
+        energy = answers.number(ENERGY)
         if isinstance(energy, Absence):
             energy = self.ask("nvmlDeviceGetTotalEnergyConsumption")
         row.put("energy_j", energy, 1e-3)
 
-    def _put_traffic(self, row: Row, fields: dict[int, Any], now: float) -> None:
-        gpm = self._gpm.read(self._handle, now, self._why)
+    def _put_traffic(self, row: Row, answers: Answers, now: float) -> None:
+        gpm = self._gpm.read(self._handle, now, self.why)
         row.put("sm_active_pct", gpm.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
-        for key, field, metric in (
+        for key, field, number in (
             ("pcie_tx_bytes_per_s", PCIE_TX, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC),
             ("pcie_rx_bytes_per_s", PCIE_RX, pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC),
         ):
-            count = _known(fields, field)
-            if not isinstance(count, Absence):
-                row.put(key, self._counters[field].rate(int(count), fields[field][1], now))
-            elif metric in gpm:
-                row.put(key, gpm[metric], 2**20)
+            counted = answers.counted(field)
+            if not isinstance(counted, Absence):
+                row.put(key, self._counters[field].rate(*counted, now))
+            elif number in gpm:
+                row.put(key, gpm[number], 2**20)
             else:
-                row.put(key, count)
-
-    def _read_fields(self) -> dict[int, Any]:
-        """field -> (number, bits), or an Absence."""
-        answers: dict[int, Any] = {
-            field: Absence.UNSUPPORTED for field in FIELDS if field not in self._fields
-        }
-        if not self._fields:
-            return answers
-        found = self.ask("nvmlDeviceGetFieldValues", self._fields, question="fields")
-        if isinstance(found, Absence):
-            return answers | dict.fromkeys(self._fields, found)
-        for each in found:
-            # The call succeeds if any field did: each has a verdict of its own.
-            if each.nvmlReturn == pynvml.NVML_SUCCESS:
-                member = _UNION_MEMBER.get(each.valueType, "ullVal")
-                bits = 32 if each.valueType in (1, 5) else 64
-                answers[each.fieldId] = (getattr(each.value, member), bits)
-            else:
-                answers[each.fieldId] = self._why(each.nvmlReturn)
-        self._fields = [field for field in self._fields
-                        if answers[field] is not Absence.UNSUPPORTED]
-        return answers
-
-    def _samples(self, kind: int, sane_max: int) -> tuple[float, float] | None:
-        """Mean and maximum of what the driver itself sampled since the last time."""
-        since = self._sampled_to.get(kind, 0)
-        answer = self.ask("nvmlDeviceGetSamples", kind, since, question=("samples", kind))
-        if isinstance(answer, Absence):
-            return None
-        member = _UNION_MEMBER.get(answer[0], "uiVal")
-        fresh = [(each.timeStamp, float(getattr(each.sampleValue, member)))
-                 for each in answer[1] if each.timeStamp > since]
-        if not fresh:
-            return None
-        newest = self._sampled_to[kind] = max(at for at, _ in fresh)
-        # The first time the whole buffer comes, history and all.
-        values = [value for at, value in fresh
-                  if 0 <= value <= sane_max and (since or at > newest - 1_000_000)]
-        return (sum(values) / len(values), max(values)) if values else None
+                row.put(key, counted)
 
     def mem_used_now(self) -> float | None:
         try:
             memory = self._memory()
-        except _Lost:
+        except Lost:
             return None
         return None if isinstance(memory, Absence) else float(memory.used)
 
@@ -336,120 +321,24 @@ class Board:
         )
         return answer
 
-    def _read_facts(self) -> GpuFacts:
-        memory = self._memory()
-        pci = self.ask("nvmlDeviceGetPciInfo")
-        limit_mw = self.first(
-            "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"
-        )
-        name = self.ask("nvmlDeviceGetName")
-        return structs.replace(
-            self.facts,
-            name=(_fact(name) and str(name)[:128]) or self.facts.name,
-            pci_bus_id=_of(pci, lambda: str(pci.busId)[:128] or None, None),
-            mem_total_bytes=_of(memory, lambda: float(memory.total), None),
-            power_limit_w=_of(limit_mw, lambda: limit_mw / 1_000, None),
-            sm_clock_max_mhz=_fact(self.ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM)),
-            mem_clock_max_mhz=_fact(self.ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM)),
-            temp_shutdown_c=_fact(self.ask("nvmlDeviceGetTemperatureThreshold", 0)),
-            temp_slowdown_c=_fact(self.ask("nvmlDeviceGetTemperatureThreshold", 1)),
-        )
-
-    def _tell_missing(self, row: Row) -> None:
-        missing = {
-            metric.key: Absence(why).word for metric, why in zip(COLUMNS, row.absent, strict=True)
-            if why in (Absence.UNSUPPORTED, Absence.DENIED)
-        }
-        if missing != self.facts.missing:
-            self.facts = structs.replace(self.facts, missing=missing)
-
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
         if self._lost_at is None:
+            self.now = now
             try:
-                listed = self._list()
-            except _Lost:
-                self._lost_at, listed = now, None
-            if listed is not None:
-                self._listed, self._listed_at = listed, now
-        if self._listed_at is None or now - self._listed_at > PROCESSES_KEPT_S:
-            self._listed = ()
-        return self._listed
+                self._allocated = allocated_bytes(self._memory())
+                return self._lists.read(now)
+            except Lost:
+                self._lost_at = now
+        return self._lists.kept(now)
 
     def list_now(self) -> tuple[ProcessReading, ...]:
-        """Without shares of time, which are differences. A lost Gpu holds nobody's memory."""
+        """A lost Gpu holds nobody's memory."""
         try:
-            held = self._held()
-        except _Lost:
+            return self._lists.fresh()
+        except Lost:
             return ()
-        if held is None:
-            raise Unavailable("failed", f"Gpu {self.facts.index} does not list its processes")
-        return tuple(ProcessReading(pid, self.facts.uuid, memory, None, kind)
-                     for pid, (memory, kind) in held.items())
-
-    def _list(self) -> tuple[ProcessReading, ...] | None:
-        held = self._held()
-        if held is None:
-            return None
-        busy = self._busy_pct(held)
-        return tuple(
-            ProcessReading(pid, self.facts.uuid, memory, busy.get(pid), kind)
-            for pid, (memory, kind) in held.items()
-        )
-
-    def _held(self) -> dict[int, tuple[float | None, Kind]] | None:
-        """The union by pid of what the driver lists; None: it would not say this time."""
-        found: dict[int, tuple[float | None, Kind]] = {}
-        for name, kind in PROCESS_LISTS:
-            listed = self.first(f"{name}_v3", f"{name}_v2")
-            if listed is Absence.UNKNOWN:
-                return None
-            for each in [] if isinstance(listed, Absence) else listed:
-                known = found.get(each.pid, (None, kind))[0]
-                # None: NVML does not know this process's share. Not 0.
-                amounts = [amount for amount in (known, each.usedGpuMemory) if amount is not None]
-                found[each.pid] = (float(max(amounts)) if amounts else None, kind)
-        return found
-
-    def _busy_pct(self, listed: dict[int, Any]) -> dict[int, float]:
-        """SM share by pid. An idle process has no row; when nobody was busy there is no answer
-        at all. Rows may hold garbage: foreign pids, shares over 100 (nvtop's checks)."""
-        if not listed:
-            return {}
-        rows = self.ask("nvmlDeviceGetProcessUtilization", self._busy_to, question="busy")
-        if rows in (Absence.UNSUPPORTED, Absence.DENIED):
-            return {}
-        if isinstance(rows, Absence):
-            self._silent_busy += 1
-            # Twice nothing over four seconds: nobody was busy. Once may be bad timing.
-            if self._busy_to and self._silent_busy >= 2:
-                self._busy = {}
-                return dict.fromkeys(listed, 0.0)
-            return {pid: self._busy[pid] for pid in listed if pid in self._busy}
-        self._silent_busy = 0
-        first, since = self._busy_to == 0, self._busy_to
-        fresh = [row for row in rows if row.timeStamp > since]
-        self._busy_to = max([row.timeStamp for row in fresh], default=since)
-        if first:  # an average over the whole buffer: dead processes and all
-            return {}
-        self._busy = dict.fromkeys(listed, 0.0)
-        for row in fresh:
-            shares = (row.smUtil, row.memUtil, row.encUtil, row.decUtil)
-            if row.pid in listed and max(shares) <= 100:
-                self._busy[row.pid] = float(row.smUtil)
-        return self._busy
 
 
-def _of(answer: Any, take: Callable[[], Any], otherwise: Any = ...) -> Any:
-    """What `take` makes of an answer; of an Absence, itself or `otherwise`."""
-    if isinstance(answer, Absence):
-        return answer if otherwise is ... else otherwise
-    return take()
-
-
-def _fact(answer: Any) -> Any:
-    return None if isinstance(answer, Absence) else answer
-
-
-def _known(fields: dict[int, Any], field: int) -> Any:
-    answer = fields[field]
-    return answer if isinstance(answer, Absence) else answer[0]
+def _missing(metrics: tuple[Metric, ...], row: Row) -> dict[str, str]:
+    return {each.key: Absence(why).word for each, why in zip(metrics, row.absent, strict=True)
+            if why in (Absence.UNSUPPORTED, Absence.DENIED)}

@@ -1,6 +1,6 @@
 """GPM: what NVML measures between two samples of a board. Hopper and newer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pynvml
@@ -13,15 +13,10 @@ GPM_APART_S = 0.1  # nvml.h: samples closer than 100 ms give no metrics
 
 
 class Gpm:
-    """SM activity and PCIe rates."""
+    """What these metrics were between two readings."""
 
-    METRICS = (
-        pynvml.NVML_GPM_METRIC_SM_UTIL,
-        pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
-        pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC,
-    )
-
-    def __init__(self) -> None:
+    def __init__(self, metrics: Sequence[int]) -> None:
+        self._metrics = metrics
         self._samples: list[Any] | None = None
         self._sampled_at: float | None = None
         self._request: Any = None
@@ -64,12 +59,12 @@ class Gpm:
         if self._request is None:
             self._request = pynvml.c_nvmlGpmMetricsGet_t()
             self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-            self._request.numMetrics = len(self.METRICS)
-            for at, metric in enumerate(self.METRICS):
+            self._request.numMetrics = len(self._metrics)
+            for at, metric in enumerate(self._metrics):
                 self._request.metrics[at].metricId = metric
         self._request.sample1, self._request.sample2 = before, after
         pynvml.nvmlGpmMetricsGet(self._request)
         return {
-            metric: self._request.metrics[at].value for at, metric in enumerate(self.METRICS)
+            metric: self._request.metrics[at].value for at, metric in enumerate(self._metrics)
             if self._request.metrics[at].nvmlReturn == pynvml.NVML_SUCCESS
         }

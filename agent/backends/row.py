@@ -1,29 +1,48 @@
-"""What a backend collects values in. Pure."""
+"""What a backend collects values in, and what it takes differences of. Pure."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpudeck.metrics import COLUMN, WIDTH, Absence
+from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Absence, Metric
+
+# Two clocks take part in a share of time: a little over the whole is the whole.
+SHARE_SLACK_PCT = 5.0
 
 
 class Row:
-    """The values of one Gpu while they are being collected; absent until put."""
+    """The values of one Gpu while they are being collected; absent until put. A number that
+    cannot be is a sentinel of the driver or a lie, and unknown."""
 
-    def __init__(self) -> None:
-        self.values = [0.0] * WIDTH
-        self.absent = bytearray([Absence.UNKNOWN]) * WIDTH
+    def __init__(
+        self, metrics: Sequence[Metric] = COLUMNS, places: Mapping[str, int] = COLUMN
+    ) -> None:
+        self._metrics, self._places = metrics, places
+        self.values = [0.0] * len(metrics)
+        self.absent = bytearray([Absence.UNKNOWN]) * len(metrics)
+
+    @classmethod
+    def slow(cls) -> "Row":
+        return cls(SLOW, SLOW_COLUMN)
 
     def put(self, key: str, value: "float | Absence", scale: float = 1.0) -> None:
-        at = COLUMN[key]
-        if isinstance(value, Absence):
-            self.values[at], self.absent[at] = 0.0, value
+        at = self._places[key]
+        metric = self._metrics[at]
+        if not isinstance(value, Absence):
+            number = value * scale
+            value = Absence.PRESENT if metric.low <= number <= metric.high else Absence.UNKNOWN
         else:
-            self.values[at], self.absent[at] = value * scale, Absence.PRESENT
+            number = 0.0
+        self.absent[at] = value
+        self.values[at] = number if value is Absence.PRESENT else 0.0
 
 
 @dataclass(slots=True)
 class Counter:
-    """A byte counter that may wrap, as nvml.h says of PCIe's (fields 197 and 198)."""
+    """What only grows, unless it wraps or is reset (the driver was reloaded, the Gpu reset).
+    `hides_32`: one of 32 bits may come in a type of 64, as nvml.h says of PCIe's bytes (fields
+    197 and 198)."""
 
+    hides_32: bool = False
     value: int | None = None
     at: float = 0.0
 
@@ -32,7 +51,17 @@ class Counter:
         self.value, self.at = value, now
         if before is None or elapsed_s <= 0:
             return Absence.UNKNOWN
-        if value < before and before >= 2**32 and bits > 32:
-            return Absence.UNKNOWN  # no 64-bit counter wraps in our lifetime: it was reset
-        # A counter of 32 bits may come in a type of 64.
-        return ((value - before) % 2**32 if value < before else value - before) / elapsed_s
+        if value >= before:
+            return (value - before) / elapsed_s
+        wraps = bits <= 32 or (self.hides_32 and before < 2**32)
+        # No counter of 64 bits wraps in our lifetime: it was reset, and how far it had come
+        # nobody knows.
+        return (value - before) % 2**32 / elapsed_s if wraps else Absence.UNKNOWN
+
+    def share_pct(self, value: int, bits: int, now: float) -> "float | Absence":
+        """Of a counter of nanoseconds."""
+        rate = self.rate(value, bits, now)
+        if isinstance(rate, Absence):
+            return rate
+        share_pct = rate * 1e-7
+        return min(share_pct, 100.0) if share_pct <= 100.0 + SHARE_SLACK_PCT else Absence.UNKNOWN

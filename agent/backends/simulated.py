@@ -4,24 +4,28 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, Absence
 
-from . import Fresh, Reading, Unavailable
+from . import Fresh, Happening, Reading, Unavailable
+from .simulation.chance import roll, seed_of
 from .simulation.control import Control
 from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
 from .simulation.jobs import Job, jobs_at, next_change_at, node_number
 from .simulation.profiles import PROFILES, profile_of
+from .simulation.stage import RELOAD_S, Stage, renumbered
 from .simulation.world import Live, Setup, World, uuid_of
 
-DRIVER_VERSION = "580.95.05"
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
+SLOW_EVERY_S = 15.0
 KEEP_ENERGY_EVERY_S = 5.0
 MEM_USED = COLUMN["mem_used_bytes"]
 HUNG_LOOK_S = 0.25
+NO_CONTROL = Control()
 KEYS = ("node", "profile", "gpus", "seed", "world", "faults")
 
 
@@ -110,17 +114,24 @@ class SimulatedReader:
         self._listed: tuple[Live, ...] = ()
         self._leaks: dict[str, dict[str, float]] = {}
         self._world: World | None = None
-        self._read_at = self._listed_at = self._kept_at = float("-inf")
+        self._stage = Stage(options.seed, options.node, options.gpus, options.fault_odds,
+                            time.time())
+        self._read_at = self._listed_at = self._kept_at = self._kept_from = float("-inf")
+        self._slow_at = float("-inf")
+        self._obeyed: Control | None = None
 
     def read(self) -> Reading:
         control = self._released()
         at, now = time.time(), time.monotonic()
+        version, is_fresh_driver = self._stage.driver(control, at)
         lives = self._find_lives(at)
         self._follow_leaks(lives, control)
         self._lives = lives
         world = self._world_at(at, now)
-        gpus = world.advance(at, lives, self._leaked(), control)
+        if is_fresh_driver and self._kept_from < control.changed_at + RELOAD_S:
+            world.reload()
         first = self._read_at == float("-inf")
+        gpus = world.advance(at, lives, self._leaked(), control, self._wants_slow(now, control))
         interval_s = 1.0 if first else max(1e-3, now - self._read_at)
         self._read_at = now
         self._keep_energy(world, at, now)
@@ -129,11 +140,28 @@ class SimulatedReader:
         if now - self._listed_at >= PROCESSES_EVERY_S or lives != self._listed:
             self._listed_at, self._listed = now, lives
             processes = world.processes(lives, gpus)
-        return Reading(at, interval_s, gpus, world.facts, processes, DRIVER_VERSION)
+        facts, happened = world.facts, self._stage.happenings(gpus, control, at)
+        links = world.links
+        if self._options.node in control.nodes and control.nodes[self._options.node].permute:
+            facts, gpus, links = renumbered(facts, gpus, links)
+        return Reading(at, interval_s, gpus, facts, processes, version, links, happened)
+
+    def _wants_slow(self, now: float, control: Control) -> bool:
+        """Every 15 s, and at once when somebody has set something."""
+        if self._obeyed is None:
+            # A fleet that begins together would say all of it in the same second for ever.
+            self._slow_at = now - SLOW_EVERY_S * roll(
+                seed_of(self._options.seed, self._options.node, "slow"), 0)
+        is_due = now - self._slow_at >= SLOW_EVERY_S - 0.5
+        is_told, self._obeyed = control != self._obeyed, control
+        if is_due:
+            self._slow_at = now
+        return is_due or is_told
 
     def fresh(self) -> Fresh:
         control = self._released()
         at = time.time()
+        self._stage.driver(control, at)
         lives = self._find_lives(at)
         self._follow_leaks(lives, control)
         self._lives = lives
@@ -148,6 +176,9 @@ class SimulatedReader:
         return (self._control is not None
                 and self._options.node in self._control.now().hung_nodes)
 
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        """All is in the Readings."""
+
     def close(self) -> None:
         if self._world is not None:
             self._keep_energy(self._world, time.time(), float("inf"))
@@ -158,7 +189,7 @@ class SimulatedReader:
             if os.getppid() != self._parent:
                 raise Unavailable("failed", "the agent that wanted this reading has gone")
             time.sleep(HUNG_LOOK_S)
-        return Control() if self._control is None else self._control.now()
+        return NO_CONTROL if self._control is None else self._control.now()
 
     def _find_lives(self, at: float) -> tuple[Live, ...]:
         real = None if self._jobs_file is None else self._jobs_file.lives()
@@ -176,6 +207,7 @@ class SimulatedReader:
             folder, node = self._options.world, self._options.node
             kept = None if folder is None else read_energy(folder, node)
             self._world = World(self._setup, self._lives, at, kept)
+            self._kept_from = float("-inf") if kept is None else kept[0]
             self._kept_at = now
         return self._world
 

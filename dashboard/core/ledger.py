@@ -1,99 +1,103 @@
-"""Which messages of one stream the hub has seen: exactly once in, whatever the network repeats."""
+"""Which messages of one stream are there: exactly once in, whatever the network repeats and in
+whatever order it comes. What is live comes before what is made up for."""
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-# An agent that numbers its messages with gaps must not grow the hub: beyond this many ranges the
-# oldest gap is taken as seen.
+from gpudeck.ranges import Ranges
+
+# An agent that numbers its messages with gaps must not grow the hub. What would be one gap more is
+# not taken, so it is not acked, and comes again when the gaps before it are filled.
 MAX_RANGES = 1_024
 
 
 class Ledger:
-    """Seen seqs as disjoint ranges. All up to `settled` is final: nothing below it is awaited."""
+    """All up to `settled` is there, or gone for good because the agent said so; what is beyond it
+    may still come, in any order."""
 
-    __slots__ = ("_ends", "_starts", "duplicates", "forgotten", "settled")
+    __slots__ = ("_before", "_beyond", "duplicates", "lost", "settled")
 
-    def __init__(self, ranges: Iterable[tuple[int, int]] = (), settled: int = 0) -> None:
-        self._starts = [start for start, _ in ranges]
-        self._ends = [end for _, end in ranges]
+    def __init__(self, ranges: Iterable[tuple[int, int]] = (), settled: int = 0, lost: int = 0
+                 ) -> None:
+        there = Ranges(ranges)
+        floor = next(there.within(0, settled), None)
+        self._before = settled if floor is None else floor[0] - 1  # of no concern to this hub
         self.settled = settled
         self.duplicates = 0
-        self.forgotten = 0
+        # Below the floor an older hub kept its gaps.
+        self.lost = lost + settled - self._before - there.count_in(1, settled)
+        self._beyond = Ranges(there.within(settled + 1, there.last or 0))
+        self._rise()
 
-    def note(self, seq: int, in_order: bool = True) -> bool:
-        """False: seen before. `in_order` says that the sender sends oldest first, so that what
-        it skipped is gone for good and will not come."""
+    def note(self, seq: int) -> bool:
+        """False: there already, or one gap too many."""
+        if seq == self.settled + 1 and not self._beyond:  # as most come
+            self.settled = seq
+            return True
         if self.seen(seq):
             self.duplicates += 1
             return False
-        self._add(seq)
-        if in_order:
-            self.settled = max(self.settled, seq)
-        self.settled = self._contiguous()
+        if len(self._beyond) >= MAX_RANGES and not self._is_next(seq):
+            return False
+        self._beyond.add(seq)
+        self._rise()
         return True
 
-    def seen(self, seq: int) -> bool:
-        at = bisect_right(self._starts, seq) - 1
-        return at >= 0 and seq <= self._ends[at]
-
-    def _add(self, seq: int) -> None:
-        at = bisect_right(self._starts, seq) - 1
-        joins_left = at >= 0 and self._ends[at] == seq - 1
-        joins_right = at + 1 < len(self._starts) and self._starts[at + 1] == seq + 1
-        if joins_left and joins_right:
-            self._ends[at] = self._ends.pop(at + 1)
-            del self._starts[at + 1]
-        elif joins_left:
-            self._ends[at] = seq
-        elif joins_right:
-            self._starts[at + 1] = seq
+    def settle(self, upto: int) -> None:
+        """The agent holds nothing up to here any more: what is not there by now never comes."""
+        if upto <= self.settled:
+            return
+        if self.last is None:
+            self._before = upto  # another hub had it, or none was there yet
         else:
-            self._insert(at + 1, seq)
+            there = self._beyond.discard_all(self.settled + 1, upto)
+            self.lost += upto - self.settled - there
+        self.settled = upto
+        self._rise()
 
-    def _insert(self, at: int, seq: int) -> None:
-        self._starts.insert(at, seq)
-        self._ends.insert(at, seq)
-        if len(self._starts) > MAX_RANGES:
-            self.forgotten += self._starts[1] - self._ends[0] - 1
-            self._ends[0] = self._ends.pop(1)
-            del self._starts[1]
+    def seen(self, seq: int) -> bool:
+        return seq <= self.settled or seq in self._beyond
 
     def forget(self, seq: int) -> None:
         """It was seen but could not be kept: let the sender bring it again."""
-        at = bisect_right(self._starts, seq) - 1
-        if at < 0 or seq > self._ends[at]:
-            return
-        start, end = self._starts[at], self._ends[at]
-        self._starts[at : at + 1] = [s for s in (start, seq + 1) if start <= s <= end and s != seq]
-        self._ends[at : at + 1] = [e for e in (seq - 1, end) if start <= e <= end and e != seq]
-        self.settled = min(self.settled, seq - 1)
+        if seq > self.settled:
+            self._beyond.discard_all(seq, seq)
+        elif seq > self._before:
+            self._beyond.add_all(seq + 1, self.settled)
+            self.settled = seq - 1
 
-    def _contiguous(self) -> int:
-        if not self._starts:
-            return self.settled
-        at = bisect_left(self._ends, self.settled + 1) if self.settled else 0
-        if at < len(self._starts) and (not self.settled or self._starts[at] <= self.settled + 1):
-            return self._ends[at]
-        return self.settled
+    def _is_next(self, seq: int) -> bool:
+        return seq == self.settled + 1 or self._beyond.is_next_to(seq)
+
+    def _rise(self) -> None:
+        first = next(iter(self._beyond), None)
+        if first is not None and first[0] == self.settled + 1:
+            self.settled = first[1]
+            self._beyond.discard_all(*first)
+
+    def spans(self, most: int) -> list[tuple[int, int]]:
+        """The newest that are there beyond `settled`."""
+        return list(self._beyond)[-most:] if self._beyond else []
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        return list(zip(self._starts, self._ends, strict=True))
+        floor = [(self._before + 1, self.settled)] if self.settled > self._before else []
+        return [*floor, *self._beyond]
 
     @property
     def first(self) -> int | None:
-        return self._starts[0] if self._starts else None
+        return self._before + 1 if self.settled > self._before else self._beyond.first
 
     @property
     def last(self) -> int | None:
-        return self._ends[-1] if self._ends else None
+        if self._beyond:
+            return self._beyond.last
+        return self.settled if self.settled > self._before else None
 
     @property
     def count(self) -> int:
-        return sum(self._ends) - sum(self._starts) + len(self._starts) - self.forgotten
+        return self.settled - self._before - self.lost + self._beyond.count
 
     @property
     def missing(self) -> int:
-        if not self._starts:
-            return 0
-        return self._ends[-1] - self._starts[0] + 1 - self.count
+        """Gone for good, or still awaited."""
+        return (self.last or self._before) - self._before - self.count

@@ -169,8 +169,11 @@ def rollup_of(table: Table) -> tuple[Rollup, Names]:
 
 
 def _encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Where a word is missing, its number is -1."""
+    import pyarrow.compute as pc
+
     one = column.unify_dictionaries().combine_chunks()
-    return one.indices.to_numpy(), one.dictionary.to_pylist()
+    return pc.fill_null(one.indices, -1).to_numpy(), one.dictionary.to_pylist()
 
 
 def _floats(table: Table, name: str) -> npt.NDArray[np.float64]:
@@ -244,10 +247,9 @@ def block_places(path: Path, t0: int, t1: int) -> Places:
     starts = np.concatenate([[0], np.flatnonzero(np.diff(pairs)) + 1])
     used, of_run = np.unique(pairs[starts], return_inverse=True)
     pair = np.repeat(of_run, np.diff(np.append(starts, len(pairs)))).astype(np.int32)
-    codes = np.where(np.isnan(missing[0].astype(np.float64)), -1, missing[0]).astype(np.int32)
     return Places(groups, rows, [gpus[1][at // len(nodes[1])] for at in used.tolist()],
                   [nodes[1][at % len(nodes[1])] for at in used.tolist()], pair,
-                  (t - t0).astype(np.int16), missing[1], codes)
+                  (t - t0).astype(np.int16), missing[1], missing[0])
 
 
 def block_column(path: Path, key: str, places: Places, rows: npt.NDArray[np.intp] | None = None

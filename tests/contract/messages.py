@@ -150,7 +150,7 @@ FROM_AGENT: dict[str, FromAgent] = {
     "beat": Beat(
         reader="hung", reading_age_s=6.25, pending=12, dropped=3, detail="see dmesg",
         holds=("the hub, by carol: driver update", "the file /run/gpudeck/hold"), audit_seq=17,
-        audit_head="ab" * 32, cost=Cost(0.75, 41e6, 0.0125, 4096.0),
+        audit_head="ab" * 32, cost=Cost(0.75, 41e6, 0.0125, 4096.0), first_seq=7,
     ),
     "beat_before_any_reading": Beat(reader="starting", reading_age_s=None, pending=0, dropped=0),
     "echo": Echo(probe_id=99, agent_at=1763640003.125),

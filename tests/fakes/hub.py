@@ -20,6 +20,7 @@ from gpudeck.wire import (
     EVENT,
     NAMESPACE,
     Ack,
+    Backfill,
     Beat,
     Call,
     Challenge,
@@ -36,6 +37,7 @@ from gpudeck.wire import (
     Probe,
     Refused,
     SignedCommand,
+    Span,
     Time,
     Welcome,
     command_statement,
@@ -66,7 +68,9 @@ class FakeHub:
         self.refuse: Refused | None = None
         self.silent = False  # a half-open connection: takes everything, says nothing
         self.kept: dict[str, dict[int, Frame | Event]] = defaultdict(dict)
-        self.acked: dict[str, int] = defaultdict(int)
+        self.safe: dict[str, set[int]] = defaultdict(set)  # seqs that were acked
+        self.below: dict[str, int] = defaultdict(int)  # what the agent has no more
+        self.backfilled: list[int] = []
         self.arrived: list[tuple[str, int]] = []
         self.inventories: dict[int, Inventory] = {}
         self.hellos: list[Hello] = []
@@ -123,7 +127,7 @@ class FakeHub:
             self._server = None
             self.drop_all()
             for stream, kept in self.kept.items():
-                for seq in [seq for seq in kept if seq > self.acked[stream]]:
+                for seq in [seq for seq in kept if seq not in self.safe[stream]]:
                     del kept[seq]
         self._thread.join()
 
@@ -224,10 +228,14 @@ class FakeHub:
                 self.inventories[message.generation] = message
             case Beat():
                 self.beats.append((time.monotonic(), message))
+                if sid in self._streams:
+                    self.below[self._streams[sid]] = message.first_seq
             case Echo():
                 self.echoes.append(message)
             case Frame() | Event():
                 self._keep(sid, message)
+            case Backfill():
+                self._keep_all(sid, message)
             case Clock() if self.tells_time:
                 self._say(sid, Time(message.clock_id, time.time() + self.ahead_s))
             case Preview():
@@ -273,7 +281,35 @@ class FakeHub:
             self._sio.disconnect(sid, namespace=NAMESPACE)
             return
         self._streams[sid] = stream
-        self._say(sid, Welcome(1, "fake", self.epoch, time.time(), self.acked[stream]))
+        self._say(sid, Welcome(1, "fake", self.epoch, time.time(), *self.has(stream)))
+
+    def has(self, stream: str) -> tuple[int, tuple[Span, ...]]:
+        """As an Ack says it."""
+        floor = max(self.below[stream] - 1, 0)
+        spans: list[Span] = []
+        for seq in sorted(self.safe[stream]):
+            if seq <= floor + 1:
+                floor = max(floor, seq)
+            elif spans and spans[-1].last == seq - 1:
+                spans[-1] = Span(spans[-1].first, seq)
+            else:
+                spans.append(Span(seq, seq))
+        return floor, tuple(spans[-64:])
+
+    @property
+    def acked(self) -> dict[str, int]:
+        return {stream: self.has(stream)[0] for stream in list(self.safe)}
+
+    def _keep_all(self, sid: str, backfill: Backfill) -> None:
+        seqs = []
+        for body in backfill.messages:
+            message = decode_from_agent(body)
+            assert isinstance(message, Frame | Event)
+            seqs.append(message.seq)
+            self._keep(sid, message)
+        if seqs != sorted(set(seqs)):
+            self.broken.append("a Backfill is not in order")
+        self.backfilled += seqs
 
     def _keep(self, sid: str, message: Frame | Event) -> None:
         if sid not in self._streams:
@@ -288,9 +324,9 @@ class FakeHub:
         self._left -= 1
         if self._left == 0:
             self.drop_all()
-        elif message.seq % self.ack_every == 0:
-            self.acked[stream] = max(self.acked[stream], message.seq)
-            self._say(sid, Ack(self.acked[stream]))
+        elif len(self.arrived) % self.ack_every == 0:
+            self.safe[stream] |= self.kept[stream].keys()
+            self._say(sid, Ack(*self.has(stream)))
 
     def _say(self, sid: str, message: FromHub) -> None:
         if not self.silent:

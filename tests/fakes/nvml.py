@@ -36,12 +36,12 @@ XID = 8  # nvmlEventTypeXidCriticalError
 
 
 @cache
-def build() -> Path:
-    """The folder that holds the library; one build per test run."""
+def build(*flags: str) -> Path:
+    """The folder that holds the library; one build per test run and set of flags."""
     folder = Path(mkdtemp(prefix="gpudeck-fake-nvml-"))
     subprocess.run(
         ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-shared",
-         "-fPIC", "-pthread", "-Wl,-soname,libnvidia-ml.so.1",
+         "-fPIC", "-pthread", "-Wl,-soname,libnvidia-ml.so.1", *flags,
          "-o", str(folder / "libnvidia-ml.so.1"), *map(str, sorted(SOURCES.glob("*.c")))],
         check=True,
     )
@@ -141,8 +141,11 @@ class FakeGpu(dict[str, Value]):
 class FakeNvml:
     """The boards of one machine. Change `gpus`, what they say, or `lines`, and `save`."""
 
-    def __init__(self, path: Path, gpus: int = 2, seed: int | None = None) -> None:
+    def __init__(
+        self, path: Path, gpus: int = 2, seed: int | None = None, flags: tuple[str, ...] = ()
+    ) -> None:
         self.path = path / "nvml.txt" if path.is_dir() else path
+        self.flags = flags
         self.dice = random.Random(seed)
         self.driver = "550.54.15"
         self.gpus: list[FakeGpu] = []
@@ -154,10 +157,11 @@ class FakeNvml:
 
     @property
     def library(self) -> Path:
-        return build() / "libnvidia-ml.so.1"
+        return build(*self.flags) / "libnvidia-ml.so.1"
 
     def env(self) -> dict[str, str]:
-        return {**os.environ, "LD_LIBRARY_PATH": str(build()), "FAKE_NVML": str(self.path)}
+        return {**os.environ, "LD_LIBRARY_PATH": str(build(*self.flags)),
+                "FAKE_NVML": str(self.path)}
 
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """This very process's pynvml, and its children's, read the fake from now on."""
@@ -216,6 +220,12 @@ class FakeNvml:
         rows = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
         calls = [Call(row[0], row[1], int(row[2]), tuple(row[3:])) for row in rows]
         return [call for call in calls if name in (None, call.name)]
+
+    def asked(self, name: str | None = None) -> int:
+        """How often this very process called this function, or any."""
+        count_calls = self.loaded.fake_calls
+        count_calls.argtypes, count_calls.restype = [ctypes.c_char_p], ctypes.c_ulonglong
+        return int(count_calls(None if name is None else name.encode()))
 
     def reload_driver(self) -> None:
         """What setters had set is lost, as with a real reload. Energy counters are yours."""

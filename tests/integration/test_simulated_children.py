@@ -20,7 +20,6 @@ from agent.backends.simulation import folder, keeper
 from agent.backends.simulation.folder import ControlFile, state_of, task_id, write_jobs
 from agent.backends.simulation.jobs import Job
 from agent.backends.simulation.keeper import Keeper
-from agent.backends.simulation.profiles import PROFILES
 from agent.tasks import read_stat
 from gpudeck.metrics import COLUMN
 from tests.demos import descendants
@@ -29,7 +28,7 @@ from tests.demos import descendants
 # 6 a notebook that ignores SIGTERM.
 NODE = "n001"
 RANKS, SERVER, HOG, NOTEBOOK = range(4), 4, 5, 6
-RESERVED = PROFILES["h100"].mem_reserved_bytes
+FREE = 0.0  # the driver tells its own reserve apart
 
 
 @dataclass
@@ -141,7 +140,7 @@ def test_a_stopped_job_computes_no_more_and_keeps_its_memory(kept: Kept) -> None
     assert soon(lambda: kept.util(0) > 0)
     os.kill(job.pid, signal.SIGSTOP)
     assert soon(lambda: kept.util(0) == 0)
-    assert kept.mem(0) > RESERVED
+    assert kept.mem(0) > FREE
     assert state_of(job.pid, job.start_ticks) == "paused"
     assert soon(lambda: (job.pid, "paused") in kept.listed())
     os.kill(job.pid, signal.SIGCONT)
@@ -152,7 +151,7 @@ def test_a_stopped_job_computes_no_more_and_keeps_its_memory(kept: Kept) -> None
 def test_a_killed_job_gives_its_memory_back_and_another_follows(kept: Kept) -> None:
     job, bystanders = kept.job(SERVER), kept.others(SERVER)
     os.kill(job.pid, signal.SIGKILL)
-    assert soon(lambda: kept.mem(SERVER) == RESERVED, 1.0)
+    assert soon(lambda: kept.mem(SERVER) == FREE, 1.0)
     kept.keeper.step(time.time())
     told = json.loads((kept.path / "world" / "tasks.json").read_text())
     assert {task["id"] for task in told} == {task_id(each) for each in bystanders}
@@ -162,7 +161,7 @@ def test_a_killed_job_gives_its_memory_back_and_another_follows(kept: Kept) -> N
         return any(new.gpus == job.gpus and task_id(new) != task_id(job) for new in kept.jobs())
 
     assert soon(replaced)
-    assert soon(lambda: kept.mem(SERVER) > RESERVED)
+    assert soon(lambda: kept.mem(SERVER) > FREE)
     for each in bystanders:
         assert state_of(each.pid, each.start_ticks) == "running"
         assert each in kept.jobs()
@@ -178,7 +177,7 @@ def test_each_rank_is_a_task_on_its_own_gpu_and_one_takes_all(kept: Kept) -> Non
     assert sum(task["job"] == ranks[0].job_id for task in told) == len(ranks)
     os.kill(ranks[random.choice(RANKS)].pid, signal.SIGKILL)
     assert soon(lambda: not any(lives(job) for job in ranks))
-    assert soon(lambda: {kept.mem(gpu) for gpu in RANKS} == {RESERVED}, 1.0)
+    assert soon(lambda: {kept.mem(gpu) for gpu in RANKS} == {FREE}, 1.0)
     assert all_run(bystanders)
 
 
@@ -215,7 +214,7 @@ def test_workers_outlive_a_killed_parent_and_not_one_that_was_asked(kept: Kept) 
     assert children(job.pid) == list(job.workers)
     os.kill(job.pid, signal.SIGKILL)
     assert soon(lambda: not lives(job))
-    assert soon(lambda: kept.mem(HOG) == RESERVED, 1.0)
+    assert soon(lambda: kept.mem(HOG) == FREE, 1.0)
     assert running(job.workers) == list(job.workers)
 
     def followed() -> bool:
@@ -238,10 +237,10 @@ def test_a_training_saves_before_it_ends_and_a_server_does_not(kept: Kept) -> No
         sigterm(job)
         began = time.monotonic()
         if gpu == HOG:
-            assert kept.mem(gpu) > RESERVED
+            assert kept.mem(gpu) > FREE
         assert soon(lambda job=job: not lives(job))  # type: ignore[misc]
         took_s[gpu] = time.monotonic() - began
-        assert kept.mem(gpu) == RESERVED
+        assert kept.mem(gpu) == FREE
     assert took_s[HOG] > 0.4
     assert all_run(bystanders)
 
@@ -295,7 +294,7 @@ def test_processes_are_as_they_are_now(kept: Kept) -> None:
     pids = {each.pid for each in kept.reader.fresh().processes}
     assert job.pid not in pids
     assert bystander.pid in pids
-    assert kept.reader.fresh().mem_used_bytes[job.gpus[0]] == RESERVED
+    assert kept.reader.fresh().mem_used_bytes[job.gpus[0]] == FREE
 
 
 def test_a_reader_that_has_read_nothing_yet_lists_processes(tmp_path: Path) -> None:
@@ -312,11 +311,11 @@ def test_a_leak_stays_until_it_is_withdrawn(kept: Kept) -> None:
     kept.reader.read()
     os.kill(job.pid, signal.SIGKILL)
     assert soon(lambda: not lives(job))
-    assert kept.mem(HOG) > RESERVED
+    assert kept.mem(HOG) > FREE
     assert kept.util(HOG) == 0
     assert job.pid not in {process.pid for process in kept.reader.fresh().processes}
     control.unlink()
-    assert soon(lambda: kept.mem(HOG) == RESERVED)
+    assert soon(lambda: kept.mem(HOG) == FREE)
 
 
 def test_another_process_with_its_pid_is_not_the_job(tmp_path: Path) -> None:
@@ -330,9 +329,9 @@ def test_another_process_with_its_pid_is_not_the_job(tmp_path: Path) -> None:
         job = Job(stranger.pid, stat.start_ticks, "train", 5, (uuid,), 0.8, "x", "x", 0.0, 0.0)
         write_jobs(tmp_path, NODE, (job,))
         reader = SimulatedReader(options, None)
-        assert reader.read().gpus[0].values[COLUMN["mem_used_bytes"]] > RESERVED
+        assert reader.read().gpus[0].values[COLUMN["mem_used_bytes"]] > FREE
         write_jobs(tmp_path, NODE, (replace_job(job, stat.start_ticks - 1),))
-        assert reader.read().gpus[0].values[COLUMN["mem_used_bytes"]] == RESERVED
+        assert reader.read().gpus[0].values[COLUMN["mem_used_bytes"]] == FREE
         assert stranger.poll() is None
     finally:
         stranger.kill()

@@ -1,6 +1,6 @@
 """What is said when: tables of (second, what happened, what is said). No sleep, no socket."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -8,8 +8,12 @@ from agent.conversation import (
     BACK_OFF_MAX_S,
     BURST,
     GREETING_S,
+    LIVE_MAX,
     SILENCE_S,
     STEADY_S,
+    STEP_EVERY_S,
+    STEP_MIN,
+    STEP_SOON_S,
     WINDOW,
     Act,
     Conversation,
@@ -20,7 +24,9 @@ from agent.conversation import (
     back_off,
 )
 from gpudeck.wire import (
+    MAX_BACKFILL,
     Ack,
+    Backfill,
     Beat,
     Call,
     Challenge,
@@ -28,6 +34,7 @@ from gpudeck.wire import (
     Hello,
     Probe,
     Refused,
+    Span,
     Welcome,
     decode_from_agent,
 )
@@ -39,19 +46,39 @@ CHALLENGE = Challenge(bytes(32), "hub", bytes(32), 1, bytes(64))
 
 
 class Backlog:
+    """An Outbox of words; the real one is in test_agent_journal and tests/faults/test_outage."""
+
     def __init__(self, last_seq: int = 0) -> None:
-        self.last_seq, self.acked_seq, self.generation = last_seq, 0, 1
+        self.last_seq, self.generation, self.stream = last_seq, 1, "stream"
+        self.acked: set[int] = set()
+        self.out: set[int] = set()
 
-    @property
-    def pending(self) -> int:
-        return self.last_seq - self.acked_seq
+    def welcomed(self, seq: int, spans: Sequence[Span]) -> None:
+        self.out.update(range(1, self.last_seq + 1))
+        self.ack(seq, spans)
+        self.out.clear()
 
-    def ack(self, seq: int) -> None:
-        self.acked_seq = max(seq, self.acked_seq)
+    def ack(self, seq: int, spans: Sequence[Span]) -> None:
+        for first, last in ((1, seq), *((span.first, span.last) for span in spans)):
+            self.acked |= set(range(first, last + 1)) & self.out
 
-    def pending_from(self, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
-        wanted = range(after_seq + 1, min(after_seq + limit, self.last_seq) + 1)
-        return [(seq, b"message %d" % seq) for seq in wanted]
+    def said(self, first: int, last: int) -> None:
+        self.out.update(range(first, last + 1))
+
+    def broke(self) -> None:
+        self.out.clear()
+
+    def pending_in(self, first: int, last: int) -> int:
+        return len(self._pending(first, last))
+
+    def _pending(self, first: int, last: int) -> list[int]:
+        return [seq for seq in range(max(first, 1), min(last, self.last_seq) + 1)
+                if seq not in self.acked]
+
+    def entries(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
+                ) -> list[tuple[int, bytes]]:
+        seqs = self._pending(after_seq + 1, upto_seq)[:limit]
+        return [(seq, b"message %d" % seq) for seq in seqs]
 
     def inventories_after(self, generation: int) -> list[bytes]:
         return [b"inventory %d" % each for each in range(generation + 1, self.generation + 1)]
@@ -99,7 +126,9 @@ def said(acts: list[Act]) -> list[object]:
         elif act.body.startswith((b"message", b"inventory")):
             words.append(act.body.decode())
         else:
-            words.append(decode_from_agent(act.body))
+            message = decode_from_agent(act.body)
+            words.append(tuple(int(body.split()[1]) for body in message.messages)
+                         if isinstance(message, Backfill) else message)
     return words
 
 
@@ -119,30 +148,117 @@ def test_call_and_hello_come_first_and_nothing_before_the_welcome() -> None:
     assert step(talk, 3.0) == []
 
 
-def test_after_the_welcome_a_beat_the_inventory_and_what_is_not_acked() -> None:
-    talk = live(Backlog(last_seq=4), acked=2)
-    assert step(talk, 0.0) == [BEAT, "inventory 0", "inventory 1", "message 3", "message 4"]
-    assert step(talk, 0.1) == []
+def test_after_the_welcome_a_beat_then_what_is_live_then_what_was_before() -> None:
+    backlog = Backlog(last_seq=4)
+    talk = live(backlog, acked=2)
+    backlog.last_seq = 5
+    assert step(talk, 0.0) == [BEAT, "inventory 0", "inventory 1", "message 5"]
+    assert step(talk, STEP_EVERY_S) == [(3, 4)]
+    assert step(talk, 9.9 * STEP_EVERY_S - 0.5) == []
 
 
 def test_each_message_once_and_new_inventories_before_them() -> None:
-    backlog = Backlog(last_seq=1)
+    backlog = Backlog()
     talk = live(backlog)
     step(talk, 0.0)
-    backlog.last_seq, backlog.generation = 2, 2
-    assert step(talk, 0.5) == ["inventory 2", "message 2"]
+    backlog.last_seq, backlog.generation = 1, 2
+    assert step(talk, 0.5) == ["inventory 0", "inventory 1", "inventory 2", "message 1"]
+    backlog.last_seq, backlog.generation = 2, 3
+    assert step(talk, 0.5) == ["inventory 3", "message 2"]
+    assert step(talk, 0.5) == []
 
 
-def test_an_outage_is_made_up_for_in_bounded_bursts() -> None:
+def test_an_outage_is_made_up_for_one_acked_step_at_a_time() -> None:
+    talk = live(Backlog(last_seq=1_000))
+    step(talk, 0.0)
+    first = step(talk, 1.0)[-1]
+    assert first == tuple(range(1, STEP_MIN + 1))
+    assert step(talk, 1.5) == []
+    assert talk.next_step_at(1.5) == 2.0  # a Beat; nothing to do until an ack
+    talk.heard(Ack(STEP_MIN - 1), 1.6, 0.0)
+    assert step(talk, 1.6) == []
+    talk.heard(Ack(STEP_MIN), 1.7, 0.0)
+    assert step(talk, 1.7) == [tuple(range(STEP_MIN + 1, 3 * STEP_MIN + 1))]
+
+
+def test_what_comes_about_meanwhile_goes_first_and_at_once() -> None:
     backlog = Backlog(last_seq=1_000)
     talk = live(backlog)
-    assert step(talk, 0.0)[-1] == f"message {BURST}"
-    assert talk.next_step_at(0.0) <= 0.1
-    assert step(talk, 0.1)[-1] == f"message {WINDOW}"
-    assert step(talk, 0.2) == []
-    assert talk.next_step_at(0.2) > 1.0  # nothing to do until an ack
-    talk.heard(Ack(10), 0.3, 0.0)
-    assert step(talk, 0.3) == [f"message {WINDOW + at}" for at in range(1, 11)]
+    step(talk, 0.0)
+    step(talk, 1.0)
+    backlog.last_seq = 1_002
+    assert step(talk, 1.1) == ["message 1001", "message 1002"]
+    talk.heard(Ack(STEP_MIN, (Span(1_001, 1_001),)), 1.4, 0.0)
+    backlog.last_seq = 1_003
+    assert step(talk, 1.5) == ["message 1003", tuple(range(STEP_MIN + 1, 3 * STEP_MIN + 1))]
+
+
+def test_no_step_while_what_is_live_is_not_acked() -> None:
+    """The control: with the window free again, it goes."""
+    backlog = Backlog(last_seq=1_000)
+    talk = live(backlog)
+    step(talk, 0.0)
+    backlog.last_seq += WINDOW + 1
+    said = [word for at in range(20) for word in step(talk, 0.05 + at * 0.01)]
+    assert said[-1] == f"message {1_000 + WINDOW + 1}"
+    assert step(talk, 1.0) == []
+    talk.heard(Ack(0, (Span(1_001, 1_001),)), 1.1, 0.0)
+    assert step(talk, 1.1) == [tuple(range(1, STEP_MIN + 1))]
+
+
+@pytest.mark.parametrize(("ack_after_s", "grows"), [(0.5, True), (STEP_SOON_S + 1, False)])
+def test_steps_grow_while_the_hub_is_fast_and_shrink_while_it_is_not(
+    ack_after_s: float, grows: bool
+) -> None:
+    backlog, now, sizes = Backlog(last_seq=20_000), 0.0, []
+    talk = live(backlog)
+    talk._step_size = 128
+    step(talk, now)
+    for _ in range(8):
+        now += STEP_EVERY_S
+        found = [word for word in step(talk, now) if isinstance(word, tuple)]
+        sizes += [len(word) for word in found]
+        now += ack_after_s
+        talk.heard(Ack(found[0][-1]), now, 0.0)
+        talk.heard(Ack(found[0][-1]), now, 0.0)  # the same again counts once
+    assert sizes == ([128, 256] + [MAX_BACKFILL] * 6 if grows
+                     else [128, 64, 32] + [STEP_MIN] * 5)
+
+
+def test_what_the_hub_has_in_spans_is_not_brought_again() -> None:
+    backlog = Backlog(last_seq=12)
+    talk = a_talk(backlog)
+    step(talk, 0.0)
+    talk.opened(0.0)
+    talk.heard(CHALLENGE, 0.0, 0.0)
+    step(talk, 0.0)
+    talk.heard(Welcome(1, "hub", 1, 0.0, 3, (Span(6, 10),)), 0.0, 0.0)
+    step(talk, 0.0)
+    assert step(talk, 1.0)[-1] == (4, 5, 11, 12)
+
+
+def test_a_hub_that_takes_and_keeps_nothing_is_called_anew() -> None:
+    backlog = Backlog()
+    talk = live(backlog)
+    now = 0.0
+    ends: list[object] = []
+    while not ends and now < 2 * LIVE_MAX:
+        now += 1.0
+        backlog.last_seq += 1
+        talk.heard(Probe(1, 0.0), now, 0.0)
+        ends = [act for act in step(talk, now) if isinstance(act, HangUp)]
+    assert LIVE_MAX <= backlog.last_seq <= LIVE_MAX + 1
+
+
+def test_a_stream_that_changes_is_greeted_anew() -> None:
+    backlog = Backlog(last_seq=5)
+    talk = live(backlog)
+    step(talk, 0.0)
+    backlog.stream = "another"
+    talk.heard(Ack(5), 0.1, 0.0)
+    assert backlog.acked == set()
+    assert [type(act) for act in step(talk, 0.1)] == [HangUp]
+    assert step(talk, 0.1) == [Dial()]
 
 
 def test_beats_keep_their_pace_whatever_is_pending() -> None:
@@ -281,8 +397,10 @@ def test_an_ack_of_what_was_never_sent_deletes_nothing() -> None:
     backlog = Backlog(last_seq=500)
     talk = live(backlog)
     step(talk, 0.0)
-    talk.heard(Ack(400), 0.1, 0.0)
-    assert backlog.acked_seq == BURST
+    backlog.last_seq = 700
+    step(talk, 0.1)
+    talk.heard(Ack(400, (Span(600, 650),)), 0.2, 0.0)
+    assert backlog.acked <= set(range(501, 501 + BURST))
 
 
 def test_late_words_of_an_ended_connection_change_nothing() -> None:
@@ -292,4 +410,4 @@ def test_late_words_of_an_ended_connection_change_nothing() -> None:
     talk.closed(1.0, "gone")
     talk.heard(Ack(5), 1.0, 0.0)
     talk.heard(Probe(1, 0.0), 1.0, 0.0)
-    assert (backlog.acked_seq, talk.phase) == (0, "resting")
+    assert (backlog.acked, talk.phase) == (set(), "resting")

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.backends import GpuReading, Reading, Unavailable
+from agent.backends import Unavailable
 from agent.backends.nvml import BLIND_READS_MAX, LOST_ASKED_EVERY_S, NvmlReader, open_reader
 from agent.backends.row import Counter
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from tests.fakes.nvml import FakeGpu, FakeNvml
+from tests.unit.readings import Clock, read, value
 
 ME = os.getpid()
 
@@ -25,26 +26,8 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 
 @pytest.fixture
-def clock() -> "Clock":
+def clock() -> Clock:
     return Clock()
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def read(reader: NvmlReader, clock: Clock, after_s: float = 1.0) -> Reading:
-    clock.now += after_s
-    return reader.read()
-
-
-def value(gpu: GpuReading, key: str) -> Any:
-    at = COLUMN[key]
-    return gpu.values[at] if gpu.absent[at] == Absence.PRESENT else Absence(gpu.absent[at])
 
 
 def test_every_metric_is_what_the_board_says(nvml: FakeNvml, clock: Clock) -> None:
@@ -74,7 +57,8 @@ def test_every_metric_is_what_the_board_says(nvml: FakeNvml, clock: Clock) -> No
         assert set(expected) == set(COLUMN)
         assert {key: value(gpu, key) for key in expected} == pytest.approx(expected)
         facts = reading.facts[index]
-        assert facts.missing == {"fan_pct": "unsupported"}
+        assert facts.missing["fan_pct"] == "unsupported"
+        assert set(facts.missing).isdisjoint(set(COLUMN) - {"fan_pct"})
         assert (facts.index, facts.name, facts.pci_bus_id) == (index, said["name"], said["pci"])
         assert (facts.mem_total_bytes, facts.power_limit_w) == (said["mem_total"], 700.0)
         assert (facts.temp_slowdown_c, facts.temp_shutdown_c) == (90, 95)
@@ -124,12 +108,12 @@ def test_what_a_board_lacks_is_unsupported_there_and_nowhere_else(
     for key in COLUMN:
         assert (value(first, key) is Absence.UNSUPPORTED) == (key in missing), key
         assert (value(second, key) is Absence.UNSUPPORTED) == (key == "fan_pct"), key
-    assert set(read(reader, clock).facts[0].missing) == missing
+    assert set(read(reader, clock).facts[0].missing) & set(COLUMN) == missing
 
 
 @pytest.mark.parametrize(("code", "absence", "asked_again"), [
     (3, Absence.UNSUPPORTED, False), (13, Absence.UNSUPPORTED, False),
-    (4, Absence.DENIED, False), (2, Absence.UNSUPPORTED, True), (999, Absence.UNKNOWN, True),
+    (4, Absence.DENIED, False), (2, Absence.UNSUPPORTED, False), (999, Absence.UNKNOWN, True),
     (17, Absence.UNKNOWN, True), (16, Absence.UNKNOWN, True),
 ])
 def test_errors_of_one_call_touch_one_metric(
@@ -258,61 +242,6 @@ def test_a_lost_gpu_that_might_be_either_gets_no_name(
     assert "which one it is cannot be told" in capsys.readouterr().err
 
 
-def test_processes_are_the_union_by_pid(nvml: FakeNvml, clock: Clock) -> None:
-    amount = random.randrange(2**33)
-    nvml.lines = [
-        f"process 0 compute {ME} {amount}", f"process 0 graphics {ME} {amount}",
-        "process 0 mps 77 -1", "process 0 compute 77 4096", "process 1 graphics 88 -1",
-    ]
-    nvml.write()
-    processes = read(NvmlReader(clock), clock).processes
-    assert processes is not None
-    assert {(each.pid, each.gpu_uuid, each.mem_used_bytes, each.kind) for each in processes} == {
-        (ME, nvml.gpus[0]["uuid"], amount, "compute"),
-        (77, nvml.gpus[0]["uuid"], 4096, "mps_client"),
-        (88, nvml.gpus[1]["uuid"], None, "graphics"),
-    }
-
-
-def test_processes_are_asked_every_other_second(nvml: FakeNvml, clock: Clock) -> None:
-    reader = NvmlReader(clock)
-    asked = [read(reader, clock).processes is not None for _ in range(6)]
-    assert asked == [True, False, True, False, True, False]
-
-
-def test_a_process_list_that_fails_does_not_end_all_tasks(nvml: FakeNvml, clock: Clock) -> None:
-    nvml.lines = [f"process 0 compute {ME} 1"]
-    nvml.write()
-    reader = NvmlReader(clock)
-    read(reader, clock)
-    nvml.lines.append("error 0 nvmlDeviceGetComputeRunningProcesses_v3 999")
-    nvml.write()
-    kept = read(reader, clock, after_s=2.0).processes
-    assert kept is not None
-    assert [each.pid for each in kept] == [ME]
-    assert read(reader, clock, after_s=40.0).processes == ()
-
-
-def test_shares_of_the_sms(nvml: FakeNvml, clock: Clock) -> None:
-    busy, idle, share = 4_711, 4_712, random.randint(1, 100)
-
-    def shares(*rows: str) -> dict[int, float | None]:
-        nvml.lines = [f"process 0 compute {busy} 1", f"process 0 compute {idle} 1", *rows]
-        nvml.write()
-        time.sleep(0.001)
-        processes = read(reader, clock, after_s=2.0).processes
-        assert processes is not None
-        return {each.pid: each.sm_pct for each in processes}
-
-    reader = NvmlReader(clock)
-    row = f"busy 0 {busy} {share}"
-    assert shares(row) == {busy: None, idle: None}  # the first answer averages the whole buffer
-    assert shares(row) == {busy: share, idle: 0.0}
-    assert shares() == {busy: share, idle: 0.0}  # no answer once: perhaps asked too soon
-    assert shares() == {busy: 0.0, idle: 0.0}
-    assert shares(row, f"busy 0 {idle} 4000000", "busy 0 999 50") == {busy: share, idle: 0.0}
-
-
 @pytest.mark.parametrize(("lines", "state", "words"), [
     (["error * nvmlInitWithFlags 9"], "no_driver", "modprobe"),
     (["error * nvmlInitWithFlags 18"], "no_driver", "reboot"),
@@ -376,7 +305,7 @@ def test_access_that_was_taken_away(nvml: FakeNvml, clock: Clock) -> None:
     (2**40, 5, 64, Absence.UNKNOWN),  # it was reset
 ])
 def test_byte_counters(before: int, after: int, bits: int, rate: float | Absence) -> None:
-    counter = Counter()
+    counter = Counter(hides_32=True)
     assert counter.rate(before, bits, 10.0) is Absence.UNKNOWN
     assert counter.rate(after, bits, 11.0) == rate
     assert counter.rate(after, bits, 11.0) is Absence.UNKNOWN  # no time has passed

@@ -3,15 +3,24 @@ import pwd
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from agent.backends import ProcessReading
+from agent import processes
+from agent.backends import ProcessReading, Reading
+from agent.looked_up import LookedUp
 from agent.managers import manager_of
-from agent.redact import HIDDEN, redact
+from agent.mps import Clients, Mps
+from agent.owners import Names
+from agent.processes import HOST_PID_NAMESPACE, namespace_trouble
+from agent.redact import HIDDEN
+from agent.sampler import Memory, sample
 from agent.tasks import COMMAND_MAX, TaskTable, boot_id, read_stat
+from gpudeck.wire import Task, decode_from_agent, encode
 
 BOOT = "0b1c2d3e-0000-0000-0000-000000000000"
 ID = "3fa9" + "c" * 60
@@ -140,38 +149,153 @@ def test_managers(cgroup: str, manager: str | None) -> None:
     assert manager_of(cgroup) == manager
 
 
-@pytest.mark.parametrize("text", [
-    "train --token=<> --epochs 3",
-    "train --token <>",
-    "train --api-key '<> with blanks'",
-    "train --api_key=\"<>\" x",
-    "env HF_TOKEN=<> python",
-    "AWS_SECRET_ACCESS_KEY=<>",
-    "--db-password=<>",
-    "curl -H Authorization: Bearer <>",
-    "postgres://user:<>@db/x",
-    "https://host/x?access_token=<>&y=1",
-    '{"password": "<>"}',
-    "hf_<>aaaaaaaaaaaaaaaa",
-    "sk-proj-<>aaaaaaaa",
-    "ghp_<>aaaaaaaaaaaaa",
-    "--wandb-api-key=<>,x",
-])
-def test_secrets_do_not_leave(text: str) -> None:
-    secret = f"s3cr3t{random.getrandbits(64):x}"
-    redacted = redact(text.replace("<>", secret))
-    assert secret not in redacted
-    assert HIDDEN in redacted
-
-
-@pytest.mark.parametrize("text", [
-    "python train.py --epochs 3 --lr=1e-4 --tokenizer gpt2 --max-tokens-per-batch 4096",
-    "torchrun --nproc_per_node=8 finetune.py --data /data/secretaries.csv",
-    "vllm serve --model meta/llama --port 8000",
-])
-def test_plain_command_lines_stay(text: str) -> None:
-    assert redact(text).replace(HIDDEN, "") == text
-
-
 def test_boot_id_is_of_this_boot() -> None:
     assert boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def env_of(**variables: str) -> bytes:
+    return b"".join(f"{name}={value}\0".encode(errors="surrogateescape")
+                    for name, value in variables.items())
+
+
+def started(*words: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A real child that waits; its own environment and no more."""
+    return subprocess.Popen([sys.executable, "-c", "print(flush=True); input()", *words],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+
+
+def test_real_ranks_of_a_launch_and_a_real_kernel() -> None:
+    port, secret = random.randrange(1_024, 65_536), f"s3cr3t{random.getrandbits(64):x}"
+    rank = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "16",
+            "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x", "AWS_SECRET_ACCESS_KEY": secret}
+    book = f"/home/alice/{port}.ipynb"
+    children = [started(env=rank | {"RANK": "8"}), started(env=rank | {"RANK": "9"}),
+                started("ipykernel_launcher", "-f", f"/run/kernel-{port}.json",
+                        env={"JPY_SESSION_NAME": book})]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.readline()
+        tasks = [each.task for each in TaskTable(BOOT).describe(
+            [ProcessReading(child.pid, "GPU-1", None, None) for child in children])]
+    finally:
+        for child in children:
+            child.communicate(b"\n")
+    assert [task.rank for task in tasks] == [8, 9, None]
+    assert [task.launch for task in tasks] == [f"torchrun 10.0.0.1:{port}/x"] * 2 + [None]
+    assert [task.notebook for task in tasks] == [None, None, book]
+    assert {(task.uid, task.parent_pid) for task in tasks} == {(os.getuid(), os.getpid())}
+    assert secret not in repr(tasks)
+
+
+def test_a_pod_by_its_cgroup_its_environment_and_its_names(tmp_path: Path) -> None:
+    uid = "1b2c3d4e-0001-0002-0003-0123456789ab"
+    a_proc(tmp_path, 5, cmdline=b"python\0", environ=env_of(POD_NAMESPACE="team", HOME="/root"),
+           cgroup=f"0::/kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice/"
+                  f"cri-containerd-{ID}.scope\n".encode())
+    known = [Names("trainer", "bert-0")]
+    table = TaskTable(BOOT, tmp_path, LookedUp(lambda place, uid: known[0]))
+    [seen] = table.describe([ProcessReading(5, "GPU-1", None, None)])
+    task = seen.task
+    assert (task.pod, task.namespace, task.container, task.container_name) == (
+        "bert-0", "team", ID, "trainer")
+    assert task.manager == task.job_id == f"pod {uid}"
+
+
+def test_names_that_come_later_are_taken_over(tmp_path: Path) -> None:
+    a_proc(tmp_path, 5, cmdline=b"python\0", cgroup=f"0::/docker/{ID}\n".encode())
+    known, clock = [Names()], [0.0]
+    table = TaskTable(BOOT, tmp_path, LookedUp(lambda place, uid: known[0], lambda: clock[0]))
+    on_gpu = [ProcessReading(5, "GPU-1", None, None)]
+    assert table.describe(on_gpu)[0].task.container_name is None
+    known[0], clock[0] = Names("trainer"), 6.0
+    for _ in range(2):
+        assert table.describe(on_gpu)[0].task.container_name == "trainer"
+
+
+def test_one_bad_process_loses_no_other(tmp_path: Path) -> None:
+    """Whatever its files hold, or refuse to."""
+    evil = [b"\xff" * 9_000, b"\0" * 9_000, b"", b"\xed\xa0\x80=\xff\0RANK=\xff\xfe\0",
+            b"::::\n\xff", b"0::/docker/" + b"\xff" * 5_000, b"RANK=1" + b"9" * 2_000_000]
+    for pid in range(10, 60):
+        cmdline, environ, cgroup, status = random.choices(evil, k=4)
+        a_proc(tmp_path, pid, cmdline=cmdline, environ=environ, cgroup=cgroup, status=status)
+    a_proc(tmp_path, 9, status=b"Uid:\tnobody\n")
+    for pid in range(60, 64):
+        a_proc(tmp_path, pid)
+        for name in ("cmdline", "environ", "cgroup", "status"):
+            (tmp_path / str(pid) / name).mkdir()
+    good = f"python {random.random()}"
+    a_proc(tmp_path, 5, cmdline=good.replace(" ", "\0").encode())
+    pids = [*range(9, 64), 5]
+    seen = TaskTable(BOOT, tmp_path).describe([ProcessReading(pid, "GPU-1", 1.0, None)
+                                               for pid in pids])
+    assert [each.task.pid for each in seen] == pids
+    assert seen[-1].task.command == good
+    frame = sample(Memory(), Reading(1.0, 1.0, (), (), ()), seen, 1, 0.0)
+    for message in frame.messages:
+        decode_from_agent(encode(message))
+    decoder = msgspec.msgpack.Decoder(Task)
+    assert [decoder.decode(msgspec.msgpack.encode(each.task)) for each in seen] == [
+        each.task for each in seen]
+
+
+def test_a_process_that_has_no_account(tmp_path: Path) -> None:
+    uid = random.randrange(3_000_000_000, 4_000_000_000)
+    a_proc(tmp_path, 5, cmdline=b"python\0", status=f"Name:\tx\nUid:\t{uid}\t0\t0\t0\n".encode())
+    [seen] = TaskTable(BOOT, tmp_path).describe([ProcessReading(5, "GPU-1", None, None)])
+    assert (seen.task.user, seen.task.uid) == (f"uid {uid}", uid)
+
+
+def test_clients_of_mps_are_known_by_its_daemon(tmp_path: Path) -> None:
+    """Pitfall 16: the driver lists the server alone, or clients as if they were none."""
+    server, listed, unlisted, other, gone = random.sample(range(1_000, 9_000), 5)
+    a_proc(tmp_path, server, cmdline=b"/usr/bin/nvidia-cuda-mps-server\0")
+    for pid in (listed, unlisted, other):
+        a_proc(tmp_path, pid, cmdline=b"python\0")
+    by_server = {server: (listed, unlisted, gone), 1: (other,)}
+    table = TaskTable(BOOT, tmp_path, clients=lambda: by_server)
+    on_gpu = [ProcessReading(pid, "GPU-1", 1.0, None) for pid in (server, listed, other)]
+    for _ in range(2):
+        seen = {each.task.pid: each for each in table.describe(on_gpu)}
+        assert {pid: each.task.kind for pid, each in seen.items()} == {
+            server: "mps_server", listed: "mps_client", unlisted: "mps_client", other: "compute"}
+        assert (seen[unlisted].gpu_uuid, seen[unlisted].mem_used_bytes) == ("GPU-1", None)
+    on_two = [*on_gpu, ProcessReading(server, "GPU-2", 1.0, None)]
+    assert unlisted not in {each.task.pid for each in table.describe(on_two)}, "on which of the two"
+
+
+def test_the_daemon_is_asked_beside_the_readings() -> None:
+    """A control program that hangs holds up no reading."""
+    stuck = threading.Event()
+
+    class Hung(Mps):
+        def clients(self) -> dict[int, tuple[int, ...]]:
+            stuck.wait(60)
+            return {5: (6,)}
+
+    clients = Clients(Hung(), every_s=0.0)
+    began = time.monotonic()
+    assert [clients() for _ in range(50)] == [{}] * 50
+    assert time.monotonic() - began < 5
+    stuck.set()
+    until = time.monotonic() + 10
+    while clients() != {5: (6,)} and time.monotonic() < until:
+        pass
+    assert clients() == {5: (6,)}
+
+
+def test_a_namespace_of_our_own_is_said(tmp_path: Path) -> None:
+    """Pitfall 8."""
+    (tmp_path / "self/ns").mkdir(parents=True)
+    (tmp_path / "self/ns/pid").touch()
+    assert "hostPID" in namespace_trouble(tmp_path)
+    if os.stat("/proc/self/ns/pid").st_ino == HOST_PID_NAMESPACE:
+        assert namespace_trouble() == ""
+
+
+def test_a_proc_that_hides_others_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "in_host_namespace", lambda proc: True)
+    assert "hidepid" in namespace_trouble(tmp_path)
+    a_proc(tmp_path, 1)
+    assert namespace_trouble(tmp_path) == ""

@@ -21,14 +21,19 @@ from dashboard.effects import (
     Tick,
 )
 from dashboard.room import Room
+from gpudeck.metrics import COLUMN
 from gpudeck.wire import (
+    MAX_SPANS,
     Ack,
+    Backfill,
+    Beat,
     Echo,
     Event,
     FromAgent,
     Inventory,
     Probe,
     Refused,
+    Span,
     Welcome,
     WireError,
     encode,
@@ -66,6 +71,11 @@ def records(effects: list[Effect]) -> tuple[Record, ...]:
 
 def acks(effects: list[Effect]) -> list[int]:
     return [effect.message.seq for effect in effects
+            if isinstance(effect, Tell) and isinstance(effect.message, Ack)]
+
+
+def told_acks(effects: list[Effect]) -> list[Ack]:
+    return [effect.message for effect in effects
             if isinstance(effect, Tell) and isinstance(effect.message, Ack)]
 
 
@@ -134,13 +144,104 @@ def test_what_did_not_fit_is_asked_for_again_and_never_acked() -> None:
 
 
 def test_what_the_agent_has_lost_too_is_not_awaited() -> None:
+    """Its Beat says so; before that, it is."""
     room = Room("hub", 1)
     talk = Talk(room)
     kept = [records(talk.tick(seq)) for seq in (1, 2)]
     room.handle(NotStored("no space", kept[1]), NOW, MONO)
     room.handle(Stored(kept[0]), NOW, MONO)
     later = records(talk.tick(9))
-    assert acks(room.handle(Stored(later), NOW, MONO)) == [9]
+    [ack] = told_acks(room.handle(Stored(later), NOW, MONO))
+    assert (ack.seq, ack.spans) == (1, (Span(9, 9),))
+    talk.say(Beat("ok", 0.0, 1, 6, first_seq=9))
+    assert acks(room.handle(Stored(records(talk.tick(10))), NOW, MONO)) == [10]
+    assert room.streams["n1"]["s1"].ledger.missing == 7
+
+
+def backfill(*seqs: int) -> Backfill:
+    return Backfill(tuple(encode(frame([{"util_pct": 99.0}] * 2, seq=seq, taken_at=NOW - 900 + seq))
+                          for seq in seqs))
+
+
+def test_what_is_made_up_for_is_history_and_nothing_else() -> None:
+    room = Room("hub", 1)
+    talk = Talk(room)
+    stored = records(talk.tick(40, util=12.0))
+    effects = talk.say(backfill(1, 2, 3))
+    assert [(each.seq, each.is_backfill) for each in records(effects)] == [
+        (1, True), (2, True), (3, True)]
+    assert {each.is_backfill for each in effects if isinstance(each, Applied)} == {True}
+    assert room.fleet.values[0, COLUMN["util_pct"]] == 12.0
+    [ack] = told_acks(room.handle(Stored(stored + records(effects)), NOW, MONO))
+    assert (ack.seq, ack.spans) == (3, (Span(40, 40),))
+    # The control: what is live is the picture.
+    [live] = records(talk.tick(41, util=13.0))
+    assert not live.is_backfill
+    assert room.fleet.values[0, COLUMN["util_pct"]] == 13.0
+
+
+def test_a_backfill_that_comes_first_does_not_make_the_picture() -> None:
+    room = Room("hub", 1)
+    talk = Talk(room)
+    talk.say(backfill(1, 2, 3))
+    assert room.fleet.nodes["n1"].frame is None
+
+
+def test_what_is_brought_again_is_acked_again() -> None:
+    """The ack for it may have gone with the connection, and nothing new follows."""
+    room = Room("hub", 1)
+    talk = Talk(room)
+    room.handle(Stored(records(talk.say(backfill(1, 2, 3)))), NOW, MONO)
+    effects = talk.say(backfill(2, 3))
+    assert records(effects) == ()
+    assert acks(effects) == [3]
+
+
+def test_a_reconnect_is_told_of_the_gaps() -> None:
+    room = Room("hub", 1)
+    talk = Talk(room)
+    room.handle(Stored(records(talk.tick(5)) + records(talk.tick(6))), NOW, MONO)
+    [welcome] = Talk(room, "b").told(Welcome)
+    assert isinstance(welcome, Welcome)
+    assert (welcome.acked_seq, welcome.spans) == (0, (Span(5, 6),))
+
+
+def test_more_gaps_than_fit_into_an_ack() -> None:
+    room = Room("hub", 1)
+    talk = Talk(room)
+    for seq in range(2, 400, 2):
+        kept = records(talk.say(backfill(seq)))
+        [ack] = told_acks(room.handle(Stored(kept), NOW, MONO))
+    assert len(ack.spans) == MAX_SPANS
+    assert ack.spans[-1] == Span(398, 398)
+
+
+@pytest.mark.parametrize("step_s", [7_200.0, -7_200.0, 900.0, -30.0])
+def test_a_node_whose_clock_steps_is_asked_and_fresh_again_at_once(step_s: float) -> None:
+    """Its frames go to disk as measured, meanwhile too."""
+    room = Room("hub", 1)
+    talk = Talk(room)
+    [probe] = talk.told(Probe)
+    assert isinstance(probe, Probe)
+    talk.say(Echo(probe.probe_id, NOW))
+    talk.mono += 2
+    assert talk.told(Probe, talk.tick(1)) == []  # the control
+
+    def stepped(seq: int) -> list[Effect]:
+        return talk.say(frame([{"util_pct": 1.0}] * 2, seq=seq,
+                              taken_at=NOW + talk.mono - MONO + step_s))
+
+    talk.mono += 1
+    effects = stepped(2)
+    [again] = talk.told(Probe, effects)
+    assert isinstance(again, Probe)
+    assert [record.seq for record in records(effects)] == [2]
+    talk.say(Echo(again.probe_id, NOW + talk.mono - MONO + step_s))
+    talk.mono += 1
+    effects = stepped(3)
+    assert talk.told(Probe, effects) == []
+    assert room.fleet.shown(talk.mono)[0] == Show.OK
+    assert room.fleet.nodes["n1"].newest[1] == 3
 
 
 def test_the_newer_connection_wins() -> None:

@@ -1,7 +1,7 @@
 """What a board makes of a load: power, heat, clocks, throttling, energy. Pure but for its state."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .chance import between, roll, seed_of
 from .jobs import node_number
@@ -47,6 +47,8 @@ class Board:
     temp_c: float
     mem_temp_c: float
     energy_j: float
+    # By throttle bit, since somebody last looked; 0 stands for all of the time.
+    slowed_s: dict[int, float] = field(default_factory=dict)
 
     def step(self, load: Load, held: bool, at: float, seconds: float) -> tuple[float, ...]:
         """One interval. The values in the order of metrics.COLUMNS."""
@@ -58,6 +60,9 @@ class Board:
         power_w = min(power_w, profile.power_limit_w)
         self._warm(power_w, load.bandwidth, seconds)
         self.energy_j += power_w * seconds
+        for bit in (0, POWER_CAP, SW_THERMAL, HW_THERMAL):
+            if bit == 0 or bits & bit:
+                self.slowed_s[bit] = self.slowed_s.get(bit, 0.0) + seconds
         return self._values(load, held, power_w, speed, bits)
 
     def _asked_w(self, load: Load, held: bool) -> float:
@@ -103,13 +108,13 @@ class Board:
         self, load: Load, held: bool, power_w: float, speed: float, bits: int
     ) -> tuple[float, ...]:
         profile = self.profile
-        mem_used = profile.mem_reserved_bytes + int(load.mem_share * (
-            profile.mem_total_bytes - profile.mem_reserved_bytes))
+        room = profile.mem_total_bytes - profile.mem_reserved_bytes
+        mem_used = int(load.mem_share * room)
         awake = load.busy > 0
         peak_w = power_w + (load.peak - load.busy) * 0.35 * profile.power_limit_w
         return (
             round(load.busy * 100), round(load.bandwidth * 100), round(load.sm * 100, 1),
-            float(min(mem_used, profile.mem_total_bytes)),
+            float(min(mem_used, room)),
             float(round(self.temp_c)), float(round(self.mem_temp_c)),
             round(power_w, 3), round(self.energy_j, 3),
             self._clock(awake, held, speed),

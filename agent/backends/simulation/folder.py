@@ -9,6 +9,7 @@
 import os
 import sys
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -55,7 +56,9 @@ class ControlFile:
 
     def _read(self) -> None:
         try:
-            self._control, said = parse(self._path.read_text())
+            control, said = parse(self._path.read_text())
+            changed_at = 0.0 if self._seen is None else self._seen[0] / 1e9
+            self._control = replace(control, changed_at=changed_at)
         except (OSError, ValueError, RecursionError) as error:
             said = [f"not understood, the former one stays in force: {error}"]
         for sentence in said:

@@ -82,6 +82,8 @@ MODELS = ("meta-llama/Llama-3.1-8B-Instruct", "mistralai/Mistral-7B-v0.3", "Qwen
 SHOWCASE: tuple[tuple[int, Kind | None], ...] = (
     (4, "train"), (1, "serve"), (1, "hog"), (1, "notebook"), (1, None),
 )
+# The second and third node share one job, as a launch over several nodes does.
+TWINS: tuple[tuple[int, Kind | None], ...] = ((8, "train"),)
 LAYOUTS: tuple[tuple[tuple[int, Kind | None], ...], ...] = (
     ((8, "train"),),
     ((8, "train"),),
@@ -103,9 +105,14 @@ def node_number(node: str) -> int:
     return int(digits) if digits else 0
 
 
+def twin_of(node: str) -> int | None:
+    """Which part of the launch over two nodes it runs; None: it has jobs of its own."""
+    return {2: 0, 3: 1}.get(node_number(node))
+
+
 @lru_cache(maxsize=4096)
 def lanes_of(seed: int, node: str, gpus: int) -> tuple[Lane, ...]:
-    home = seed_of(seed, node, "lanes")
+    home = seed_of(seed, "twins" if twin_of(node) is not None else node, "lanes")
     lanes: list[Lane] = []
     at = 0
     while at < gpus:
@@ -121,6 +128,8 @@ def lanes_of(seed: int, node: str, gpus: int) -> tuple[Lane, ...]:
 def _layout(home: int, node: str, shelf: int) -> tuple[tuple[int, Kind | None], ...]:
     if _is_showcase(node, shelf):
         return SHOWCASE
+    if shelf == 0 and twin_of(node) is not None:
+        return TWINS
     return LAYOUTS[int(roll(home, shelf) * len(LAYOUTS))]
 
 
@@ -150,7 +159,7 @@ def job_of(lane: Lane, turn: Turn, uuids: tuple[str, ...]) -> Job:
     low, high = MEM_SHARE[turn.kind]
     gpus = uuids[lane.first : lane.first + lane.width]
     return Job(
-        pid=SYNTHETIC_PID_FROM + seed_of(turn.seed, "pid") % 5_000_000,
+        pid=SYNTHETIC_PID_FROM + seed_of(turn.seed, "pid", *gpus[:1]) % 5_000_000,
         start_ticks=int(turn.begins_at * TICKS_PER_S) % 2**40,
         kind=turn.kind,
         seed=turn.seed,

@@ -1,11 +1,13 @@
 """One simulated node: jobs load boards, boards answer, control has the last word."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpudeck.metrics import COLUMNS, WIDTH, Absence
+from msgspec import structs
+
+from gpudeck.metrics import COLUMN, COLUMNS, WIDTH, Absence
 from gpudeck.wire import GpuFacts
 
 from .. import GpuReading, ProcessReading
@@ -15,7 +17,9 @@ from .control import Control, GpuControl
 from .faults import lost_gpu
 from .jobs import Job
 from .load import Load, load_of, paused
+from .owned import owner_of
 from .profiles import Profile
+from .slow import HALF, absences, links, slow_values
 
 BUSES = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")
 WARM_UP_S = 240
@@ -23,6 +27,7 @@ WARM_UP_FINE_S, WARM_UP_STEPS_S = 75, (12.0, 3.0)  # what is longest ago matters
 RUNNING = "running"
 LOST = bytes([Absence.LOST]) * WIDTH
 NOTHING = (0.0,) * WIDTH
+NOT_TOLD = GpuControl()
 
 Kept = tuple[float, list[float]]  # an energy counter's last known state: when, joules by index
 TaskState = Literal["running", "paused", "uninterruptible", "zombie"]
@@ -58,6 +63,16 @@ def facts_of(setup: Setup) -> tuple[GpuFacts, ...]:
             uuid=uuid_of(setup.seed, setup.node, index),
             index=index,
             name=profile.name,
+            minor=index,
+            serial=f"{seed_of(setup.seed, setup.node, index, 'serial') % 10**13:013d}",
+            vbios=profile.vbios,
+            compute_capability=profile.capability,
+            numa_node=index // HALF % 2,
+            pcie_gen_max=profile.pcie_gen,
+            pcie_width_max=16,
+            power_limit_min_w=profile.power_limit_min_w,
+            power_limit_max_w=profile.power_limit_max_w,
+            power_limit_default_w=profile.power_limit_w,
             pci_bus_id=f"{index // 8:08x}:{BUSES[index % 8]}:00.0",
             mem_total_bytes=float(profile.mem_total_bytes),
             power_limit_w=profile.power_limit_w,
@@ -87,11 +102,18 @@ class World:
                         for uuid, place in zip(self.uuids, places, strict=True)}
         self._absent = bytes(Absence.UNSUPPORTED if column.key in setup.profile.unsupported
                              else Absence.PRESENT for column in COLUMNS)
+        self._absent_slow = absences(profile)
+        self.links = links(profile, setup.gpus)
         self._warm_up(lives, at, kept)
 
     @property
     def energy_j(self) -> list[float]:
         return [board.energy_j for board in self._boards.values()]
+
+    def reload(self) -> None:
+        """What is counted since the driver was loaded begins anew."""
+        for board in self._boards.values():
+            board.energy_j = 0.0
 
     def _warm_up(self, lives: Sequence[Live], at: float, kept: Kept | None) -> None:
         for uuid, (load, held) in self._loads(lives, self.at, {}).items():
@@ -107,9 +129,11 @@ class World:
                 board.energy_j = kept[1][index] + mean_w * max(0.0, at - kept[0])
 
     def advance(
-        self, at: float, lives: Sequence[Live], leaked: dict[str, float], control: Control
+        self, at: float, lives: Sequence[Live], leaked: dict[str, float], control: Control,
+        slow: bool = False,
     ) -> tuple[GpuReading, ...]:
-        """To `at`, which may lie any time ahead. `leaked`: share of a Gpu's memory nobody owns."""
+        """To `at`, which may lie any time ahead. `leaked`: share of a Gpu's memory nobody owns.
+        `slow`: with what is read every 15 s."""
         seconds = max(1e-3, at - self.at)
         self.at = at
         loads = self._loads(lives, at, leaked)
@@ -119,7 +143,11 @@ class World:
         for number, (uuid, board) in enumerate(self._boards.items()):
             load, held = loads[uuid]
             values = board.step(load, held, at, seconds)
-            readings.append(self._reading(uuid, values, number == lost, control.gpus.get(uuid)))
+            told = control.gpus.get(uuid, NOT_TOLD)
+            reading = self._reading(uuid, values, number == lost, told)
+            if slow and reading.state != "lost":
+                reading = self._slowly(reading, board, load, held, leaked.get(uuid, 0.0), told)
+            readings.append(reading)
         return tuple(readings)
 
     def _loads(
@@ -136,19 +164,24 @@ class World:
         return loads
 
     def _reading(
-        self, uuid: str, values: tuple[float, ...], lost: bool, control: GpuControl | None
+        self, uuid: str, values: tuple[float, ...], lost: bool, control: GpuControl
     ) -> GpuReading:
         state = "lost" if lost else "ok"
-        absent = self._absent
-        if control is not None:
-            state = state if control.state is None else control.state
-            values, absent = _controlled(values, absent, control)
+        state = state if control.state is None else control.state
+        values, absent = _controlled(values, self._absent, control.values, control.unsupported)
         if state == "lost":
             return GpuReading(uuid, "lost", NOTHING, LOST)
-        if any(absent):
-            values = tuple(0.0 if gone else value
-                           for value, gone in zip(values, absent, strict=True))
         return GpuReading(uuid, "stale" if state == "stale" else "ok", values, absent)
+
+    def _slowly(
+        self, reading: GpuReading, board: Board, load: Load, held: bool, leaked_share: float,
+        control: GpuControl,
+    ) -> GpuReading:
+        fast = {key: reading.values[at] for key, at in COLUMN.items()}
+        values, absent = _controlled(
+            slow_values(board, load, held, fast, leaked_share), self._absent_slow,
+            control.slow_values, control.slow_unsupported)
+        return structs.replace(reading, slow=values, slow_absent=absent)
 
     def processes(
         self, lives: Iterable[Live], readings: Sequence[GpuReading]
@@ -173,6 +206,7 @@ class World:
             started_at=job.started_at,
             start_ticks=job.start_ticks,
             state=live.state,
+            owner=owner_of(self.setup.node, job),
         )
 
 
@@ -199,15 +233,18 @@ def _sum(one: Load, other: Load) -> Load:
 
 
 def _controlled(
-    values: tuple[float, ...], absent: bytes, control: GpuControl
+    values: tuple[float, ...], absent: bytes, told: Mapping[int, float],
+    unsupported: frozenset[int],
 ) -> tuple[tuple[float, ...], bytes]:
-    told, marks = list(values), bytearray(absent)
-    for column, value in control.values.items():
-        told[column] = value
+    said, marks = list(values), bytearray(absent)
+    for column, value in told.items():
+        said[column] = value
         marks[column] = Absence.PRESENT
-    for column in control.unsupported:
+    for column in unsupported:
         marks[column] = Absence.UNSUPPORTED
-    return tuple(told), bytes(marks)
+    if any(marks):
+        said = [0.0 if gone else value for value, gone in zip(said, marks, strict=True)]
+    return tuple(said), bytes(marks)
 
 
 def _energy_since_boot(setup: Setup, board: Board, at: float) -> float:

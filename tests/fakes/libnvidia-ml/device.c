@@ -5,8 +5,8 @@
 int nvmlDeviceGetCount_v2(unsigned *count) { ENTER(ALL); *count = (unsigned)boards(); return SUCCESS; }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *out) {
-    if ((int)index >= boards()) return INVALID_ARGUMENT;
     ENTER((handle)index + 1);
+    if ((int)index >= boards()) return INVALID_ARGUMENT;
     *out = (handle)index + 1;
     return SUCCESS;
 }
@@ -211,6 +211,18 @@ int nvmlDeviceGetCpuAffinity(handle board, unsigned words, unsigned long *out) {
     int code;
     ENTER(board);
     if ((code = wide(board, "cpu_mask", &mask))) return code;
+    memset(out, 0, words * sizeof *out);
+    if (words) *out = mask;
+    return SUCCESS;
+}
+
+/* The nodes nearest to it: "near_nodes", a mask. */
+int nvmlDeviceGetMemoryAffinity(handle board, unsigned words, unsigned long *out, unsigned scope) {
+    u64 mask;
+    int code;
+    ENTER(board);
+    if (scope > 1) return INVALID_ARGUMENT;
+    if ((code = wide(board, "near_nodes", &mask))) return code;
     memset(out, 0, words * sizeof *out);
     if (words) *out = mask;
     return SUCCESS;

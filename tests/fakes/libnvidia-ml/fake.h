@@ -1,7 +1,7 @@
 /* A libnvidia-ml.so.1 that says what a text file says; the file's lines are in ../README.md.
- * Layouts are nvml.h's, sizes checked against pynvml's by the tests. Not exported, ever:
- * nvmlDeviceGetConfComputeMemSizeInfo. By it nvitop tells the drivers whose process struct had
- * 32 bytes for a while, and would read ours so. */
+ * Layouts are nvml.h's, sizes checked against pynvml's by the tests. Not exported but
+ * in the library built WIDE_PROCESSES: nvmlDeviceGetConfComputeMemSizeInfo. By it nvitop tells the drivers
+ * whose process struct had 32 bytes for a while. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4,
        NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15,
-       VERSION_MISMATCH = 25 };
+       VERSION_MISMATCH = 25, UNKNOWN = 999 };
 enum { GPUS = 16, SLOTS = 8, ALL = -1 };
 
 typedef unsigned long long u64;

@@ -73,6 +73,29 @@ int nvmlDeviceGetNvLinkState(handle board, unsigned link, unsigned *out) {
     return number(board, key, out);
 }
 
+/* "gpu 0 nvlink_2_to switch", or the bus id of the Gpu at the other end. */
+static const char *other_end(handle board, unsigned link) {
+    char key[32];
+    snprintf(key, sizeof key, "nvlink_%u_to", link);
+    return of(board, key);
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(handle board, unsigned link, unsigned *out) {
+    const char *other;
+    ENTER(board);
+    if (!(other = other_end(board, link))) return NOT_SUPPORTED;
+    *out = strcmp(other, "switch") ? 0 : 2;
+    return SUCCESS;
+}
+
+struct remote { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(handle board, unsigned link, struct remote *out) {
+    ENTER(board);
+    memset(out, 0, sizeof *out);
+    return text(other_end(board, link), out->bus_id, sizeof out->bus_id);
+}
+
 int nvmlDeviceGetNvLinkErrorCounter(handle board, unsigned link, unsigned counter, u64 *out) {
     char key[48];
     ENTER(board);
@@ -81,7 +104,7 @@ int nvmlDeviceGetNvLinkErrorCounter(handle board, unsigned link, unsigned counte
 }
 
 /* A set knows the boards and kinds it wants, and how far it has read. */
-struct events { u64 wanted[GPUS + 1]; unsigned read_to; };
+struct events { u64 wanted[GPUS + 1]; unsigned read_to; int is_spoilt; };
 struct event { handle board; u64 kind, data; unsigned gi, ci; };
 enum { XID = 8, KINDS = 3 | XID };
 
@@ -109,7 +132,9 @@ static unsigned newest(void) {
 
 /* What happened before the first registration is not told. */
 int nvmlDeviceRegisterEvents(handle board, u64 kinds, struct events *set) {
-    ENTER(board);
+    __attribute__((cleanup(leave))) int entered_ = enter(board, __func__);
+    if (entered_ == UNKNOWN) set->is_spoilt = 1; /* nvml.h: it has to be freed then */
+    if (entered_) return entered_;
     if (kinds & ~(u64)KINDS || of(board, "no_events")) return NOT_SUPPORTED;
     if (!set->read_to) set->read_to = newest() + 1;
     set->wanted[parent_of(board)] |= kinds;
@@ -137,10 +162,11 @@ static int next_event(struct events *set, struct event *out) {
 int nvmlEventSetWait_v2(struct events *set, struct event *out, unsigned timeout_ms) {
     u64 until;
     ENTER(ALL);
+    if (set->is_spoilt) return UNKNOWN;
     until = now_us() + (u64)timeout_ms * 1000;
     while (!next_event(set, out)) {
         if (now_us() >= until) return TIMEOUT;
-        unlocked_sleep(5000);
+        unlocked_sleep(25000);
     }
     return SUCCESS;
 }

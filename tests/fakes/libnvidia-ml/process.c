@@ -38,7 +38,20 @@ static int parse(const char *rest, struct row *row) {
     return 1;
 }
 
-static void add(handle board, const char *kind, unsigned room, unsigned *found, struct process *out) {
+/* What _v3 was for a while: the library is built WIDE_PROCESSES then. nvitop knows such drivers by the one
+ * symbol that they have and the one that they lack. */
+struct wide_process { struct process process; u64 protected_memory; };
+
+#ifdef WIDE_PROCESSES
+int nvmlDeviceGetConfComputeMemSizeInfo(handle board, void *out) { ENTER(board); (void)out; return NOT_SUPPORTED; }
+#endif
+
+static void put(struct process *out, unsigned at, struct process one, int is_wide) {
+    if (!is_wide) { out[at] = one; return; }
+    ((struct wide_process *)(void *)out)[at] = (struct wide_process){ one, 0 };
+}
+
+static void add(handle board, const char *kind, unsigned room, unsigned *found, struct process *out, int is_wide) {
     char words[64];
     int at = 0;
     const char *rest;
@@ -51,30 +64,36 @@ static void add(handle board, const char *kind, unsigned room, unsigned *found, 
         if (!parse(rest, &row) || !row.is_listed) continue;
         one.pid = row.pid;
         one.memory = (u64)row.memory;
-        if (out && *found < room) out[*found] = one;
+        if (out && *found < room) put(out, *found, one, is_wide);
         ++*found;
     }
 }
 
 /* Of a board with MIG devices the list is theirs together. */
-static int list(handle board, const char *kind, unsigned *count, struct process *out) {
+static int list(handle board, const char *kind, unsigned *count, struct process *out, int is_wide) {
     unsigned room = *count;
     *count = 0;
-    add(board, kind, room, count, out);
+    add(board, kind, room, count, out, is_wide);
     if (board < 256)
-        for (int slot = 1; slot <= SLOTS; slot++) add(board + slot * 256, kind, room, count, out);
+        for (int slot = 1; slot <= SLOTS; slot++) add(board + slot * 256, kind, room, count, out, is_wide);
     return *count && (!out || *count > room) ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
-#define LIST(call, kind) \
-    int call(handle board, unsigned *count, struct process *out) { ENTER(board); return list(board, kind, count, out); }
+#ifdef WIDE_PROCESSES
+enum { IS_WIDE = 1 };
+#else
+enum { IS_WIDE = 0 };
+#endif
 
-LIST(nvmlDeviceGetComputeRunningProcesses_v2, "compute")
-LIST(nvmlDeviceGetComputeRunningProcesses_v3, "compute")
-LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, "graphics")
-LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, "graphics")
-LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, "mps")
-LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, "mps")
+#define LIST(call, kind, is_wide) \
+    int call(handle board, unsigned *count, struct process *out) { ENTER(board); return list(board, kind, count, out, is_wide); }
+
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, "compute", 0)
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, "compute", IS_WIDE)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, "graphics", 0)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, "graphics", IS_WIDE)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, "mps", 0)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, "mps", IS_WIDE)
 
 enum { SEEN = 1024 };
 
@@ -124,5 +143,29 @@ int nvmlDeviceGetProcessUtilization(handle board, struct busy *out, unsigned *co
         if (parts >= 2 && row.at > since && found < *count) out[found++] = row;
     }
     *count = found;
+    return found ? SUCCESS : NOT_FOUND;
+}
+
+struct busy_info { u64 at; unsigned pid, sm, memory, encoder, decoder, jpeg, ofa; };
+struct busy_list { unsigned version, count; u64 since; struct busy_info *rows; };
+
+/* "busy_new 0 PID SM [MEMORY ENCODER DECODER]": what new cards say, and only here. A fake without
+ * such lines does not have the call. */
+int nvmlDeviceGetProcessesUtilizationInfo(handle board, struct busy_list *out) {
+    char words[64];
+    int at = 0;
+    unsigned found = 0;
+    const char *rest;
+    ENTER(board);
+    if (!find("busy_new")) return NOT_SUPPORTED;
+    if (out->version != 0x01000018) return VERSION_MISMATCH;
+    if (!out->rows) { out->count = 100; return INSUFFICIENT_SIZE; }
+    snprintf(words, sizeof words, "busy_new %s", name_of(board));
+    while ((rest = line(&at, words))) {
+        struct busy_info row = { now_us(), 0, 0, 0, 0, 0, 0, 0 };
+        int parts = sscanf(rest, "%u %u %u %u %u", &row.pid, &row.sm, &row.memory, &row.encoder, &row.decoder);
+        if (parts >= 2 && row.at > out->since && found < out->count) out->rows[found++] = row;
+    }
+    out->count = found;
     return found ? SUCCESS : NOT_FOUND;
 }

@@ -1,0 +1,222 @@
+"""Readings from a file instead of a driver: what `gpudeck agent --record FILE` wrote.
+
+One JSON object a line, so that a recording can be read, cut and mended with ordinary tools; gzip
+where the name ends in `.gz`. The first line says what it is. A recording of a crash ends in the
+middle of a line: what stands before it is whole and is played. Facts stand only where they
+changed, and now and then.
+"""
+
+import gzip
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from gpudeck.metrics import COLUMN, Absence
+from gpudeck.wire import Task
+
+from . import Fresh, GpuReading, Happening, ProcessReading, Reading, Unavailable
+
+FORMAT = 1
+# No reading for longer is a hung driver, or the recording stood still: nobody waits for its end.
+GAP_MAX_S = 30.0
+# As far from its second as a reading may be and still belong to it.
+EARLY_S = 0.5
+LOOK_S = 0.05
+MEM_USED = COLUMN["mem_used_bytes"]
+
+
+class Head(Struct, frozen=True):
+    gpudeck_recording: int
+    host: str
+    backend: str
+    agent_version: str
+
+
+_head = msgspec.json.Decoder(Head)
+_reading = msgspec.json.Decoder(Reading)
+
+
+def open_file(path: Path, mode: Literal["r", "x"]) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return gzip.open(path, f"{mode}b", compresslevel=6)  # type: ignore[return-value]
+    return open(path, f"{mode}b")
+
+
+def options_of(path: Path, speed: float) -> str:
+    return f"{speed!r} {path}"
+
+
+def open_reader(options: str = "") -> "RecordedReader":
+    speed, _, name = options.partition(" ")
+    if not name:
+        raise Unavailable("failed", "name the recording: --replay FILE")
+    path = Path(name)
+    if not any(True for _ in readings(path)):
+        raise Unavailable("failed", f"the recording {path} holds no reading")
+    return RecordedReader(path, float(speed))
+
+
+def readings(path: Path) -> Iterator[Reading]:
+    """With their facts. Raises Unavailable where it is no recording; stops, and says so, where one
+    is torn."""
+    try:
+        with open_file(path, "r") as file:
+            _check(path, file.readline())
+            last: Reading | None = None
+            for number, line in enumerate(file, 2):
+                try:
+                    reading = _reading.decode(line)
+                except msgspec.MsgspecError as error:
+                    _say(f"{path}: line {number} is torn ({error}); what follows is not played")
+                    return
+                if reading.gpus and not reading.facts and last is not None:
+                    reading = structs.replace(reading, facts=last.facts, links=last.links)
+                if len(reading.facts) == len(reading.gpus):
+                    last = reading
+                    yield reading
+    except (EOFError, zlib.error):
+        _say(f"{path}: cut off or damaged; what stands before is played")
+    except OSError as error:
+        raise Unavailable("failed", f"the recording {path} cannot be read: "
+                                    f"{error.strerror or error}") from error
+
+
+def _check(path: Path, line: bytes) -> None:
+    try:
+        head = _head.decode(line)
+    except msgspec.MsgspecError as error:
+        raise Unavailable("failed", f"{path} is no recording of gpudeck; `gpudeck agent --record "
+                                    "FILE` writes one") from error
+    if head.gpudeck_recording != FORMAT:
+        raise Unavailable("failed", f"{path} was written by another gpudeck (format "
+                                    f"{head.gpudeck_recording}, this one reads {FORMAT})")
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+class RecordedReader:
+    """Plays a recording at its own pace, as if it were now, and begins anew after its end. Where
+    the recording has no reading, there is none here."""
+
+    def __init__(
+        self, path: Path, speed: float = 1.0, clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._path, self._speed = path, speed
+        self._clock, self._sleep = clock, sleep
+        self._parent = os.getppid()
+        self._coming = readings(path)
+        self._next: Reading | None = None
+        self._began: tuple[float, float] | None = None  # here, and in the recording
+        self._last_at = 0.0  # in the recording
+        self._tasks: dict[str, Task] = {}
+        self._played: Reading | None = None
+
+    def read(self) -> Reading:
+        found: Reading | None = None
+        while True:
+            coming = self._peek()
+            if coming is not None and self._is_due(coming):
+                found = _after(found, self._moved(coming))
+                self._last_at, self._next = coming.taken_at, None
+            elif found is not None:
+                self._played = found
+                return found
+            elif coming is None:
+                self._rewind()
+            else:
+                self._wait()
+
+    def fresh(self) -> Fresh:
+        if self._played is None:
+            raise Unavailable("failed", "the recording has not begun")
+        used = {gpu.uuid: _mem_used(gpu) for gpu in self._played.gpus}
+        return Fresh(self._played.processes or (), used)
+
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        """All is in the Readings."""
+
+    def close(self) -> None:
+        pass
+
+    def _peek(self) -> Reading | None:
+        if self._next is None:
+            self._next = next(self._coming, None)
+        return self._next
+
+    def _is_due(self, coming: Reading) -> bool:
+        now = self._clock()
+        if self._began is None:
+            self._began = now, coming.taken_at
+            self._last_at = coming.taken_at
+        step_s = coming.taken_at - self._last_at
+        if not 0 <= step_s <= GAP_MAX_S:
+            # The clock was set there, or nothing was recorded for long.
+            here, there = self._began
+            self._began = here, there + step_s - (GAP_MAX_S if step_s > 0 else 1.0)
+            self._last_at += step_s - (GAP_MAX_S if step_s > 0 else 1.0)
+        here, there = self._began
+        return coming.taken_at - there <= (now - here + EARLY_S) * self._speed
+
+    def _rewind(self) -> None:
+        self._coming, self._began, self._tasks = readings(self._path), None, {}
+        if self._peek() is None:
+            raise Unavailable("failed", f"the recording {self._path} holds no reading any more")
+        self._sleep(1.0)
+
+    def _wait(self) -> None:
+        if os.getppid() != self._parent:
+            raise Unavailable("failed", "the agent that wanted this reading has gone")
+        self._sleep(LOOK_S)
+
+    def _moved(self, reading: Reading) -> Reading:
+        by_s = self._clock() - reading.taken_at
+        return structs.replace(
+            reading, taken_at=reading.taken_at + by_s,
+            interval_s=reading.interval_s / self._speed,
+            happenings=tuple(structs.replace(each, at=each.at + by_s)
+                             for each in reading.happenings),
+            processes=reading.processes and tuple(
+                self._moved_process(each, by_s) for each in reading.processes))
+
+    def _moved_process(self, process: ProcessReading, by_s: float) -> ProcessReading:
+        """Tasks keep the age that they had when they were first seen."""
+        task = process.task
+        if task is None:
+            return process
+        if task.id not in self._tasks:
+            began = None if task.started_at is None else task.started_at + by_s
+            self._tasks[task.id] = structs.replace(task, started_at=began)
+        return structs.replace(process, task=self._tasks[task.id])
+
+
+def _after(found: Reading | None, reading: Reading) -> Reading:
+    """Two readings of one moment, at more than their own pace: nothing that happened is lost."""
+    if found is None:
+        return reading
+    slow = {gpu.uuid: gpu for gpu in found.gpus if gpu.slow}
+    return structs.replace(
+        reading, interval_s=found.interval_s + reading.interval_s,
+        happenings=found.happenings + reading.happenings,
+        processes=found.processes if reading.processes is None else reading.processes,
+        gpus=tuple(_with_slow(gpu, slow.get(gpu.uuid)) for gpu in reading.gpus))
+
+
+def _with_slow(gpu: GpuReading, before: GpuReading | None) -> GpuReading:
+    if gpu.slow or before is None or gpu.state == "lost":
+        return gpu
+    return structs.replace(gpu, slow=before.slow, slow_absent=before.slow_absent)
+
+
+def _mem_used(gpu: GpuReading) -> float | None:
+    known = gpu.absent[MEM_USED:MEM_USED + 1] == bytes([Absence.PRESENT])
+    return gpu.values[MEM_USED] if known else None

@@ -1,0 +1,134 @@
+"""What containers and pods are called, from the files that their runtimes leave on this machine.
+
+No daemon is asked. Most of these files are root's: who may not read them gets ids, and no error.
+"""
+
+import json
+import os
+import pwd
+import stat
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .managers import Place
+from .owners import NO_NAMES, Names
+
+STATE_BYTES = 8_000_000  # a list of all containers of a runtime; anything above is not one
+# Of pods: the folder NAMESPACE_NAME_UID, and NAME_NAMESPACE_CONTAINER-ID.log, both readable by all.
+POD_LOGS = "var/log/pods"
+CONTAINER_LOGS = "var/log/containers"
+SPECS = (
+    "run/containerd/io.containerd.runtime.v2.task/{namespace}/{id}/config.json",
+    "run/k3s/containerd/io.containerd.runtime.v2.task/{namespace}/{id}/config.json",
+    "run/containers/storage/overlay-containers/{id}/userdata/config.json",
+)
+CONTAINERD = ("k8s.io", "default", "moby")
+# In the annotations of the specification that containerd, CRI-O and nerdctl write.
+NAME_KEYS = ("io.kubernetes.cri.container-name", "io.kubernetes.container.name", "nerdctl/name")
+POD_KEYS = ("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name")
+NAMESPACE_KEYS = ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace")
+STORES = ("var/lib/containers/storage", "run/containers/storage")
+USER_STORE = ".local/share/containers/storage"
+LISTS = ("overlay-containers/containers.json", "overlay-containers/volatile-containers.json",
+         "vfs-containers/containers.json")
+
+
+def names_of(place: Place, uid: int | None, root: Path = Path("/")) -> Names:
+    """`uid`: of the process; rootless containers are kept in its owner's home."""
+    if place.container is None and place.pod_uid is None:
+        return NO_NAMES
+    found = Names()
+    for look in (_from_logs, _from_spec, _from_docker, partial(_from_podman, uid=uid)):
+        more = look(place, root)
+        found = Names(found.container or more.container, found.pod or more.pod,
+                      found.namespace or more.namespace)
+        if found.container is not None and (place.pod_uid is None or found.pod is not None):
+            break
+    return found
+
+
+def _from_logs(place: Place, root: Path) -> Names:
+    name = pod = namespace = None
+    if place.pod_uid is not None:
+        ending = f"_{place.pod_uid}"
+        for each in _listed(root / POD_LOGS):
+            if each.endswith(ending) and each.count("_") == 2:
+                namespace, pod, _ = each.split("_")
+    if place.container is not None:
+        ending = f"-{place.container}.log"
+        for each in _listed(root / CONTAINER_LOGS):
+            if each.endswith(ending) and each.count("_") == 2:
+                pod, namespace, name = each.removesuffix(ending).split("_")
+    return Names(name, pod, namespace)
+
+
+def _from_spec(place: Place, root: Path) -> Names:
+    if place.container is None:
+        return NO_NAMES
+    for path in SPECS:
+        for namespace in CONTAINERD if "{namespace}" in path else ("",):
+            spec = _json(root / path.format(namespace=namespace, id=place.container))
+            notes = spec.get("annotations") if isinstance(spec, dict) else None
+            if isinstance(notes, dict):
+                return Names(*(_first(notes, keys)
+                               for keys in (NAME_KEYS, POD_KEYS, NAMESPACE_KEYS)))
+    return NO_NAMES
+
+
+def _from_docker(place: Place, root: Path) -> Names:
+    if place.container is None:
+        return NO_NAMES
+    config = _json(root / f"var/lib/docker/containers/{place.container}/config.v2.json")
+    name = config.get("Name") if isinstance(config, dict) else None
+    return Names(name.lstrip("/") or None) if isinstance(name, str) else NO_NAMES
+
+
+def _from_podman(place: Place, root: Path, uid: int | None) -> Names:
+    if place.container is None:
+        return NO_NAMES
+    for store in _stores(root, uid):
+        for each in LISTS:
+            listed = _json(store / each)
+            for one in listed if isinstance(listed, list) else ():
+                if isinstance(one, dict) and one.get("id") == place.container:
+                    names = one.get("names")
+                    if isinstance(names, list) and names and isinstance(names[0], str):
+                        return Names(names[0])
+    return NO_NAMES
+
+
+def _stores(root: Path, uid: int | None) -> Iterator[Path]:
+    yield from (root / each for each in STORES)
+    if uid is not None:
+        try:
+            home = pwd.getpwuid(uid).pw_dir
+        except KeyError:
+            return
+        yield root / home.lstrip("/") / USER_STORE
+
+
+def _first(notes: dict[str, Any], keys: Iterable[str]) -> str | None:
+    return next((notes[key] for key in keys if isinstance(notes.get(key), str)), None)
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return [each.name for each in folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _json(path: Path) -> Any:
+    """None: not there, not for us, too big, or no JSON."""
+    try:
+        # In somebody's home: neither a pipe that nobody writes to nor a device.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return None
+            content = file.read(STATE_BYTES + 1)
+        return json.loads(content) if len(content) <= STATE_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        return None

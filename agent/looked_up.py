@@ -1,0 +1,71 @@
+"""Names that are looked up in a thread of their own: what they are read from may lie on a server
+that does not answer, and nothing waits for it."""
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from .containers import names_of
+from .managers import Place
+from .owners import NO_NAMES, Names
+
+Key = tuple[Place, int | None]  # and the uid of the process
+# Only new tasks wait, and all of them together only while the thread keeps up.
+WAIT_S = 0.25
+# A runtime may write its files after it has started the process.
+TRIES_AFTER_S = (0.0, 5.0, 30.0)
+
+
+class LookedUp:
+    def __init__(
+        self, find: Callable[[Place, int | None], Names] = names_of,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._find = find
+        self._clock = clock
+        self._found: dict[Key, Names] = {}
+        self._asked: dict[Key, tuple[int, float]] = {}  # times, and when next
+        self._queue: SimpleQueue[tuple[Key, threading.Event]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_behind = False
+
+    def names(self, place: Place, uid: int | None) -> tuple[Names, bool]:
+        """What is known now, and whether that is all there will be."""
+        key = (place, uid)
+        found = self._found.get(key, NO_NAMES)
+        times, due_at = self._asked.get(key, (0, self._clock()))
+        if is_whole(place, found) or times >= len(TRIES_AFTER_S):
+            return found, True
+        if self._clock() >= due_at:
+            after_s = TRIES_AFTER_S[times + 1] if times + 1 < len(TRIES_AFTER_S) else 60.0
+            self._asked[key] = times + 1, self._clock() + after_s
+            self._ask(key)
+            found = self._found.get(key, NO_NAMES)
+        return found, is_whole(place, found)
+
+    def keep(self, keys: set[Key]) -> None:
+        """Nobody asks for the others any more."""
+        self._found = {key: names for key, names in self._found.items() if key in keys}
+        self._asked = {key: asked for key, asked in self._asked.items() if key in keys}
+
+    def _ask(self, key: Key) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="names", daemon=True)
+            self._thread.start()
+        done = threading.Event()
+        self._queue.put((key, done))
+        if not self._is_behind:
+            self._is_behind = not done.wait(WAIT_S)
+
+    def _run(self) -> None:
+        while True:
+            key, done = self._queue.get()
+            self._found[key] = self._find(*key)
+            self._is_behind = False
+            done.set()
+
+
+def is_whole(place: Place, names: Names) -> bool:
+    return ((place.container is None or names.container is not None)
+            and (place.pod_uid is None or names.pod is not None))

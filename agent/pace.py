@@ -1,0 +1,22 @@
+"""How often something may be told: some at once, then one per while. Pure."""
+
+from collections.abc import Hashable
+
+FORGET_BEYOND = 4_096
+
+
+class Pace:
+    """A bucket of `burst` for each key; one more comes every `every_s`."""
+
+    def __init__(self, burst: int, every_s: float) -> None:
+        self._burst = burst
+        self._every_s = every_s
+        self._left: dict[Hashable, tuple[float, float]] = {}  # how many, at what time
+
+    def may(self, key: Hashable, now: float) -> bool:
+        left, at = self._left.get(key, (float(self._burst), now))
+        left = min(self._burst, left + max(0.0, now - at) / self._every_s)
+        if len(self._left) > FORGET_BEYOND:
+            self._left.clear()
+        self._left[key] = (left - 1.0 if left >= 1.0 else left, now)
+        return left >= 1.0

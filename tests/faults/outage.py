@@ -1,0 +1,257 @@
+"""Agents and a hub on one virtual clock: the agent's own Conversation, Outbox and Journal on a real
+disk, the hub's own Backfills and Room; only sockets and time are made up. A connection here is as
+TCP is: what arrives has no holes, and a break loses the end of it, either way."""
+
+import random
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.conversation import Conversation, Dial, HangUp, Say
+from agent.journal import Journal
+from agent.outbox import CAP_BYTES
+from dashboard.backfills import Backfills
+from dashboard.checkpoint import encode_nodes, restore
+from dashboard.effects import Applied, Close, Effect, Left, Record, Said, Stored, Tell
+from dashboard.room import Room
+from gpudeck.metrics import WIDTH
+from gpudeck.wire import (
+    Backfill,
+    Beat,
+    Call,
+    Challenge,
+    Event,
+    Frame,
+    GpuFacts,
+    Hello,
+    Inventory,
+    decode_from_agent,
+    decode_from_hub,
+    encode,
+    pack,
+)
+
+STEP_S = 0.25
+FLUSH_S = 1.0
+
+
+@dataclass
+class Hub:
+    """What it was told and had not flushed yet is gone when it dies."""
+
+    world: "World"
+    room: Room | None = None
+    log: list[Record] = field(default_factory=list)
+    since_checkpoint: int = 0
+    checkpoint: list[tuple[str, bytes]] = field(default_factory=list)
+    waiting: list[Record] = field(default_factory=list)
+    agents: dict[str, "Agent"] = field(default_factory=dict)  # by link
+    is_disk_full: bool = False
+    starts: int = 0
+    links: int = 0
+    live_lag_s: float = 0.0  # the worst
+    acted_on: set[tuple[str, int]] = field(default_factory=set)
+
+    def start(self) -> None:
+        self.starts += 1
+        self.room = room = Room("hub", self.starts, self.world.now)
+        for _, data in self.checkpoint:
+            restore(room, data)
+        for record in self.log[self.since_checkpoint :]:
+            room.recover(record)
+        room.recovered(self.world.now, self.world.now)
+        self.backfills = Backfills(self.filled, lambda: True)
+
+    def kill(self) -> None:
+        self.room, self.waiting = None, []
+        for agent in list(self.agents.values()):
+            agent.cut()
+        self.agents = {}
+
+    def take(self, link: str, payload: bytes) -> None:
+        message = decode_from_agent(payload)
+        agent = self.agents[link]
+        if isinstance(message, Call):
+            agent.down.append(encode(Challenge(bytes(32), "hub", bytes(32), 1, bytes(64))))
+        elif isinstance(message, Backfill):
+            assert self.backfills.put(link, message, len(payload)), "two steps at once"
+        else:
+            if isinstance(message, Frame):
+                self.live_lag_s = max(self.live_lag_s,
+                                      self.world.now - agent.made_at[message.seq])
+            self.do(Said(link, message, payload))
+
+    def filled(self, link: str, part: Backfill) -> None:
+        if link in self.agents:
+            self.do(Said(link, part, b""))
+
+    def do(self, event: Said | Left | Stored) -> None:
+        assert self.room is not None
+        self.perform(self.room.handle(event, self.world.now, self.world.now))
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Record():
+                    self.waiting.append(effect)
+                case Tell(link, message) if link in self.agents:
+                    self.agents[link].down.append(encode(message))
+                case Close(link) if link in self.agents:
+                    self.agents[link].cut()
+                case Applied() if not effect.is_backfill:
+                    self.acted_on.add((effect.node_id, effect.seq))
+
+    def step(self) -> None:
+        if self.room is None:
+            return
+        while self.backfills.take_slice():
+            pass
+        self.perform(self.room.probes(self.world.now, self.world.now))
+        if self.world.now % FLUSH_S < STEP_S and not self.is_disk_full:
+            batch, self.waiting = tuple(self.waiting), []
+            if self.world.dice.random() < 0.02:
+                self.checkpoint = encode_nodes(self.room)
+                self.since_checkpoint = len(self.log) + len(batch)
+            self.log += batch
+            self.do(Stored(batch))
+
+
+class Agent:
+    def __init__(self, world: "World", name: str, path: Path, cap_bytes: int) -> None:
+        self.world, self.name, self.path, self.cap_bytes = world, name, path, cap_bytes
+        self.made: list[bytes] = []  # each message without its number, in the order made
+        self.made_at: dict[int, float] = {}
+        self.down: deque[bytes] = deque()
+        self.link: str | None = None
+        self.wall_off_s = 0.0
+        self.produces = True
+        self.lost_to_kills = 0
+        self.journal: Journal | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        self.journal = Journal(self.path)
+        self.outbox = self.journal.outbox(cap_bytes=self.cap_bytes)
+        self.talk = Conversation(self.outbox, self, self.world.dice.uniform)
+        if self.outbox.latest_inventory() is None:
+            self.outbox.keep_inventory(Inventory(1, (GpuFacts(f"GPU-{self.name}", 0, "board"),)))
+
+    def kill(self) -> None:
+        """-9, and started again: what was committed is there."""
+        self.cut()
+        self.begin()
+
+    def call(self) -> Call:
+        return Call(bytes(32))
+
+    def hello(self, call: Call, challenge: Challenge) -> Hello:
+        return Hello((1,), bytes(32), bytes(64), self.name, self.name, "boot", self.outbox.stream,
+                     self.outbox.last_seq, "1", "test")
+
+    def beat(self) -> Beat:
+        return Beat("ok", 0.1, self.outbox.pending, self.outbox.dropped,
+                    first_seq=self.outbox.first_seq)
+
+    def cut(self) -> None:
+        link, self.link = self.link, None
+        self.down.clear()
+        self.talk.closed(self.world.now, "cut")
+        hub = self.world.hub
+        if link is not None and hub.agents.pop(link, None) is not None and hub.room is not None:
+            hub.backfills.left(link)
+            hub.do(Left(link))
+
+    def make(self) -> None:
+        dice, seq = self.world.dice, self.outbox.last_seq + 1
+        taken_at = self.world.now + self.wall_off_s
+        message: Frame | Event = Frame(
+            seq, taken_at, 1.0, 1, pack([dice.uniform(0, 100)] + [0.0] * (WIDTH - 1)),
+            bytes(WIDTH), bytes(1))
+        if dice.random() < 0.05:
+            message = Event(seq, taken_at, "xid", text=str(dice.random()))
+        self.made_at[seq] = self.world.now
+        self.made.append(encode(message))
+        self.outbox.append([message], self.world.now)
+
+    def step(self) -> None:
+        now = self.world.now
+        if self.produces and now % 1.0 < STEP_S:
+            self.make()
+            event = self.outbox.drop_event(now, now) if self.talk.phase == "live" else None
+            if event is not None:
+                self.made_at[event.seq] = now
+                self.made.append(encode(event))
+                self.outbox.append([event], now)
+        while self.down:
+            self.talk.heard(decode_from_hub(self.down.popleft()), now, now)
+        acts = self.talk.step(now, self.beat)
+        arrives = len(acts)
+        is_cut = self.link is not None and self.world.dice.random() < self.world.break_chance
+        if is_cut:
+            arrives = self.world.dice.randint(0, arrives)
+        for act in acts[:arrives]:
+            match act:
+                case Dial():
+                    self.dial()
+                case Say(body) if self.link is not None:
+                    self.world.hub.take(self.link, body)
+                case HangUp():
+                    self.cut()
+        if is_cut:
+            self.cut()
+
+    def dial(self) -> None:
+        hub = self.world.hub
+        if hub.room is None:
+            self.talk.closed(self.world.now, "refused")
+            return
+        hub.links += 1
+        self.link = f"link-{hub.links}"
+        hub.agents[self.link] = self
+        self.talk.opened(self.world.now)
+
+
+class World:
+    def __init__(self, folder: Path, agents: int, seed: int, cap_bytes: int = CAP_BYTES) -> None:
+        self.now = 1_000.0
+        self.dice = random.Random(seed)
+        self.break_chance = 0.0
+        self.hub = Hub(self)
+        self.hub.start()
+        self.agents = [Agent(self, f"n{at}", folder / f"n{at}.db", cap_bytes)
+                       for at in range(agents)]
+
+    def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            for agent in self.agents:
+                agent.step()
+            self.hub.step()
+            # Nothing happens between two seconds while nobody is there to talk to.
+            self.now += STEP_S if self.hub.room is not None else 1.0
+
+    def settle(self, within_s: float = 600.0) -> float:
+        """Until the hub has everything; how long that took."""
+        began = self.now
+        while any(agent.outbox.pending > 2 or agent.talk.phase != "live" for agent in self.agents):
+            assert self.now - began < within_s, [agent.outbox.pending for agent in self.agents]
+            self.run(1.0)
+        took_s = self.now - began
+        for agent in self.agents:
+            agent.produces = False
+        self.run(5.0)
+        return took_s
+
+    def read_back(self, name: str) -> list[bytes]:
+        """What the hub's disk has of a node, put in order by stream and seq."""
+        found = [record for record in self.hub.log if record.node_id == name and record.seq]
+        twice = [key for key, times in Counter((each.stream, each.seq) for each in found).items()
+                 if times > 1]
+        assert twice == [], f"{name} has some twice"
+        order: dict[str, int] = {}
+        for record in found:
+            order.setdefault(record.stream, len(order))
+        return [each.payload for each in sorted(
+            found, key=lambda each: (order[each.stream], each.seq))]
+
+

@@ -1,0 +1,160 @@
+"""The agent's disk full, by the kernel's own word (a small tmpfs; a limit on file size): it goes on
+live from memory, says so, counts what it drops, and recovers by itself."""
+
+import contextlib
+import os
+import random
+import resource
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.journal import Journal
+from agent.outbox import Outbox
+from gpudeck.wire import Event
+from tests.faults.outage import World
+
+
+@contextlib.contextmanager
+def small_disk(at: Path) -> Iterator[Path]:
+    at.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(at)],
+                             capture_output=True, check=False)
+    if mounted.returncode:
+        if os.environ.get("CI"):
+            pytest.fail(f"a tmpfs is needed here: {mounted.stderr.decode()}")
+        pytest.skip("mounting a tmpfs needs root")
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """All but nothing of it, block by block: the last one must not fit either."""
+    filler = disk / "filler"
+    with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4_096))
+    return filler
+
+
+def event(outbox: Outbox) -> Event:
+    return Event(outbox.last_seq + 1, 0.0, "xid", text=str(random.random()) * 10)
+
+
+def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
+    """reliability 5.33: nothing is lost while memory holds it, what is live passes all the time."""
+    with small_disk(tmp_path / "disk") as disk:
+        world = World(disk, 1, random.randrange(10**6))
+        [agent] = world.agents
+        world.run(20.0)
+        filler = fill(disk)
+        world.run(20.0)
+        assert "full" in agent.outbox.trouble
+        assert "free space" in agent.outbox.trouble
+        assert world.hub.room is not None
+        assert world.hub.room.fleet.nodes["n0"].newest[1] >= agent.outbox.last_seq - 2
+        world.hub.kill()
+        world.run(300.0)
+        world.hub.start()
+        world.settle()
+        assert agent.outbox.dropped == 0
+        filler.unlink()
+        agent.produces = True
+        world.run(2.0)
+        assert agent.outbox.trouble == ""
+        world.settle()
+        assert world.read_back("n0") == agent.made
+        agent.kill()  # and what is on disk now is what was in memory
+        agent.produces = True
+        world.run(20.0)
+        world.settle()
+        assert world.read_back("n0") == agent.made
+        assert agent.journal is not None
+        agent.journal.close()
+
+
+def test_more_than_memory_takes_is_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.outbox.UNSAVED_MAX", 100)
+    with small_disk(tmp_path / "disk") as disk:
+        world = World(disk, 1, random.randrange(10**6))
+        [agent] = world.agents
+        world.run(10.0)
+        world.hub.kill()
+        filler = fill(disk)
+        world.run(400.0)
+        held = len(agent.outbox._unsaved)
+        assert held <= 100
+        filler.unlink()
+        world.hub.start()
+        world.settle()
+        agent.produces = True
+        world.run(20.0)
+        world.settle()
+        kept = set(world.read_back("n0"))
+        lost = [message for message in agent.made if message not in kept]
+        assert len(lost) == agent.outbox.dropped > 100
+        assert agent.journal is not None
+        agent.journal.close()
+
+
+def test_killed_while_the_disk_is_full_gives_no_number_twice(tmp_path: Path) -> None:
+    """What was sent from memory is not on our disk: its numbers come again, and the hub must not
+    take the new messages for the old."""
+    with small_disk(tmp_path / "disk") as disk:
+        world = World(disk, 1, random.randrange(10**6))
+        [agent] = world.agents
+        world.run(20.0)
+        filler = fill(disk)
+        world.run(60.0)
+        assert agent.outbox.trouble
+        assert agent.outbox.pending < 3, "the hub has them"
+        filler.unlink()
+        in_memory = agent.outbox.pending
+        agent.kill()
+        world.run(60.0)
+        world.settle()
+        found = world.read_back("n0")
+        missing = [message for message in agent.made if message not in set(found)]
+        assert len(missing) <= in_memory, "only what was in memory and not sent"
+        assert [message for message in agent.made if message in set(found)] == found
+        assert agent.journal is not None
+        agent.journal.close()
+
+
+def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
+    """Without root: the kernel refuses each write beyond a size. In a child, as no thread may have
+    its own limit."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = _beyond_the_limit(tmp_path / "j.db")
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def _beyond_the_limit(path: Path) -> int:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    outbox = Journal(path).outbox()
+    outbox.append([event(outbox)], 0.0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.with_name("j.db-wal").stat().st_size, hard))
+    while not outbox.trouble:
+        outbox.append([event(outbox)], 1.0)
+    for _ in range(20):
+        outbox.append([event(outbox)], 2.0)
+    whole = [seq for seq, _ in outbox.entries(0, outbox.last_seq, 10_000)]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    outbox.append([event(outbox)], 3.0)
+    again = Journal(path).outbox()
+    is_right = (whole == list(range(1, outbox.last_seq)) and outbox.trouble == ""
+                and again.pending == outbox.pending == outbox.last_seq)
+    return 0 if is_right else 2

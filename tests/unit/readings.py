@@ -1,0 +1,94 @@
+"""What the tests of the nvml backend share: a clock they turn, how a value is looked up, and a
+board that says everything."""
+
+import random
+from typing import Any
+
+from agent.backends import GpuReading, Reading
+from agent.backends.nvml import SLOW_EVERY_S, NvmlReader
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from tests.fakes.nvml import FakeGpu
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def read(reader: NvmlReader, clock: Clock, after_s: float = 1.0) -> Reading:
+    clock.now += after_s
+    return reader.read()
+
+
+def value(gpu: GpuReading, key: str) -> Any:
+    """The number, or the Absence."""
+    if key in SLOW_COLUMN:
+        values, absent, at = gpu.slow, gpu.slow_absent, SLOW_COLUMN[key]
+    else:
+        values, absent, at = gpu.values, gpu.absent, COLUMN[key]
+    return values[at] if absent[at] == Absence.PRESENT else Absence(absent[at])
+
+
+def fill(gpu: FakeGpu, dice: random.Random) -> None:
+    """Everything that a board could say, no two boards alike."""
+    total = int(gpu["mem_total"])
+    used, reserved = dice.randrange(2**33), dice.randrange(2**29)
+    gpu.update(
+        serial=str(dice.getrandbits(40)), vbios="96.00.74.00.01", near_nodes=2,
+        mem_used=used, mem_reserved=reserved, bar1_used=dice.randrange(total),
+        temp_margin=dice.randint(-5, 60), power_enforced_mw=dice.randint(200_000, 500_000),
+        power_limit_mw=dice.randint(500_001, 700_000), video_clock=dice.randint(1, 1_900),
+        jpg=dice.randint(0, 100), ofa=dice.randint(0, 100), pcie_gen=dice.randint(1, 6),
+        pcie_gen_max=5, pcie_width=dice.choice((8, 16)), pcie_width_max=16,
+        pcie_replays=dice.getrandbits(20), fan_rpm=dice.randint(1, 9_000),
+        rows_corrected=dice.randint(0, 9), rows_uncorrected=dice.randint(0, 9),
+        rows_pending=dice.randint(0, 1), rows_failure=dice.randint(0, 1),
+        retired_0=dice.randint(0, 9), retired_1=dice.randint(0, 9),
+        retired_pending=dice.randint(0, 1), recovery=dice.randint(0, 5),
+        compute_mode=dice.choice((0, 2, 3)), nvlink_tx_kib=dice.getrandbits(45),
+        nvlink_rx_kib=dice.getrandbits(45),
+        **{f"slowed_{why}_ns": dice.getrandbits(50)
+           for why in ("power", "sync", "soft_thermal", "hard_thermal", "brake")},
+        **{f"gpm_{number}": dice.uniform(0, 100) for number in (1, 3, 5, 10)},
+        **{f"nvlink_{link}": dice.randint(0, 1) for link in range(18)},
+        **{f"field_{number}": dice.getrandbits(10) for number in (38, 45, 52, 59)},
+    )
+
+
+def add(gpu: FakeGpu, **more: float) -> None:
+    gpu.update({key: int(gpu[key]) + int(amount) for key, amount in more.items()})
+
+
+def slowly(reader: NvmlReader, clock: Clock) -> tuple[GpuReading, ...]:
+    """The next reading that has the slow metrics."""
+    return read(reader, clock, SLOW_EVERY_S).gpus
+
+
+def expected(said: FakeGpu) -> dict[str, Any]:
+    """By key, of what does not need two readings."""
+    return {
+        "pstate": said["pstate"], "graphics_clock_mhz": said["graphics_clock"],
+        "video_clock_mhz": said["video_clock"], "enc_util_pct": said["enc"],
+        "dec_util_pct": said["dec"], "jpg_util_pct": said["jpg"], "ofa_util_pct": said["ofa"],
+        "mem_reserved_bytes": said["mem_reserved"], "bar1_used_bytes": said["bar1_used"],
+        "temp_margin_c": said["temp_margin"],
+        "power_limit_w": int(said["power_enforced_mw"]) / 1_000,
+        "power_limit_set_w": int(said["power_limit_mw"]) / 1_000,
+        "ecc_corrected": said["ecc_corrected_volatile"],
+        "ecc_uncorrected": said["ecc_uncorrected_volatile"],
+        "ecc_corrected_ever": said["ecc_corrected_aggregate"],
+        "ecc_uncorrected_ever": said["ecc_uncorrected_aggregate"],
+        "rows_corrected": said["rows_corrected"], "rows_uncorrected": said["rows_uncorrected"],
+        "rows_pending": said["rows_pending"], "rows_failed": said["rows_failure"],
+        "pages_corrected": said["retired_0"], "pages_uncorrected": said["retired_1"],
+        "pages_pending": said["retired_pending"], "recovery_action": said["recovery"],
+        "pcie_gen": said["pcie_gen"], "pcie_width": said["pcie_width"],
+        "pcie_replays": said["pcie_replays"],
+        "nvlinks_up": sum(int(said[f"nvlink_{link}"]) for link in range(18)),
+        "nvlink_errors": sum(int(said[f"field_{number}"]) for number in (38, 45, 52, 59)),
+        "fan_rpm": said["fan_rpm"], "compute_mode": said["compute_mode"],
+        "persistence": said["persistence"], "ecc_on": said["ecc"], "mig_on": said["mig"],
+    }
