@@ -240,6 +240,8 @@ VERBS = (
     _local("user"), _local("user add"), _local("user list"), _local("user set"),
     _local("user remove"), _local("user link"),
     _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
+    _local("history"), _local("history info"), _local("history verify"), _local("history backup"),
+    _local("history restore"),
     _local("address"), _local("address list"), _local("address set"), _local("address remove"),
     _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
 )

@@ -15,6 +15,7 @@ import numpy as np
 
 from .columns import AT, KEYS, MASKS, SLOW_KEYS, STORED, missing_at, missing_words
 from .feed import Stored, event_columns
+from .folder import totals
 from .frames import added_up, fill, newest_of, plain, slow_frame, slow_reason
 from .head import BLOCK_S, joined
 from .moments import Moments, columns_of
@@ -321,15 +322,7 @@ class Embedded:
     def info(self) -> Info:
         with self.store.lock:
             manifest, feed = self.store.manifest, self.store.feed
-            kinds: dict[str, dict[str, Any]] = {}
-            for one in manifest.segments.values():
-                kind = kinds.setdefault(one.kind, {"files": 0, "rows": 0, "bytes": 0,
-                                                   "oldest": one.start, "newest": one.end})
-                kind["files"] += 1
-                kind["rows"] += one.rows
-                kind["bytes"] += one.size_bytes
-                kind["oldest"] = min(kind["oldest"], one.start)
-                kind["newest"] = max(kind["newest"], one.end)
+            kinds = totals(manifest)
             blocks = (*feed.head.open.values(), *feed.head.closed.values())
             late = sum(len(rows) for parts in feed.head.late().values() for rows in parts)
             counts = {"frames": feed.counts.frames, "unreadable": feed.counts.unreadable,

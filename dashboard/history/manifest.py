@@ -52,7 +52,6 @@ class Manifest:
         self.quarantined: list[str] = []
         self.forgotten: dict[str, int] = {}  # kind -> before when its files have been given up
         self.damaged_lines = 0
-        self.lost_lines = 0
         self.number = 0  # of the newest line; names of files carry it
         self._verified: dict[str, tuple[int, int]] = {}
         self._lines = 0
@@ -60,19 +59,27 @@ class Manifest:
 
     def load(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        are_alike = self.read()
+        self._clear()
+        if self.damaged_lines or not are_alike or self._lines > REWRITE_LINES:
+            self.rewrite()
+
+    def begin(self, other: "Manifest") -> None:
+        """Anew, with what another says."""
+        self.segments, self.number = dict(other.segments), other.number
+        self.forgotten = dict(other.forgotten)
+        self.rewrite()
+
+    def read(self) -> bool:
+        """Nothing is changed. Whether both copies have the same lines."""
         copies = [_read(self.folder / name) for name in COPIES]
         lines: dict[int, dict[str, Any]] = copies[1][0] | copies[0][0]
         self.damaged_lines = sum(bad for _, bad in copies)
         for number in sorted(lines):
             self._apply(lines[number])
         self.number = max(lines, default=0)
-        base = max((number for number, line in lines.items() if line.get("base")), default=1)
-        self.lost_lines = sum(number not in lines for number in range(base, self.number + 1))
         self._lines = len(lines)
-        self._clear()
-        if self.damaged_lines or len(copies[0][0]) != len(copies[1][0]) or (
-                self._lines > REWRITE_LINES):
-            self.rewrite()
+        return len(copies[0][0]) == len(copies[1][0])
 
     def _apply(self, line: dict[str, Any]) -> None:
         if line.get("base"):
