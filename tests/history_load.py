@@ -1,5 +1,5 @@
-"""The load behind `bench/history.py`: what a point costs to take, seal and merge, what it takes on disk, and how long
-questions last while more comes in.
+"""The load behind `bench/history.py`: what a point costs to take, seal and merge, what it takes on
+disk, and how long questions last while more comes in.
 
 Seconds of a made-up fleet go in as fast as they can; what is counted is the CPU of this process
 without that of making them up.

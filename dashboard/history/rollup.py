@@ -31,6 +31,11 @@ class Rollup:
     def __len__(self) -> int:
         return len(self.slot)
 
+    def take(self, which: Any) -> "Rollup":
+        return Rollup(self.slot[which], self.t[which], self.seconds[which],
+                      [array[which] for array in self.low], [array[which] for array in self.high],
+                      [array[which] for array in self.total], [array[which] for array in self.n])
+
 
 def rolled_up(rows: Rows, bucket_s: int, only: Collection[int] = range(len(STORED))) -> Rollup:
     """`rows` by slot, then by time; `only`: of these columns."""

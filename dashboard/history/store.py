@@ -344,13 +344,7 @@ def _by_gpus(kind: str, made: Rollup, store: Store) -> Iterator[Table]:
     for at in range(0, len(changes) - 1, GROUP_GPUS):
         first, last = changes[at], changes[min(at + GROUP_GPUS, len(changes) - 1)]
         if first < last:
-            yield rollup_table(kind, _part(made, slice(int(first), int(last))), store.feed.names)
-
-
-def _part(made: Rollup, part: slice) -> Rollup:
-    return Rollup(made.slot[part], made.t[part], made.seconds[part],
-                  [array[part] for array in made.low], [array[part] for array in made.high],
-                  [array[part] for array in made.total], [array[part] for array in made.n])
+            yield rollup_table(kind, made.take(np.s_[int(first) : int(last)]), store.feed.names)
 
 
 def _joined_asides(asides: Sequence[Aside]) -> Aside:

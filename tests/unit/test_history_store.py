@@ -1,6 +1,7 @@
 """The embedded history: every second that came is told, once, from memory and from files."""
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,8 @@ def kinds(history: Embedded) -> dict[str, int]:
     return {kind: told["files"] for kind, told in history.info().kinds.items()}
 
 
-@pytest.mark.parametrize("seed", [random.randrange(10**9)])
-def test_every_second_is_as_it_came_after_seal_merge_and_restart(tmp_path: Path, seed: int) -> None:
-    source = Source(seed)
+def test_every_second_is_as_it_came_after_seal_merge_and_restart(tmp_path: Path) -> None:
+    source = Source(random.randrange(10**9))
     history = opened(tmp_path, source)
     end = START + HOUR_S + 400
     said = []
@@ -134,6 +134,29 @@ def test_late_seconds_lie_beside_and_then_among_the_others(tmp_path: Path) -> No
     assert differences(history, source, START, end) == []
     assert int(history.series(source.all_uuids, ["power_w"], START, end, HOUR_S,
                               ("n",))["power_w_n"].sum()) == held
+
+
+def test_no_question_sees_a_block_twice_or_not_at_all_while_it_is_sealed(tmp_path: Path) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    for t in range(START, START + 1_500):
+        history.append(source.second(t), 1)
+    found: set[int] = set()
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            frame = history.series(source.all_uuids, ["power_w"], START, START + 1_500, 1)
+            found.add(len(frame))
+
+    reader = threading.Thread(target=ask)
+    reader.start()
+    for t in range(START, START + 2_000, 60):
+        history.store.tend(t)
+    history.store.tend(START + 3 * HOUR_S)
+    stop.set()
+    reader.join()
+    assert found == {len(source.truth)}
 
 
 def test_tasks_and_usage_count_each_second_once(tmp_path: Path) -> None:
