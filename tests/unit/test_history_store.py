@@ -66,6 +66,9 @@ def test_every_second_is_as_it_came_after_seal_merge_and_restart(tmp_path: Path)
     settled(again, end + BLOCK_S + GRACE_S)
     assert again.info().open_seconds == 0
     assert differences(again, source, START, end) == []
+    counted = again.series(source.all_uuids, ["power_w"], START, end, HOUR_S, ("n",))
+    assert int(counted["power_w_n"].sum()) == sum(
+        isinstance(said["power_w"], float) for said in source.truth.values())
     assert events_of(again) == sorted(source.events)
 
 
