@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import sys
 import time
 from collections.abc import Collection
 from importlib.metadata import entry_points
@@ -89,6 +90,7 @@ from .state import State, token_in
 log = logging.getLogger("gpudeck.app")
 
 TICK_S = 1.0
+SWITCH_S = 0.001
 LAG_LIMIT_S = 2.0
 COUNTS_EVERY_S = 60.0
 VIEWER_BYTES = 4_096
@@ -361,6 +363,8 @@ class Hub:
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store)]
+        # By default the loop would wait 5 ms for each thread of history that computes.
+        sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()

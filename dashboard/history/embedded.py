@@ -46,6 +46,13 @@ class Embedded:
     def open(self) -> None:
         self.store.open()
 
+    def close(self) -> None:
+        """Else DuckDB's binding tells stderr what it was left with."""
+        with self._db_lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
     def append(self, messages: Sequence[Stored], segment: int) -> None:
         self.store.append(messages, segment)
 
@@ -261,7 +268,8 @@ class Embedded:
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
         did = rolled_up(rows, MINUTE_S, (UTIL, UTIL_MAX, POWER))
         found = usages(minutes, did, UTIL, UTIL_MAX, POWER)
-        return pd.DataFrame(usage_columns(found, feed.names.gpus, feed.names.nodes))
+        return pd.DataFrame(usage_columns(found, feed.names.gpus, feed.names.nodes,
+                                          np.argsort(feed.order())))
 
     def _open_minutes(self, nodes: Nodes) -> Minutes:
         feed = self.store.feed
@@ -283,8 +291,9 @@ class Embedded:
             with self.store.lock:
                 files.look()
                 names = self.store.feed.names
-                memory = pd.DataFrame(task_columns(self._open_minutes(nodes), names.gpus,
-                                                   names.nodes))
+                memory = pd.DataFrame(task_columns(
+                    self._open_minutes(nodes), names.gpus, names.nodes,
+                    np.argsort(self.store.feed.order())))
             found = self._ask(files, "tasks", int(t0), int(t1) + 1,
                               f"select * from {{files}} where t >= {int(t0)} and t < {int(t1)}"
                               f"{where}{_on(nodes)} order by t, gpu, task limit {limit}")

@@ -225,14 +225,15 @@ class Store:
         hours = coarser(minutes, HOUR_S)
         written.append(put("minutes", _by_gpus("minutes", minutes, self)))
         written.append(put("hours", _by_gpus("hours", hours, self)))
+        rank = np.argsort(self.feed.order())
         if aside.slow:
             written.append(put("slow", iter([slow_table(aside.slow, names)])))
         if aside.minutes:
             written.append(put("tasks", iter([table_of("tasks", task_columns(
-                aside.minutes, names.gpus, names.nodes))])))
+                aside.minutes, names.gpus, names.nodes, rank))])))
             held = usages(aside.minutes, minutes, UTIL, UTIL_MAX, POWER)
             written.append(put("usage", iter([table_of("usage", usage_columns(
-                held, names.gpus, names.nodes))])))
+                held, names.gpus, names.nodes, rank))])))
         if aside.events:
             written.append(put("events", iter([table_of("events",
                                                         event_columns(aside.events))])))

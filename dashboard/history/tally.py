@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from gpudeck.wire import Task, Tasks, Use
 
+from .columns import Ints
 from .rollup import Rollup
 
 MINUTE_S, HOUR_S = 60, 3_600
@@ -136,12 +139,15 @@ class Tally:
         return found
 
 
-def task_columns(minutes: Minutes, gpus: list[str], nodes: list[str]) -> dict[str, list[Any]]:
-    """By gpu, node, time and task."""
-    rows = sorted(((gpus[slot], nodes[slot], minute, task_id), held)
-                  for (minute, slot, task_id), held in minutes.items())
-    keys = [key for key, _ in rows]
-    all_held = [held for _, held in rows]
+def task_columns(minutes: Minutes, gpus: list[str], nodes: list[str], rank: Ints
+                 ) -> dict[str, list[Any]]:
+    """By gpu, node and time; `rank` says where a slot comes. Numbers are sorted and not words: a
+    sort of many words would hold up every other thread."""
+    order = _order([(slot, minute) for minute, slot, _ in minutes], rank)
+    items = list(minutes.items())
+    items = [items[at] for at in order]
+    keys = [(gpus[slot], nodes[slot], minute, task_id) for (minute, slot, task_id), _ in items]
+    all_held = [held for _, held in items]
     tasks = [held.task for held in all_held]
     found: dict[str, list[Any]] = {
         "gpu": [key[0] for key in keys], "node": [key[1] for key in keys],
@@ -153,6 +159,13 @@ def task_columns(minutes: Minutes, gpus: list[str], nodes: list[str]) -> dict[st
     for name in ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes",
                  "sm_max_pct"):
         found[name] = [getattr(held, name) for held in all_held]
+    return found
+
+
+def _order(pairs: list[tuple[int, int]], rank: Ints) -> list[int]:
+    """Of pairs of slot and time."""
+    numbers = np.array(pairs, np.int64).reshape(-1, 2)
+    found: list[int] = np.lexsort((numbers[:, 1], rank[numbers[:, 0]])).tolist()
     return found
 
 
@@ -236,12 +249,14 @@ def _gpu_minutes(rolled: Rollup, util: int, util_max: int, power: int
 
 
 def usage_columns(found: dict[tuple[int, int, str | None], Usage], gpus: list[str],
-                  nodes: list[str]) -> dict[str, list[Any]]:
-    rows = sorted(((gpus[slot], nodes[slot], hour, user or "", user is None), user, one)
-                  for (hour, slot, user), one in found.items())
+                  nodes: list[str], rank: Ints) -> dict[str, list[Any]]:
+    order = _order([(slot, hour) for hour, slot, _ in found], rank)
+    items = list(found.items())
+    rows = [items[at] for at in order]
     columns: dict[str, list[Any]] = {
-        "gpu": [key[0] for key, _, _ in rows], "node": [key[1] for key, _, _ in rows],
-        "t": [key[2] for key, _, _ in rows], "user": [user for _, user, _ in rows]}
+        "gpu": [gpus[slot] for (_, slot, _), _ in rows],
+        "node": [nodes[slot] for (_, slot, _), _ in rows],
+        "t": [hour for (hour, _, _), _ in rows], "user": [user for (_, _, user), _ in rows]}
     for name in Usage.__slots__:
-        columns[name] = [getattr(one, name) for _, _, one in rows]
+        columns[name] = [getattr(one, name) for _, one in rows]
     return columns
