@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.metrics import WIDTH
 from gpudeck.wire import Event, Frame, Hello, Inventory
 
 from .columns import Ints, quantise, slow_values
@@ -228,8 +227,6 @@ def _any_of_each(new: Bools, frames: list[tuple[Stored, Frame, int, tuple[Slots,
 
 def _batch(frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]) -> tuple[Batch, int]:
     counts = [len(listed) for _, _, _, (_, listed) in frames]
-    assert all(len(frame.absent) == many * WIDTH
-               for (_, frame, _, _), many in zip(frames, counts, strict=True))
     steps, missing = quantise(b"".join([frame.values for _, frame, _, _ in frames]),
                               b"".join([frame.absent for _, frame, _, _ in frames]))
     seconds: Ints = np.repeat(np.array([second for _, _, second, _ in frames], np.int64), counts)
