@@ -1,6 +1,5 @@
 """`gpudeck agent`, `gpudeck status`, `gpudeck tasks`: flags to parts, and parts to exit codes."""
 
-import fcntl
 import logging
 import os
 import platform
@@ -11,33 +10,47 @@ import threading
 import time
 from collections.abc import Sequence
 from getpass import getpass
-from pathlib import Path
 from types import FrameType
-from typing import TextIO
 
 from gpudeck import __version__
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
+from gpudeck.wire import ReaderState
 
 from .actions import make_room
 from .acts_journal import ActsStore
 from .backends import ProcessReading, Reading, resolve
 from .backends.recorded import FORMAT, Head
+from .cost import AgentCost
 from .hold import hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
 from .link import tls_context
+from .locked import locked
 from .looked_up import LookedUp
 from .mps import Mps
 from .node import NodeConfig, run_node
 from .reader_process import ReaderProcess, phase_of
 from .recording import Recording
 from .settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
-from .table import Item, as_json, gpu_items, gpu_table, held_lines, task_items, task_table
+from .table import (
+    Item,
+    as_json,
+    gpu_items,
+    gpu_table,
+    held_lines,
+    here,
+    notes,
+    nothing_here,
+    task_items,
+    task_table,
+    with_slow,
+)
 from .tasks import TaskTable, boot_id
 
 FIRST_READING_WITHIN_S = 30.0
+OK = {"state": "ok"}  # of a fleet: each node has a state of its own
 
 log = logging.getLogger("gpudeck.agent")
 
@@ -125,17 +138,30 @@ def status(argv: Sequence[str]) -> int:
     """Exit code 1, with the sentence, where there is nothing to read."""
     asked = read_show("status", argv)
     hosts: dict[str, str] = {}
+    more: Item = {}
     if asked.hub is not None:
         client = _client(asked.hub, asked)
         items, nodes = client.gpus(), client.nodes()
         hosts, held = host_names(nodes), {node["host"]: node.get("holds", []) for node in nodes}
+        more["nodes"] = nodes
     else:
-        items = gpu_items(read_once(asked, readings=2)[0], asked.host)
+        items, more = _status_here(asked)
         held = {asked.host: holds(hold_files(asked.data))}
     held = {host: [*why] for host, why in held.items() if why}
-    print(as_json(items, holds=held) if asked.json
-          else "\n".join([*held_lines(held), gpu_table(items, hosts)]))
-    return ExitCode.OK
+    print(as_json(items, holds=held, **more) if asked.json
+          else "\n".join([*held_lines(held), gpu_table(items, hosts), *notes(more)]))
+    return ExitCode.OK if more.get("reader", OK)["state"] == "ok" else ExitCode.FAILED
+
+
+def _status_here(asked: ShowSettings) -> tuple[list[Item], Item]:
+    agent_cost = AgentCost(asked.data)
+    try:
+        reading = read_once(asked, readings=2)[0]
+    except NothingToRead as why:
+        if not asked.json:
+            raise
+        return [], nothing_here(why.state, str(why), agent_cost.take())
+    return gpu_items(reading, asked.host), here(reading, agent_cost.take())
 
 
 def tasks(argv: Sequence[str]) -> int:
@@ -156,6 +182,12 @@ def _client(hub: str, asked: ShowSettings) -> Client:
     return Client(hub, asked.token(), tls=tls_context(hub, asked.ca_file))
 
 
+class NothingToRead(CommandError):
+    def __init__(self, state: ReaderState, detail: str) -> None:
+        super().__init__(detail)
+        self.state = state
+
+
 def host_names(nodes: Sequence[Item]) -> dict[str, str]:
     return {str(node["id"]): str(node["host"]) for node in nodes}
 
@@ -169,6 +201,7 @@ def read_once(
     source = ReaderProcess(asked.backend, asked.simulate)
     source.on_news(news.set)
     processes: tuple[ProcessReading, ...] = ()
+    before: Reading | None = None
     deadline = time.monotonic() + FIRST_READING_WITHIN_S
     try:
         while True:
@@ -176,6 +209,7 @@ def read_once(
             news.clear()
             reading = source.latest()
             if reading is not None:
+                before = reading = with_slow(reading, before)
                 if reading.processes is not None:
                     processes = reading.processes
                     lists -= 1
@@ -183,40 +217,11 @@ def read_once(
                 if readings <= 0 and lists <= 0:
                     return reading, processes
             elif source.state not in ("starting", "ok"):
-                raise CommandError(source.detail)
+                raise NothingToRead(source.state, source.detail)
             elif time.monotonic() > deadline:
-                raise CommandError("the driver does not answer; see `dmesg`")
+                raise NothingToRead("hung", "the driver does not answer; see `dmesg`")
     finally:
         source.close()
-
-
-class locked:
-    """The data folder is ours alone: two agents on one journal would give numbers out twice.
-    The kernel frees the lock when we end, however we end."""
-
-    def __init__(self, data: Path) -> None:
-        self._path = data / "lock"
-        self._file: TextIO | None = None
-
-    def __enter__(self) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._file = open(self._path, "a")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CommandError(
-                f"another agent uses {self._path.parent}; stop it, or choose another folder with "
-                "--data", ExitCode.CANNOT_START,
-            ) from None
-        except OSError as error:
-            raise CommandError(
-                f"cannot write {self._path.parent}: {error.strerror}; choose another folder with "
-                "--data", ExitCode.CANNOT_START,
-            ) from error
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class _KeyValue(logging.Formatter):

@@ -75,7 +75,7 @@ class Identity:
 
     def prove(self, call: Call, challenge: Challenge, hello: Hello) -> Hello:
         """The same Hello, signed. Raises Stranger."""
-        self._check(call, challenge)
+        self.check(call, challenge)
         token, enrolment = self.token, None
         if token is not None:
             signature = Key(token.seed).sign(enrolment_statement(challenge, hello))
@@ -83,7 +83,8 @@ class Identity:
         return msgspec.structs.replace(
             hello, signature=self.key.sign(node_statement(challenge, hello)), enrolment=enrolment)
 
-    def _check(self, call: Call, challenge: Challenge) -> None:
+    def check(self, call: Call, challenge: Challenge) -> None:
+        """That whoever shows this is our hub. Raises Stranger."""
         shown = fingerprint(challenge.hub_key)
         if shown != self.hub:
             raise Stranger(

@@ -4,6 +4,7 @@ Many nodes may run in one process (the simulator), also under gevent: only threa
 """
 
 import logging
+import os
 import random
 import ssl
 import threading
@@ -19,6 +20,7 @@ from gpudeck.wire import (
     Beat,
     Call,
     Challenge,
+    Cost,
     Event,
     FromHub,
     Hello,
@@ -32,6 +34,7 @@ from .act import Desk, DeskConfig
 from .acts_journal import ActsJournal, ActsStore
 from .backends import Fresh, Happening, Reading
 from .conversation import Conversation, Dial, HangUp, Say
+from .cost import Meter, outbox_files, size_of
 from .happenings import TORN_DOWN, Happenings
 from .hold import hold_files
 from .key import Identity, new_call
@@ -67,6 +70,9 @@ class Source(Protocol):
     def detail(self) -> str: ...
     @property
     def age_s(self) -> float | None: ...
+    @property
+    def read_s(self) -> float | None:
+        """That the last read of the driver took."""
 
     def latest(self) -> Reading | None:
         """The newest Reading not handed out yet; never blocks."""
@@ -137,6 +143,8 @@ class _Node:
         self._talk = Conversation(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
         self._desk = _desk(config, source, wake.set)
+        # Of a simulator's many nodes in one process nobody can say which takes what.
+        self._meter = None if config.is_made_up else Meter()
         self._welcomes = 0
         self._complained_of, self._complained_at = "", 0.0
         self._tell(self._happenings.began(config.boot_id, __version__, time.time()),
@@ -283,8 +291,14 @@ class _Node:
             reader=self._source.state, reading_age_s=self._source.age_s,
             pending=self._outbox.pending, dropped=self._outbox.dropped, detail=detail[:1_024],
             holds=self._desk.holds_now(), audit_seq=seq, audit_head=head,
-            first_seq=self._outbox.first_seq,
+            first_seq=self._outbox.first_seq, cost=self._cost(),
         )
+
+    def _cost(self) -> Cost | None:
+        if self._meter is None:
+            return None
+        return self._meter.take(self._source.pids | {os.getpid()}, self._source.read_s,
+                                size_of(outbox_files(self._config.data)))
 
     def _complain(self, now: float) -> None:
         """No connection: one clear line per reason and minute, not one per attempt."""

@@ -33,19 +33,22 @@ from msgspec import Struct
 
 from gpudeck.wire import ReaderState
 
-from .backends import Fresh, Happening, Reader, Reading, Unavailable, choose_reader
+from .backends import Fresh, Happening, Reader, Reading, Renew, Unavailable, choose_reader
 from .redact import redact
 
 log = logging.getLogger("gpudeck.agent.reader")
 
 PERIOD_S = 1.0
 MAX_ANSWER_BYTES = 16_000_000
+# How a child ends that only wants to be a fresh process: nothing is wrong with the driver.
+RENEW = os.EX_TEMPFAIL
 MAX_HAPPENINGS = 1_024  # that nobody has fetched
 _LENGTH = struct.Struct(">I")
 
 
 class Answer(Struct, frozen=True, array_like=True):
-    """One line of the pipe: a Reading, or why there is none."""
+    """One line of the pipe: a Reading, or why there is none. `detail` beside a Reading is about
+    single Gpus."""
 
     reading: Reading | None
     state: ReaderState = "ok"
@@ -87,6 +90,8 @@ def main(argv: list[str]) -> int:
         serve(lambda: choose_reader(backend, options), out, orders, phase_s)
     except BrokenPipeError:
         os._exit(0)  # the parent is gone; there is nobody to flush to
+    except Renew:
+        return RENEW
     return 0
 
 
@@ -130,12 +135,19 @@ def serve(
         reader = open_reader()
         reader.watch(lambda happened: _write(out, Answer(None, happenings=(happened,))))
         while not orders.leave:
-            _write(out, Answer(reader.read()))
+            _write(out, _answer(reader))
             due = next_second(time.time(), phase_s, due)
             _answer_until(time.monotonic() + due - time.time(), reader, out, orders)
         reader.close()
     except Unavailable as why:
         _write(out, Answer(None, why.state, why.detail))
+
+
+def _answer(reader: Reader) -> Answer:
+    began = time.monotonic()
+    reading = reader.read()
+    took_s = time.monotonic() - began
+    return Answer(msgspec.structs.replace(reading, took_s=took_s), detail=reading.detail)
 
 
 def _answer_until(deadline: float, reader: Reader, out: BinaryIO, orders: Orders) -> None:
@@ -221,6 +233,7 @@ class ReaderProcess:
     ) -> None:
         self.state: ReaderState = "starting"
         self.detail = ""
+        self.read_s: float | None = None  # that the last Reading took
         self._command = [backend, repr(phase_s), options]
         self._patience = patience or Patience()
         self._on_news: Callable[[], None] = lambda: None
@@ -276,7 +289,7 @@ class ReaderProcess:
     @property
     def pids(self) -> frozenset[int]:
         """Of the reading processes."""
-        return frozenset(child.process.pid for child in self._children)
+        return frozenset(child.process.pid for child in tuple(self._children))
 
     def close(self) -> None:
         """Children leave by themselves when their stdin closes; one that hangs inside the driver
@@ -361,6 +374,7 @@ class ReaderProcess:
         if answer.reading is not None:
             self._happened.extend(answer.reading.happenings)
             self._unread, self._read_at = answer.reading, now
+            self.read_s = answer.reading.took_s
         if now - child.started_at > self._patience.back_off_s[1]:
             self._back_off_s = self._patience.back_off_s[0]
         self._say(answer.state, answer.detail)
@@ -410,6 +424,10 @@ class ReaderProcess:
         if child is not self._current:
             return
         self._current = None
+        if status == RENEW and child.told == "ok":
+            log.info("reader_renewed pid=%d", child.process.pid)
+            self._next_start_at = now
+            return
         self._next_start_at = now + self._back_off_s
         self._back_off_s = min(self._back_off_s * 2, self._patience.back_off_s[1])
         if child.told in (None, "ok"):

@@ -65,7 +65,8 @@ def keep_children(settings: Settings) -> int:
     stop = _stop_on_signals(threading.Event())
     # Every node's reader tells its own log of a broken control.json; we tell the terminal.
     control = ControlFile(options.world / "control.json")
-    keeper = Keeper(options.world, options.seed, settings.names, options.gpus)
+    keeper = Keeper(options.world, options.seed, settings.names, options.gpus,
+                    options.profile)
     try:
         while not stop.is_set():
             control.now()
@@ -86,7 +87,8 @@ def host_nodes(settings: Settings) -> int:
         ) from error
     # Before the nodes' own modules bind threads, sockets and locks.
     monkey.patch_all()
-    from .cli import locked, log_to_stderr
+    from .cli import log_to_stderr
+    from .locked import locked
     from .simulated_nodes import host
 
     if settings.data is None:

@@ -61,6 +61,7 @@ class SimulatedSource:
         self._on_news: Callable[[], None] = lambda: None
         self.state: ReaderState = "starting"
         self.detail = ""
+        self.read_s: float | None = None
 
     @property
     def age_s(self) -> float | None:
@@ -96,6 +97,7 @@ class SimulatedSource:
                 self.state, self.detail = "hung", "the driver does not answer. Values are stale."
                 self._on_news()
             return
+        began = time.monotonic()
         try:
             reading = self._reader.read()
         except Unavailable as why:
@@ -105,6 +107,7 @@ class SimulatedSource:
             return
         self._happened += reading.happenings
         self._unread, self._read_at = reading, time.monotonic()
+        self.read_s = self._read_at - began
         self.state, self.detail = "ok", ""
         self._on_news()
 

@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import structs
+
 from gpudeck.act_words import printable
-from gpudeck.metrics import COLUMNS, Absence
+from gpudeck.metrics import COLUMNS, SLOW, Absence
 
 from .backends import Reading
 from .sampler import Seen
@@ -18,25 +20,29 @@ NOTHING = "-"
 OWNER = ("uid", "parent_pid", "container", "container_name", "pod", "namespace", "slurm_job",
          "unit", "notebook", "launch", "rank")
 COMMAND_WIDTH = 60
+SHOWN_FACTS = ("mem_total_bytes", "power_limit_w", "parent_uuid", "mig_profile", "gpu_instance",
+               "compute_instance")
 
 
 def gpu_items(reading: Reading, node: str) -> list[Item]:
     items = []
     for gpu, facts in zip(reading.gpus, reading.facts, strict=True):
         named = list(zip(COLUMNS, gpu.values, gpu.absent, strict=True))
+        if gpu.slow:
+            named += zip(SLOW, gpu.slow, gpu.slow_absent, strict=True)
         present = {
             metric.key: value for metric, value, why in named
             if why == Absence.PRESENT and metric.low <= value <= metric.high
         }
         items.append({
-            "uuid": gpu.uuid, "node": node, "index": facts.index, "name": facts.name,
-            "state": gpu.state, "sampled_at": reading.taken_at, "values": present,
+            "uuid": gpu.uuid, "node": node, "index": facts.index,
+            "place": facts.place, "name": facts.name, "state": gpu.state,
+            "sampled_at": reading.taken_at, "values": present,
             "missing": {
                 metric.key: (Absence(why) or Absence.UNKNOWN).word
                 for metric, _, why in named if metric.key not in present
             },
-            "facts": {"mem_total_bytes": facts.mem_total_bytes,
-                      "power_limit_w": facts.power_limit_w},
+            "facts": {key: getattr(facts, key) for key in SHOWN_FACTS},
         })
     return items
 
@@ -64,6 +70,37 @@ def task_items(seen: Sequence[Seen], node: str) -> list[Item]:
 
 def as_json(items: Sequence[Item], **more: Any) -> str:
     return json.dumps({"items": list(items), "next": None, **more}, indent=2)
+
+
+def here(reading: Reading, agent: Item | None) -> Item:
+    """What is told of this machine beside its Gpus. The form is promised: docs/doctor.md."""
+    return {
+        "reader": {"state": "ok", "detail": reading.detail, "read_s": reading.took_s},
+        "driver_version": reading.driver_version, "agent": agent,
+    }
+
+
+def nothing_here(state: str, detail: str, agent: Item | None) -> Item:
+    """The same form where there is nothing to read."""
+    return {"reader": {"state": state, "detail": detail, "read_s": None},
+            "driver_version": None, "agent": agent}
+
+
+def with_slow(reading: Reading, before: Reading | None) -> Reading:
+    """Its slow values are read less often than the rest: those of the reading before count on."""
+    slow = {} if before is None else {
+        gpu.uuid: (gpu.slow, gpu.slow_absent) for gpu in before.gpus if gpu.slow}
+    gpus = tuple(
+        structs.replace(gpu, slow=slow[gpu.uuid][0], slow_absent=slow[gpu.uuid][1])
+        if not gpu.slow and gpu.uuid in slow and gpu.state == "ok" else gpu
+        for gpu in reading.gpus)
+    return structs.replace(reading, gpus=gpus)
+
+
+def notes(more: Mapping[str, Any]) -> list[str]:
+    """What a table has no column for: which Gpu sleeps, is lost or must be reset."""
+    detail = more.get("reader", {}).get("detail")
+    return [printable(detail)] if detail else []
 
 
 def held_lines(held: Mapping[str, Sequence[str]]) -> list[str]:
@@ -133,7 +170,7 @@ def _sm(item: Item) -> str:
 
 _GPU_COLUMNS: tuple[Column, ...] = (
     ("NODE", False, _text("node")),
-    ("GPU", True, _text("index")),
+    ("GPU", True, lambda item: str(item.get("place", item["index"]))),
     ("NAME", False, _text("name")),
     ("UTIL %", True, _value("util_pct")),
     ("SM %", True, _value("sm_active_pct")),

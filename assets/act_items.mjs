@@ -30,7 +30,7 @@ function facts(item) {
   const rows = [
     ["Age", item.age_s === null ? "not known" : age(item.age_s)],
     ["Memory", memory(item.mem_used_bytes)],
-    [item.gpus.length === 1 ? "Gpu" : "Gpus", item.gpus.length === 0 ? "none" : item.gpus.map((gpu) => `${gpu.index ?? gpu.uuid.slice(0, 12)} (${memory(gpu.mem_used_bytes)})`).join(", ")],
+    [item.gpus.length === 1 ? "Gpu" : "Gpus", item.gpus.length === 0 ? "none" : item.gpus.map((gpu) => `${gpu.place ?? gpu.index ?? gpu.uuid.slice(0, 12)} (${memory(gpu.mem_used_bytes)})`).join(", ")],
     ["Job", `${item.job_id ?? "not known"}, ${plural(item.processes.length, "process", "processes")}`],
   ];
   return make("dl", { class: "act-facts" }, ...rows.map(([label, words]) => make("div", {}, make("dt", {}, label), make("dd", {}, words))));

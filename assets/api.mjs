@@ -17,6 +17,14 @@ export function getGpu(uuid) {
   return get(`gpus/${encodeURIComponent(uuid)}`);
 }
 
+export function getNode(id) {
+  return get(`nodes/${encodeURIComponent(id)}`);
+}
+
+export function getEvents(query) {
+  return get(`events?${new URLSearchParams(query)}`);
+}
+
 export function getNodes() {
   return get("nodes?limit=100");
 }

@@ -34,7 +34,7 @@ function nodesOf(picture, sort) {
 }
 
 function nodeBlock(picture, slots, sort) {
-  slots.sort((a, b) => picture.index[a] - picture.index[b]);
+  slots.sort((a, b) => picture.rankOnNode(a) - picture.rankOnNode(b));
   const best = sort === "name" ? 0 : Math.max(...slots.map((slot) => rank(picture, slot, sort)));
   return { title: picture.host(slots[0]), slots, rank: best };
 }

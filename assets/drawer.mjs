@@ -2,35 +2,25 @@
 
 import { me } from "./account.mjs";
 import { begin, fitting, mayAct, pressed } from "./acts.mjs";
-import { ApiError, getGpu, getTask } from "./api.mjs";
+import { ApiError, getEvents, getGpu, getNode, getTask } from "./api.mjs";
 import { byId, copyText, make, say, show } from "./dom.mjs";
-import { age, gibibytes, secondsSince, valueOf } from "./format.mjs";
+import { Facts, boardFacts, nodeFacts, peerFacts } from "./drawer_facts.mjs";
+import { Metrics } from "./drawer_metrics.mjs";
+import { EventList } from "./event_lines.mjs";
+import { age, gibibytes, secondsSince } from "./format.mjs";
 import { holdLine } from "./holds.mjs";
-import { shareOf, stateWords, valueWords } from "./gpu_words.mjs";
+import { stateWords } from "./gpu_words.mjs";
 import { managerWords } from "./tasks_model.mjs";
 
 const MOST_TASKS = 50;
-
-const FACTS = [
-  ["uuid", "UUID", (value) => value],
-  ["pci_bus_id", "PCI bus", (value) => value],
-  ["parent_uuid", "MIG instance of", (value) => value],
-  ["mem_total_bytes", "Memory", joined(gibibytes)],
-  ["power_limit_w", "Power limit", (value) => `${Math.round(value)} W`],
-  ["sm_clock_max_mhz", "Highest SM clock", (value) => `${Math.round(value)} MHz`],
-  ["mem_clock_max_mhz", "Highest memory clock", (value) => `${Math.round(value)} MHz`],
-  ["temp_slowdown_c", "Slows down at", (value) => `${Math.round(value)} °C`],
-  ["temp_shutdown_c", "Shuts down at", (value) => `${Math.round(value)} °C`],
-];
-
-function joined(words) {
-  return (value) => { const { text, unit } = words(value); return `${text} ${unit}`; };
-}
+const MOST_EVENTS = 10;
+// Of the node and of what happened: once in a while is enough.
+const SELDOM_MS = 5_000;
 
 export class Drawer extends EventTarget {
   constructor(picture, book, holds) {
     super();
-    Object.assign(this, { picture, book, holds, person: null, uuid: null, rows: new Map(), tasks: new Map() });
+    Object.assign(this, { picture, book, holds, person: null, uuid: null, tasks: new Map() });
     this.root = byId("drawer");
     this.body = byId("drawer-body");
     byId("drawer-close").addEventListener("click", () => this.close());
@@ -50,31 +40,24 @@ export class Drawer extends EventTarget {
   }
 
   start(uuid) {
-    this.uuid = uuid;
-    this.rows.clear();
+    Object.assign(this, { uuid, isBuilt: false, seldomAt: -Infinity });
     this.tasks.clear();
     say(byId("drawer-title"), "…");
     say(byId("drawer-subtitle"), uuid);
-    this.body.replaceChildren(make("p", { class: "drawer-state", role: "status" }), ...this.sections());
+    this.body.replaceChildren(make("p", { class: "drawer-state", role: "status" }, "Loading …"));
   }
 
-  sections() {
-    this.state = null;
-    this.metrics = make("dl", { class: "metrics" }, ...[...this.book.metrics.values()].map((metric) => this.metricRow(metric)));
+  /** All at once and only when everything is there: what came before does not jump for what comes. */
+  build(gpu) {
+    this.isBuilt = true;
     this.taskList = make("ul", { class: "tasks" });
     this.taskTitle = make("h3", {}, "Tasks");
-    this.facts = make("dl", { class: "facts" });
-    this.hold = make("div", {});
-    return [this.taskTitle, this.taskList, make("h3", {}, "Now"), this.metrics, make("h3", {}, "Facts"), this.facts, this.hold];
-  }
-
-  metricRow(metric) {
-    const value = make("span", { class: "value" }, "…");
-    const bar = make("span", { class: "bar-full" });
-    const row = make("div", { title: metric.meaning },
-      make("dt", {}, metric.label), make("dd", {}, value, make("span", { class: "bar-place" }, bar)));
-    this.rows.set(metric.key, { row, value, bar });
-    return row;
+    this.metrics = new Metrics(this.book);
+    [this.peers, this.board, this.node] = [new Facts(), new Facts(), new Facts()];
+    this.metrics.append("links", this.peers.root);
+    this.events = new EventList("Nothing has happened to it lately.");
+    this.body.append(this.taskTitle, this.taskList, ...this.metrics.elements, make("h3", {}, "Events"), this.events.root,
+      make("h3", {}, "Board"), this.board.root, make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
   }
 
   close() {
@@ -94,12 +77,20 @@ export class Drawer extends EventTarget {
     if (uuid === null) return;
     try {
       const gpu = await getGpu(uuid);
-      if (uuid !== this.uuid) return;
-      this.draw(gpu);
-      await this.drawTasks(uuid, gpu.tasks ?? []);
+      const [tasks, seldom] = await Promise.all([tasksOf(gpu), this.seldom(gpu)]);
+      // The second of two at once comes without what is due seldom, and must not build without it.
+      if (uuid === this.uuid && (this.isBuilt || seldom !== null)) this.draw(gpu, tasks, seldom);
     } catch (error) {
       if (uuid === this.uuid) this.fail(error);
     }
+  }
+
+  /** {node, events}, each null where it did not come; null: not due. */
+  async seldom({ uuid, node }) {
+    if (performance.now() - this.seldomAt < SELDOM_MS) return null;
+    this.seldomAt = performance.now();
+    const answers = await Promise.all([getNode(node).catch(() => null), getEvents({ gpu: uuid, node, limit: MOST_EVENTS }).catch(() => null)]);
+    return { node: answers[0], events: answers[1]?.items ?? null };
   }
 
   fail(error) {
@@ -109,14 +100,24 @@ export class Drawer extends EventTarget {
     if (isGone) say(byId("drawer-title"), "Unknown Gpu");
   }
 
-  draw(gpu) {
-    say(byId("drawer-title"), `${gpu.host} · GPU ${gpu.index}`);
+  draw(gpu, tasks, seldom) {
+    if (!this.isBuilt) this.build(gpu);
+    say(byId("drawer-title"), `${gpu.host} · GPU ${gpu.place}`);
     say(byId("drawer-subtitle"), gpu.name);
     const state = this.stateOf(gpu);
     this.setState(stateLine(gpu, state, this.book.absence), state);
-    for (const [key, cells] of this.rows) this.drawMetric(gpu, this.book.metrics.get(key), cells);
-    this.drawFacts(gpu);
-    if (this.hold.childElementCount === 0) this.hold.append(make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host));
+    this.metrics.draw(gpu);
+    this.board.draw(boardFacts(gpu));
+    this.drawTasks(gpu.uuid, gpu.tasks ?? [], tasks);
+    if (seldom?.events) this.events.draw(seldom.events);
+    if (seldom?.node) this.drawNode(gpu, seldom.node);
+  }
+
+  drawNode(gpu, node) {
+    const { picture } = this;
+    const nameOf = (uuid) => (picture.slotOf.has(uuid) ? `To GPU ${picture.placeName(picture.slotOf.get(uuid))}` : `To ${uuid}`);
+    this.peers.draw(peerFacts(gpu.uuid, node.links, nameOf));
+    this.node.draw(nodeFacts(node));
   }
 
   // That its node is silent the API says of the node; the picture says it of the Gpu.
@@ -131,37 +132,12 @@ export class Drawer extends EventTarget {
     line.className = `drawer-state ${state}`;
   }
 
-  drawMetric(gpu, metric, { value, bar, row }) {
-    const words = valueWords(gpu, metric, this.book);
-    say(value, `${words.text} ${words.unit}`.trim());
-    value.classList.toggle("missing", words.isMissing);
-    row.title = words.isMissing && words.meaning ? `${metric.meaning} ${capital(words.meaning)}.` : metric.meaning;
-    const last = gpu.last_values?.[metric.key];
-    if (words.isMissing && last !== undefined && last !== null) {
-      const { text, unit } = valueOf(metric, last, this.book.reasons);
-      say(value, `was ${text} ${unit}`);
-    }
-    const share = shareOf(gpu, metric);
-    show(bar, share !== null);
-    if (share !== null) bar.style.transform = `scaleX(${share})`;
-  }
-
-  drawFacts(gpu) {
-    const facts = { uuid: gpu.uuid, ...gpu.facts };
-    const known = FACTS.filter(([key]) => facts[key] !== null && facts[key] !== undefined);
-    const text = JSON.stringify(known.map(([key]) => facts[key]));
-    if (this.facts.dataset.drawn === text) return;
-    this.facts.dataset.drawn = text;
-    this.facts.replaceChildren(...known.map(([key, label, words]) =>
-      make("div", {}, make("dt", {}, label), make("dd", {}, words(facts[key])))));
-  }
-
-  async drawTasks(uuid, ids) {
+  drawTasks(uuid, ids, tasks) {
     const shown = ids.slice(0, MOST_TASKS);
-    const tasks = (await Promise.all(shown.map((id) => getTask(id).catch(() => null)))).filter((task) => task !== null);
-    if (uuid !== this.uuid) return;
     const more = ids.length > MOST_TASKS ? `, ${MOST_TASKS} shown` : "";
-    say(this.taskTitle, ids.length === 0 ? "No task" : `Tasks (${ids.length}${more})`);
+    const parts = this.picture.partsOf(this.picture.slotOf.get(uuid)).length;
+    const none = parts > 0 ? `Split by MIG: tasks run on its ${parts} instances` : "No task";
+    say(this.taskTitle, ids.length === 0 ? none : `Tasks (${ids.length}${more})`);
     for (const [id, item] of this.tasks) if (!shown.includes(id)) { item.root.remove(); this.tasks.delete(id); }
     for (const task of tasks) this.drawTask(task, uuid);
   }
@@ -195,6 +171,11 @@ export class Drawer extends EventTarget {
       return button;
     }), make("a", { class: "row-act", href: `/tasks?task=${encodeURIComponent(id)}` }, "Details"));
   }
+}
+
+async function tasksOf({ tasks }) {
+  const found = await Promise.all((tasks ?? []).slice(0, MOST_TASKS).map((id) => getTask(id).catch(() => null)));
+  return found.filter((task) => task !== null);
 }
 
 function taskItem() {

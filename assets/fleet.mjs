@@ -4,6 +4,7 @@ import { readAddress, writeAddress } from "./address.mjs";
 import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
 import { drawEmpty } from "./empty.mjs";
 import { Drawer } from "./drawer.mjs";
+import { EventsPanel } from "./events.mjs";
 import { amount, plural } from "./format.mjs";
 import { drawState, palette } from "./gauges.mjs";
 import { cellText, describeSlot } from "./gpu_words.mjs";
@@ -23,10 +24,11 @@ export class Fleet {
     this.picture = new Picture();
     this.goodFilter = "";
     this.filterError = null;
-    this.view = readAddress(location.search, [...this.book.metrics.keys()]);
+    this.view = readAddress(location.search, [...byId("metric").options].map(({ value }) => value));
     this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot));
     this.hover = new Hover(this.picture, this.book);
     this.drawer = new Drawer(this.picture, this.book, holds);
+    this.events = new EventsPanel(this.picture, live);
     this.table = new TableView(byId("table-view"), this.picture, (slot) => this.describe(slot), (slot) => this.open(slot));
     this.putFilter();
     this.listen();
@@ -62,6 +64,8 @@ export class Fleet {
     this.heatmap.addEventListener("open", ({ detail }) => this.open(detail.slot));
     this.heatmap.addEventListener("hover", ({ detail }) => this.hover.move(detail));
     this.heatmap.addEventListener("selection", () => this.drawSelection());
+    this.events.addEventListener("open", ({ detail }) => this.openUuid(detail.uuid));
+    this.events.addEventListener("seek", ({ detail }) => this.seek(detail.filter));
     this.drawer.addEventListener("closed", () => this.onDrawerClosed());
     this.drawer.addEventListener("said", ({ detail }) => say(byId("spoken"), detail));
     addEventListener("gpudeck-theme", () => this.drawTheme());
@@ -211,11 +215,14 @@ export class Fleet {
   }
 
   open(slot) {
-    const uuid = this.picture.uuids[slot];
     this.hover.move({ slot: null });
+    this.openUuid(this.picture.uuids[slot]);
+  }
+
+  openUuid(uuid) {
     this.drawer.open(uuid, { isFocused: false });
-    this.heatmap.pin(slot);
     this.choose({ gpu: uuid });
+    this.repin();
   }
 
   repin() {
@@ -251,6 +258,7 @@ export class Fleet {
   escape(event) {
     if (byId("help-dialog").open) return;
     if (!byId("filter-popover").hidden) show(byId("filter-popover"), false);
+    else if (this.events.isOpen) this.events.close();
     else if (event.target === this.filter && this.filter.value === "") byId("heatmap").focus();
     else if (event.target !== this.filter && this.drawer.isOpen) this.drawer.close();
     else if (event.target !== this.filter && this.heatmap.selected.size > 0) this.heatmap.clearSelection();
@@ -273,7 +281,7 @@ export class Fleet {
 
 function readBook(root) {
   const metrics = new Map(JSON.parse(root.dataset.metrics).map((metric) => [metric.key, metric]));
-  return { metrics, reasons: JSON.parse(root.dataset.reasons), absence: JSON.parse(root.dataset.absence) };
+  return { metrics, sections: JSON.parse(root.dataset.sections), reasons: JSON.parse(root.dataset.reasons), absence: JSON.parse(root.dataset.absence) };
 }
 
 function errorWords({ error, at }, text) {
@@ -284,6 +292,8 @@ function errorWords({ error, at }, text) {
 
 function scaleWords(metric) {
   if (metric.key === "throttle_bits") return { low: "none", high: "heat or hardware" };
+  if (metric.scale === "alarm") return { low: "well", high: "needs somebody" };
+  if (metric.scale === "count") return { low: "none", high: "a million" };
   if (metric.full !== null) return { low: `0 ${metric.unit}`, high: `${amount(metric.full)} ${metric.unit}` };
   if (metric.fullWords) return { low: "0", high: metric.fullWords };
   return { low: "", high: "no scale" };

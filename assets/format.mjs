@@ -10,6 +10,7 @@ export function amount(value, digits = 0) {
 
 export function gibibytes(bytes) {
   const inGib = bytes / 2 ** 30;
+  if (inGib > 0 && inGib < 0.1) return { text: bytes < 2 ** 20 ? "<1" : amount(bytes / 2 ** 20), unit: "MiB" };
   return inGib >= 10_240 ? { text: amount(inGib / 1024, 1), unit: "TiB" } : { text: amount(inGib, inGib < 100 ? 1 : 0), unit: "GiB" };
 }
 
@@ -39,6 +40,8 @@ const BY_UNIT = { "%": percent, "B": gibibytes, "W": watts, "J": energy, "B/s": 
 /** {text, unit} of an exact value of a metric, as the API gives it. */
 export function valueOf(metric, value, throttleReasons) {
   if (metric.key === "throttle_bits") return { text: throttleWords(value, throttleReasons), unit: "" };
+  if (metric.words) return { text: metric.words[value] ?? `code ${value}`, unit: "" };
+  if (metric.key === "pstate") return { text: `P${value}`, unit: "" };
   return BY_UNIT[metric.unit]?.(value) ?? { text: amount(value), unit: metric.unit };
 }
 
@@ -46,6 +49,7 @@ export function valueOf(metric, value, throttleReasons) {
 export function cellOf(metric, value, throttleReasons) {
   if (metric.key === "mem_used_bytes") return percent(value);
   if (metric.key === "throttle_bits") return { text: throttleShort(value, throttleReasons), unit: "" };
+  if (metric.words) return { text: (metric.words[value] ?? `code ${value}`).split(":")[0], unit: "" };
   return BY_UNIT[metric.unit]?.(value) ?? { text: amount(value), unit: metric.unit };
 }
 

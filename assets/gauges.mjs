@@ -338,7 +338,8 @@ function stateInk(state, marks) {
 function writeCell(cell, ink, said, isState) {
   const { context, w, h } = cell;
   context.fillStyle = ink;
-  if (w >= 116 && h >= 72) return writeLarge(cell, ink, said, isState);
+  // Lower, a state's word would lie on its mark.
+  if (w >= 116 && h >= (isState ? 116 : 72)) return writeLarge(cell, ink, said, isState);
   if (w >= 58 && h >= 34) return writeMiddle(cell, said, isState);
   if (!isState) centre(cell, said.text, Math.min(h * 0.56, w * 0.42, 14));
   return undefined;

@@ -5,6 +5,8 @@ import { cellOf, valueOf } from "./format.mjs";
 
 const STATE_WORDS = { unsupported: "not supported", unscaled: "no scale" };
 
+// Of an alarm, and of a count, the colour alone in a fleet too large for exact numbers.
+const COUNT_STEPS = [[0, "none"], [80, "few"], [160, "many"], [Infinity, "very many"]];
 const THROTTLE_STEPS = ["none", "power cap", "heat or hardware"];
 
 export const stateWords = (state) => STATE_WORDS[state] ?? state;
@@ -16,14 +18,20 @@ export function describeSlot(picture, slot, { group, metric, reasons }) {
   const { text, unit } = cellText(picture, slot, metric, reasons);
   return {
     text, unit,
-    name: isByNode ? `GPU ${picture.index[slot]}` : `${host}:${picture.index[slot]}`,
-    note: picture.hasTask(slot) ? picture.ownerName(slot) : "free",
+    name: isByNode ? `GPU ${picture.placeName(slot)}` : `${host}:${picture.placeName(slot)}`,
+    note: noteOf(picture, slot),
     past: picture.past?.[slot],
     get spoken() {
       const match = picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
-      return `${host}, GPU ${picture.index[slot]}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}`;
+      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}`;
     },
   };
+}
+
+function noteOf(picture, slot) {
+  const parts = picture.partsOf(slot).length;
+  if (parts > 0) return `MIG: ${parts} ${parts === 1 ? "part" : "parts"}`;
+  return picture.hasTask(slot) ? picture.ownerName(slot) : "free";
 }
 
 export function cellText(picture, slot, metric, reasons) {
@@ -32,6 +40,8 @@ export function cellText(picture, slot, metric, reasons) {
   const exact = picture.exact?.[slot];
   if (exact !== undefined && !Number.isNaN(exact)) return cellOf(metric, exact, reasons);
   if (metric.key === "throttle_bits") return { text: THROTTLE_STEPS[Math.round((2 * picture.code(slot)) / FULL)], unit: "" };
+  if (metric.scale === "alarm") return { text: picture.code(slot) === 0 ? "well" : "look", unit: "" };
+  if (metric.scale === "count") return { text: COUNT_STEPS.find(([most]) => picture.code(slot) <= most)[1], unit: "" };
   if (state === "unscaled") return { text: "", unit: "" };
   return { text: String(Math.round((100 * picture.code(slot)) / FULL)), unit: "% of full" };
 }
@@ -47,6 +57,7 @@ export function valueWords(gpu, metric, { reasons, absence }) {
 /** The share of full, for a bar; null where full is not known. */
 export function shareOf(gpu, metric) {
   const value = gpu.values[metric.key];
+  if (metric.scale !== "share" || metric.words || metric.key === "throttle_bits") return null;
   const full = metric.full ?? gpu.facts?.[metric.fullFact];
   if (value === undefined || value === null || full === undefined || full === null) return null;
   return Math.min(1, Math.max(0, value / full));

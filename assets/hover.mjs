@@ -47,7 +47,7 @@ export class Hover {
     const state = gpu?.state ?? picture.state(slot);
     this.card.replaceChildren(
       make("header", {},
-        make("strong", {}, `${picture.host(slot)} · GPU ${picture.index[slot]}`),
+        make("strong", {}, `${picture.host(slot)} · GPU ${picture.placeName(slot)}`),
         make("span", { class: `pill ${state}` }, picture.code(slot) === 254 ? "offline" : stateWords(gpu ? state : "…"))),
       make("p", { class: "hover-model" }, picture.modelName(slot)),
       make("dl", {}, ...this.rows()),

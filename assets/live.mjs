@@ -15,7 +15,7 @@ export function waitBefore(attempt, random = Math.random()) {
   return random * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt);
 }
 
-/** Events: layout cells owners totals filter bye command hold (as received) and `state`. */
+/** Events: layout cells owners totals filter bye command hold events (as received) and `state`. */
 export class Live extends EventTarget {
   /** `isIdle`: a page that shows nothing live, and holds the socket to know how it stands. */
   constructor({ isIdle = false } = {}) {
@@ -44,7 +44,7 @@ export class Live extends EventTarget {
     socket.on("connect", () => this.onConnect());
     socket.on("connect_error", () => this.onLost());
     socket.on("disconnect", () => this.onLost());
-    for (const name of ["layout", "cells", "owners", "totals", "filter", "bye", "command", "hold"]) {
+    for (const name of ["layout", "cells", "owners", "totals", "filter", "bye", "command", "hold", "events"]) {
       socket.on(name, (message) => this.onMessage(name, message));
     }
     return socket;

@@ -5,7 +5,7 @@ import { FULL, isMatch, stateOf } from "./gauges.mjs";
 const RETIRED = 248;
 const UNSCALED = 249;
 const NO_TASK = 65535;
-const OWNER_WORDS = new Map([[NO_TASK, "no task"], [65534, "several owners"], [65533, "owner unknown"]]);
+const OWNER_WORDS = new Map([[NO_TASK, "no task"], [65534, "several owners"], [65533, "owner unknown"], [65532, "split by MIG"]]);
 
 const PAST_LENGTH = 60;
 // Sparklines are drawn only in large cells; keeping a minute of 10,000 Gpus would be for nothing.
@@ -23,7 +23,7 @@ export class Picture {
       epoch: null, uuids: [], node: [], index: [], model: [], models: [], nodes: new Map(),
       slotOf: new Map(), cells: new Uint8Array(0), mask: null, exact: null, metric: null,
       at: null, matched: 0, retired: 0, owners: [], owner: new Uint16Array(0), past: null, isKnown: false,
-      nameRank: null,
+      nameRank: null, instances: new Map(), instancesOf: new Map(),
     });
   }
 
@@ -46,6 +46,7 @@ export class Picture {
       && message.uuid.every((uuid, at) => this.uuids[message.from + at] === uuid);
     if (isSame) return false;
     message.uuid.forEach((uuid, at) => this.setSlot(message.from + at, message, at));
+    for (const instance of message.instances) this.setInstance(...instance);
     this.nameRank = null;
     return true;
   }
@@ -56,6 +57,12 @@ export class Picture {
     this.index[slot] = message.index[at];
     this.model[slot] = message.model[at];
     this.slotOf.set(message.uuid[at], slot);
+  }
+
+  setInstance(slot, board, place, profile) {
+    this.instances.set(slot, { board, place, profile });
+    if (!this.instancesOf.has(board)) this.instancesOf.set(board, []);
+    this.instancesOf.get(board).push(slot);
   }
 
   takeCells(message) {
@@ -97,9 +104,25 @@ export class Picture {
     if (this.nameRank === null) {
       const nodes = [...this.nodes.keys()].sort((a, b) => collator.compare(this.nodes.get(a).host, this.nodes.get(b).host));
       const nodeRank = new Map(nodes.map((node, rank) => [node, rank]));
-      this.nameRank = Float64Array.from(this.uuids, (_, slot) => nodeRank.get(this.node[slot]) * 65_536 + this.index[slot]);
+      this.nameRank = Float64Array.from(this.uuids, (_, slot) => nodeRank.get(this.node[slot]) * 65_536 + this.rankOnNode(slot));
     }
     return this.nameRank;
+  }
+
+  /** By index; a MIG instance right after its board, by its number there. */
+  rankOnNode(slot) {
+    const [, gpuInstance = 0, computeInstance = 0] = this.instances.get(slot)?.place.split("/").map(Number) ?? [];
+    return this.index[slot] + (this.instances.has(slot) ? (1 + 8 * gpuInstance + computeInstance) / 1_024 : 0);
+  }
+
+  /** "3"; of a MIG instance "3/9". */
+  placeName(slot) {
+    return this.instances.get(slot)?.place ?? String(this.index[slot]);
+  }
+
+  /** The MIG instances that a board is split into now; on the board itself nobody can run. */
+  partsOf(slot) {
+    return (this.instancesOf.get(slot) ?? []).filter((part) => this.code(part) !== RETIRED);
   }
 
   /** The slots that are on the map: a retired Gpu keeps its slot and is not shown. */

@@ -6,6 +6,7 @@ import { make, say, show } from "./dom.mjs";
 import { connectNode } from "./connect_node.mjs";
 import { plural, when } from "./format.mjs";
 import { change } from "./fresh.mjs";
+import { agentWords, isReaderWell, readerWords } from "./node_words.mjs";
 import { Rows, parts } from "./rows.mjs";
 import { Section, timeCell } from "./settings_section.mjs";
 import { toast } from "./toast.mjs";
@@ -29,6 +30,7 @@ export class Nodes extends Section {
         { head: "State", draw: (cell, node) => drawState(cell, node, this.holds.of(node.id)) },
         { head: "Group", text: ({ group }) => group },
         { head: "Gpus", text: ({ gpus, access }) => (access === "approved" ? String(gpus) : "–") },
+        { head: "Agent", draw: drawAgent },
         { head: "Heard", draw: timeCell((node) => node.last_heard_at, "never") },
       ],
       actions: (node) => this.actions(node),
@@ -138,6 +140,14 @@ export class Nodes extends Section {
     await connectNode(() => this.look());
     await this.look();
   }
+}
+
+// What is wrong with it comes first: that is why somebody looks here.
+function drawAgent(cell, node) {
+  if (node.access !== "approved" || node.agent_version === "") { parts(cell, ["span", "", "–"]); return; }
+  const driver = node.driver_version === null ? null : ["span", "agent-note", `driver ${node.driver_version}`];
+  const trouble = isReaderWell(node) && (node.reader?.detail ?? "") === "" ? null : ["span", "agent-note trouble", readerWords(node)];
+  parts(cell, trouble, ["span", "agent-cost", agentWords(node)], driver);
 }
 
 function drawState(cell, node, hold) {

@@ -43,7 +43,7 @@ export class TableView {
     const state = picture.hasValue(slot) ? "ok" : stateWords(picture.state(slot));
     line.slot = slot;
     say(line.open, picture.host(slot));
-    const words = [String(picture.index[slot]), picture.modelName(slot), picture.ownerName(slot), state, `${text} ${unit}`.trim()];
+    const words = [picture.placeName(slot), picture.modelName(slot), picture.ownerName(slot), state, `${text} ${unit}`.trim()];
     words.forEach((word, at) => say(line.cells[at], word));
   }
 }

@@ -233,7 +233,7 @@ class Acts:
             made = refused_item(list(wanted.task_ids), wanted.node_id, wanted.host, wanted.owner,
                                 reads.line(wanted.owner, wanted.command), refusal)
         else:
-            made = item(one.preview, wanted.host, reads, self._indexes(wanted.node_id),
+            made = item(one.preview, wanted.host, reads, self._places(wanted.node_id),
                         () if refusal is None else (refusal,))
             unreached = self.unreached(made.owner) if one.preview.action != "resume" else None
             made.warnings += [] if unreached is None else [unreached]
@@ -247,10 +247,11 @@ class Acts:
         return ranks_left(preview.action, *ranks_beside(nodes, preview.node_id,
                                                          _task_ids(preview)))
 
-    def _indexes(self, node_id: str) -> dict[str, int]:
+    def _places(self, node_id: str) -> dict[str, tuple[int, str]]:
         fleet, node = self._room.fleet, self._room.fleet.nodes.get(node_id)
         slots = [] if node is None or node.listing is None else list(node.listing.order)
-        return {fleet.uuids[slot]: int(fleet.index[slot]) for slot in slots}
+        return {fleet.uuids[slot]: (fleet.facts[slot].index, fleet.facts[slot].place)
+                for slot in slots}
 
     def _needs_second(self, ready: list[Seen]) -> bool:
         return self.second_person and len(ready) > MOST_ALONE

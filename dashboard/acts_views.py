@@ -1,6 +1,6 @@
 """What people and programs are shown of acts: previews, commands, plans. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -32,6 +32,7 @@ class HeldView(msgspec.Struct):
     uuid: str
     index: int | None
     mem_used_bytes: float | None
+    place: str | None = None  # "3"; of a MIG instance "3/9"
 
 
 class ProcessView(msgspec.Struct):
@@ -176,7 +177,10 @@ class Ordered(msgspec.Struct):
 # -- from what there is
 
 
-def item(preview: Preview, host: str, reads: Reads, indexes: dict[str, int],
+Places = Mapping[str, tuple[int | None, str | None]]  # by UUID: index and place
+
+
+def item(preview: Preview, host: str, reads: Reads, places: Places,
          refusals: Iterable[Refusal] = (), keep: KeepView | None = None) -> Item:
     victims = preview.victims
     held = _summed([each for victim in victims for each in victim.held])
@@ -186,10 +190,10 @@ def item(preview: Preview, host: str, reads: Reads, indexes: dict[str, int],
         preview.node_id, host, preview.job_id, preview.owner,
         None if first is None else reads.line(first.user, first.command), preview.age_s,
         preview.kind, preview.manager, _total([each.mem_used_bytes for each in held]),
-        _held(held, indexes),
+        _held(held, places),
         [ProcessView(victim.process.pid, victim.user, reads.line(victim.user, victim.command),
                      victim.task_id, victim.process.start_ticks) for victim in victims],
-        [_bystander(one, reads, indexes) for one in preview.bystanders], keep,
+        [_bystander(one, reads, places) for one in preview.bystanders], keep,
         list(preview.warnings),
         [RefusalView(one.code, one.sentence) for one in (*preview.refusals, *refusals)])
 
@@ -207,14 +211,15 @@ def main_victim(preview: Preview) -> Victim | None:
                 next(iter(preview.victims), None))
 
 
-def _bystander(one: Bystander, reads: Reads, indexes: dict[str, int]) -> BystanderView:
+def _bystander(one: Bystander, reads: Reads, places: Places) -> BystanderView:
     return BystanderView(one.task_id, one.user, reads.line(one.user, one.command),
-                         _held(one.held, indexes))
+                         _held(one.held, places))
 
 
-def _held(held: Iterable[Held], indexes: dict[str, int]) -> list[HeldView]:
-    return [HeldView(each.gpu_uuid, indexes.get(each.gpu_uuid), each.mem_used_bytes)
-            for each in held]
+def _held(held: Iterable[Held], places: Places) -> list[HeldView]:
+    shown = ((each, places.get(each.gpu_uuid, (None, None))) for each in held)
+    return [HeldView(each.gpu_uuid, index, each.mem_used_bytes, place)
+            for each, (index, place) in shown]
 
 
 def _summed(held: Iterable[Held]) -> list[Held]:

@@ -12,6 +12,8 @@ import msgspec
 from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
+from gpudeck.metrics import COLUMN, SLOW_COLUMN
+
 from . import task_list, views
 from .acts_views import KeepView
 from .core.access import Actor, may
@@ -26,6 +28,7 @@ from .room import Room
 PREFIX = "/api/v1"
 DEFAULT_LIMIT = 100
 KNOWN = ("limit", "cursor", "filter")
+OF_GPUS = ("metrics",)
 OF_TASKS = ("sort", "order", "group", "open")
 MAX_OPEN = 100
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -60,37 +63,42 @@ class TaskQuestion:
 
 
 def question(more: tuple[str, ...] = ()) -> Question:
-    args, known = request.args, (*KNOWN, *more)
-    for name in args:
-        if name not in known:
-            raise _bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
-        if len(args.getlist(name)) > 1 and name != "open":
-            raise _bad(f"{name} is given more than once")
+    check_names((*KNOWN, *more))
+    args = request.args
     return Question(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
                     _filter(args.get("filter", "")))
+
+
+def check_names(known: tuple[str, ...]) -> None:
+    args = request.args
+    for name in args:
+        if name not in known:
+            raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
+        if len(args.getlist(name)) > 1 and name != "open":
+            raise bad(f"{name} is given more than once")
 
 
 def task_question() -> TaskQuestion:
     args = request.args
     opened = args.getlist("open")
     if len(opened) > MAX_OPEN:
-        raise _bad(f"at most {MAX_OPEN} groups are opened at once")
-    sort = _one_of("sort", args.get("sort"), tuple(task_list.SORTS))
-    order: task_list.Order | None = _one_of("order", args.get("order"), task_list.ORDERS)
-    group = _one_of("group", args.get("group"), task_list.GROUP_BYS)
+        raise bad(f"at most {MAX_OPEN} groups are opened at once")
+    sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
+    order: task_list.Order | None = one_of("order", args.get("order"), task_list.ORDERS)
+    group = one_of("group", args.get("group"), task_list.GROUP_BYS)
     return TaskQuestion(sort, order or "asc", group, frozenset(opened))
 
 
-def _one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:
+def one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:
     for word in known:
         if word == given:
             return word
     if given is not None:
-        raise _bad(f"{name} is one of {', '.join(known)}")
+        raise bad(f"{name} is one of {', '.join(known)}")
     return None
 
 
-def _bad(detail: str) -> Wrong:
+def bad(detail: str) -> Wrong:
     return Wrong(HTTPStatus.BAD_REQUEST, detail)
 
 
@@ -98,7 +106,7 @@ def read_limit(raw: str | None) -> int:
     if raw is None:
         return DEFAULT_LIMIT
     if not raw.isascii() or not raw.isdigit() or len(raw) > 6 or not 1 <= int(raw) <= MAX_LIMIT:
-        raise _bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
+        raise bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
     return int(raw)
 
 
@@ -111,7 +119,7 @@ def read_cursor(raw: str | None) -> tuple[str, ...] | None:
         data = base64.urlsafe_b64decode(raw.encode("ascii"))
         return msgspec.json.decode(data, type=tuple[str, ...])
     except ValueError as error:
-        raise _bad("this cursor was not given out by this hub; start again without it") from error
+        raise bad("this cursor was not given out by this hub; start again without it") from error
 
 
 def give_cursor(key: tuple[str, ...]) -> str:
@@ -122,7 +130,18 @@ def _filter(text: str) -> Filter | None:
     try:
         return parse(text)
     except FilterError as error:
-        raise _bad(f"filter, at {error.at}: {error.sentence}") from error
+        raise bad(f"filter, at {error.at}: {error.sentence}") from error
+
+
+def _metrics(text: str | None) -> frozenset[str] | None:
+    """Their keys, joined by commas; None: all."""
+    if text is None:
+        return None
+    keys = frozenset(text.split(","))
+    unknown = sorted(keys - COLUMN.keys() - SLOW_COLUMN.keys())
+    if unknown:
+        raise bad(f"there is no metric {unknown[0][:40]!r}")
+    return keys
 
 
 def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[list[T], str | None]:
@@ -145,7 +164,7 @@ class Api:
         self._lenses = lenses
 
     def _lens(self) -> Lens:
-        return self._lenses.of(Sight.of(_actor()))
+        return self._lenses.of(Sight.of(actor()))
 
     def nodes(self) -> Response:
         asked, mono, lens = question(), time.monotonic(), self._lens()
@@ -161,7 +180,10 @@ class Api:
     def node(self, node_id: str) -> Response:
         if not self._lens().sees_node(node_id) and node_id not in self._outside():
             raise _none("node", node_id)
-        return answer(self._node(node_id, time.monotonic()))
+        shown = self._node(node_id, time.monotonic())
+        node = self._room.fleet.nodes.get(node_id)
+        shown.links = [] if node is None else views.links_of(self._room.fleet, node)
+        return answer(shown)
 
     def _node(self, node_id: str, mono: float) -> views.NodeView:
         member = self._members.member(node_id)
@@ -171,7 +193,7 @@ class Api:
 
     def _outside(self) -> set[str]:
         """Nodes that are no part of the fleet, for those who may let them in."""
-        if may(_actor(), "POST /api/v1/nodes/<node_id>/approve", now=time.time()) is not None:
+        if may(actor(), "POST /api/v1/nodes/<node_id>/approve", now=time.time()) is not None:
             return set()
         return {member.node_id for member in self._members.members()
                 if member.node_id not in self._room.fleet.nodes}
@@ -182,21 +204,21 @@ class Api:
         return asked.picked.matches(self._room.fleet, mono, lens.reads)
 
     def gpus(self) -> Response:
-        asked, mono, lens = question(), time.monotonic(), self._lens()
-        fleet = self._room.fleet
+        asked, only, lens = question(OF_GPUS), _metrics(request.args.get("metrics")), self._lens()
+        mono, fleet = time.monotonic(), self._room.fleet
         show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
         # By place in the lens, in fixed width: text then sorts as the number does. A place means a
         # Gpu only within its epoch.
         epoch = str(lens.epoch)
         if asked.cursor is not None and asked.cursor[:1] != (epoch,):
-            raise _bad("the hub was started anew since this cursor, or groups have changed; start "
+            raise bad("the hub was started anew since this cursor, or groups have changed; start "
                        "again without it")
         slots = (((epoch, f"{place:08d}"), slot) for place, slot in enumerate(lens.slots.tolist())
                  if show[slot] != Show.RETIRED and (matches is None or matches[slot]))
         found, more = page(slots, asked)
         on = self._tasks_on({int(fleet.node_at[slot]) for slot in found})
         return answer(views.Gpus(
-            [views.gpu_view(fleet, slot, Show(show[slot]), on.get(slot, []), mono)
+            [views.gpu_view(fleet, slot, Show(show[slot]), on.get(slot, []), mono, only)
              for slot in found], more))
 
     def _tasks_on(self, nodes: set[int]) -> dict[int, list[str]]:
@@ -259,7 +281,7 @@ class Api:
         return answer(document())
 
 
-def _actor() -> Actor:
+def actor() -> Actor:
     actor: Actor = request.environ["gpudeck.actor"]
     return actor
 

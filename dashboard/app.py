@@ -61,6 +61,7 @@ from .effects import (
 )
 from .enrolment import Nodes
 from .entry import Entry
+from .events_api import add_events_api
 from .history.embedded import Embedded
 from .history.keeper import keep
 from .history.store import Keep
@@ -168,6 +169,7 @@ class Hub:
         add_second_look(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
         add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
+        add_events_api(self.server, self.room, self.lenses)
         self._add_records()
         add_history_api(self.server, self.history, self.room.fleet, self.lenses)
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from gpudeck.wire import MAX_MESSAGE_BYTES, Frame, Hello, Inventory, encode
+from gpudeck.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Inventory, encode
 
+from .core.events import KeptEvent
 from .core.ledger import Ledger
 from .history.headlog import CARRIED, Entry
 from .room import Room, Stream
@@ -16,12 +17,20 @@ class SavedStream(msgspec.Struct, array_like=True):
     lost: int = 0
 
 
+class SavedEvent(msgspec.Struct, array_like=True):
+    stream: str
+    at: float
+    user: str | None
+    event: Event
+
+
 class SavedNode(msgspec.Struct):
     hello: Hello
     heard_at: float
     inventories: list[Inventory]
     frame: Frame | None
     streams: list[SavedStream]
+    events: list[SavedEvent] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -29,16 +38,22 @@ _decoder = msgspec.msgpack.Decoder(SavedNode)
 
 
 def encode_nodes(room: Room) -> list[tuple[str, bytes]]:
-    return [(node_id, _encode(_saved(room, node_id))) for node_id in room.fleet.nodes]
+    events: dict[str, list[SavedEvent]] = {}
+    for kept in room.events:
+        events.setdefault(kept.node_id, []).append(
+            SavedEvent(kept.stream, kept.at, kept.user, kept.event))
+    return [(node_id, _encode(_saved(room, node_id, events.get(node_id, []))))
+            for node_id in room.fleet.nodes]
 
 
-def _saved(room: Room, node_id: str) -> SavedNode:
+def _saved(room: Room, node_id: str, events: list[SavedEvent]) -> SavedNode:
     node = room.fleet.nodes[node_id]
     # The batch in hand will be on disk before this is, so all that was seen counts as kept.
     streams = [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
                for name, stream in room.streams.get(node_id, {}).items()]
     inventories = [listing.inventory for listing in node.listings.values()]
-    return SavedNode(node.hello, node.heard_at, inventories, room.fleet.snapshot(node), streams)
+    return SavedNode(node.hello, node.heard_at, inventories, room.fleet.snapshot(node), streams,
+                     events)
 
 
 def restore(room: Room, data: bytes) -> None:
@@ -49,8 +64,9 @@ def restore(room: Room, data: bytes) -> None:
     if saved.frame is not None:
         room.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
     room.streams[saved.hello.node_id] = {
-        stream.name: _stream(stream)
-        for stream in saved.streams}
+        stream.name: _stream(stream) for stream in saved.streams}
+    for kept in saved.events:
+        room.events.add(KeptEvent(saved.hello.node_id, kept.stream, kept.at, kept.user, kept.event))
 
 
 def _stream(saved: SavedStream) -> Stream:

@@ -18,7 +18,7 @@ from .parts import FreshHub, claim, open_hub, write_private
 from .supervisor import Part, Supervisor
 
 ADMIN = "demo"
-PROFILES = ("h100", "a100", "l40s", "4090", "mixed")
+PROFILES = ("h100", "h100-mig", "a100", "l40s", "4090", "mixed")
 # Nobody's work is at stake here.
 HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000")
 REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes

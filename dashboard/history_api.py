@@ -3,7 +3,6 @@ it is asked is bounded first."""
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from .api import PREFIX, Wrong, answer
 from .core.access import Actor
 from .core.fleet import Fleet
 from .core.lens import Lens, Lenses, Sight
+from .events_api import moment
 from .history.protocol import BYS, By, History, Nodes, NoSuchMetric, TooMuch
 from .history_views import instant_view, series_view, usage_view
 
@@ -28,8 +28,6 @@ STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_40
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 AT_ONCE = 4
 WAIT_S = 10.0
-OLDEST, NEWEST = 0.0, 4e9
-MAX_TIME = 40  # characters
 METRICS = frozenset(metric.key for metric in (*COLUMNS, *SLOW))
 
 T = TypeVar("T")
@@ -45,7 +43,7 @@ class HistoryApi:
     def series(self) -> Response:
         given = _given("gpu", "metric", "start", "end", "step")
         gpu, metric, lens = _needed(given, "gpu"), _metric(given), self._lens()
-        start, end = _span(given, 900.0)
+        start, end = _span(900.0)
         step = _step(given.get("step"), end - start)
         span = int(start // step) * step, -int(-end // step) * step
         if (span[1] - span[0]) // step > MAX_POINTS:
@@ -60,7 +58,8 @@ class HistoryApi:
     def instant(self) -> Response:
         given = _given("metric", "at")
         metric, lens = _metric(given), self._lens()
-        at = _moment("at", given["at"]) if "at" in given else time.time() - 2.0
+        asked_at = moment("at")
+        at = time.time() - 2.0 if asked_at is None else asked_at
         nodes = _nodes_of(lens)
         frame = self._ask(lambda: self._history.instant(metric, at, nodes))
         known = [(self._fleet.uuids[slot], self._fleet.node_ids[self._fleet.node_at[slot]])
@@ -70,7 +69,7 @@ class HistoryApi:
     def usage(self) -> Response:
         given = _given("by", "bucket", "start", "end")
         by, bucket = _by(given.get("by", "user")), _bucket(given.get("bucket", str(DAY_S)))
-        start, end = _span(given, 7.0 * DAY_S)
+        start, end = _span(7.0 * DAY_S)
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         nodes = _nodes_of(self._lens())
         frame = self._ask(lambda: self._history.usage(by, bucket, *span, nodes))
@@ -150,9 +149,10 @@ def _bucket(raw: str) -> int:
     return bucket
 
 
-def _span(given: dict[str, str], default_s: float) -> tuple[float, float]:
-    end = _moment("end", given["end"]) if "end" in given else time.time()
-    start = _moment("start", given["start"]) if "start" in given else max(0.0, end - default_s)
+def _span(default_s: float) -> tuple[float, float]:
+    start, end = moment("start"), moment("end")
+    end = time.time() if end is None else end
+    start = max(0.0, end - default_s) if start is None else start
     if start >= end:
         raise _bad("start must be before end")
     return start, end
@@ -174,24 +174,6 @@ def _whole(name: str, raw: str) -> int:
     if not raw.isascii() or not raw.isdigit() or len(raw) > 9 or int(raw) < 1:
         raise _bad(f"{name} is a whole number of seconds")
     return int(raw)
-
-
-def _moment(name: str, raw: str) -> float:
-    """UTC seconds, or RFC 3339."""
-    try:
-        t = float(raw) if raw[:1].isdigit() and "T" not in raw.upper() else _rfc3339(raw)
-        if OLDEST <= t <= NEWEST and len(raw) <= MAX_TIME:
-            return t
-    except (ValueError, OverflowError):
-        pass
-    raise _bad(f"{name} is a time: UTC seconds such as 1790000000, or 2026-09-21T14:13:20Z")
-
-
-def _rfc3339(raw: str) -> float:
-    found = datetime.fromisoformat(raw.replace(" ", "+"))  # a plus that became a space in the URL
-    if found.tzinfo is None:
-        raise ValueError("without its offset from UTC it could be any of several")
-    return found.timestamp()
 
 
 def _bad(detail: str) -> Wrong:

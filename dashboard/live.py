@@ -15,9 +15,9 @@ import gevent
 import msgspec
 from gevent.event import Event
 
-from gpudeck.metrics import COLUMN
+from gpudeck.metrics import COLUMN, SLOW_COLUMN
 
-from . import views
+from . import events_views, views
 from .core.access import Actor, may
 from .core.filters import Filter, FilterError, parse
 from .core.lens import Lens, Lenses, Reads, Sight
@@ -31,6 +31,7 @@ log = logging.getLogger("gpudeck.live")
 NAMESPACE = "/live"
 PERIOD_S = 1.0
 COALESCE_S = 0.04
+WATCHABLE = COLUMN.keys() | SLOW_COLUMN.keys()
 MAX_FILTERS = 64
 MAX_VIEWERS = 1_000
 MAX_WATCH_BYTES = 2_048
@@ -57,6 +58,7 @@ class Viewer:
     owners: int = -1
     totals: int = -1
     cells: int = -1
+    events: int = 0  # of the Events, the version it has; 0: none
     is_hold_due: bool = False
     tapped: deque[Applied] = field(default_factory=deque)
     is_tap_due: bool = False
@@ -64,7 +66,7 @@ class Viewer:
     def forget(self) -> None:
         """Everything is sent anew."""
         self.slots = self.owners = self.totals = self.cells = -1
-        self.nodes = 0
+        self.nodes = self.events = 0
 
 
 class LiveEdge:
@@ -251,6 +253,10 @@ class LiveEdge:
         if viewer.cells != self._version:
             viewer.cells = self._version
             return self._cells(viewer, lens, viewer.metric)
+        if viewer.events != self._room.events.version:
+            viewer.events = self._room.events.version
+            return self._frame(lens, ("events", viewer.events, lens.reads), "events",
+                               lambda: events_views.live(self._room, lens))
         return None
 
     def _cells(self, viewer: Viewer, lens: Lens, metric: str) -> bytes:
@@ -312,7 +318,7 @@ def _csrf_in(auth: Any) -> str:
 
 def _watched(arguments: tuple[Any, ...]) -> tuple[str, str]:
     match arguments:
-        case ({"metric": str(metric), "filter": str(text)},) if metric in COLUMN:
+        case ({"metric": str(metric), "filter": str(text)},) if metric in WATCHABLE:
             if len(metric) + len(text.encode()) <= MAX_WATCH_BYTES:
                 return metric, text
     raise Violation(CloseCode.INVALID_DATA, 'watch takes {"metric": KEY, "filter": TEXT}')

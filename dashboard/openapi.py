@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from gpudeck import __version__
-from gpudeck.metrics import COLUMNS, SLOW
+from gpudeck.events import SEVERITIES
+from gpudeck.metrics import COLUMNS, SLOW, Metric
 
 from .acts_views import (
     CommandList,
@@ -20,6 +21,7 @@ from .acts_views import (
 )
 from .audit_views import RecordList, Verdict
 from .core.filters import MAX_LENGTH
+from .events_views import RFC_3339, SECONDS, EventList
 from .history.protocol import BYS
 from .history_views import Instant, Series, UsageList
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
@@ -94,7 +96,13 @@ AUDIT_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
     *((name, {"type": "number", "minimum": 0}) for name in ("since", "until")),
 )
 
-_TIME: dict[str, Any] = {"type": "string", "maxLength": 40}
+EVENTS_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
+    *((name, {"type": "string", "maxLength": MAX_WORD}) for name in ("node", "gpu", "kind")),
+    ("severity", {"enum": list(SEVERITIES), "description": "at least"}),
+    *((name, {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"})
+      for name in ("start", "end")),
+)
+_TIME: dict[str, Any] = {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"}
 _METRIC: dict[str, Any] = {"enum": [metric.key for metric in (*COLUMNS, *SLOW)]}
 
 OPERATIONS = (
@@ -186,7 +194,7 @@ OPERATIONS = (
 def document() -> dict[str, Any]:
     structs: list[type] = [struct for _, struct, _ in (*LISTS, *ITEMS)] + [Problem]
     structs += [struct for one in OPERATIONS for struct in (one.answer, one.body)
-                if struct is not None] + [CommandList]
+                if struct is not None] + [CommandList, EventList]
     _, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}")
     paths = {f"/api/v1/{path}": {"get": _list(path, struct, text)} for path, struct, text in LISTS}
@@ -196,6 +204,10 @@ def document() -> dict[str, Any]:
         "commands", CommandList, "Commands, newest first; `state` open: those without an outcome.",
         [_query("state", {"enum": ["open", "all"], "default": "all"}),
          _query("task", {"type": "string"}), _query("node", {"type": "string"})])
+    paths["/api/v1/events"] = {"get": _list(
+        "events", EventList, "The newest Events of Nodes in one's scope, newest first; of each "
+        "Node the newest 200 that matter and the newest 200 others are kept, and 2,000 in all.",
+        [_query(*each) for each in EVENTS_QUERY])}
     paths["/api/v1/openapi.json"] = {
         "get": _operation("openapi", "This document.", {"type": "object"}, [], {})}
     for one in OPERATIONS:
@@ -212,9 +224,15 @@ def document() -> dict[str, Any]:
 
 
 def _metrics_text() -> str:
-    rows = [f"- `{metric.key}` [{metric.unit or 'bit mask'}]: {metric.meaning}"
-            for metric in COLUMNS]
+    rows = [f"- `{metric.key}` [{_unit(metric)}]: {metric.meaning}"
+            for metric in (*COLUMNS, *SLOW)]
     return "\n".join(["Keys of `values`, `missing` and `last_values`:", "", *rows])
+
+
+def _unit(metric: Metric) -> str:
+    if metric.words is not None:
+        return ", ".join(f"{code}: {word}" for code, word in metric.words.items())
+    return metric.unit or ("bit mask" if metric.key == "throttle_bits" else "a count")
 
 
 def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None = None
@@ -226,11 +244,19 @@ def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None 
         *([_query("filter", {"type": "string", "maxLength": MAX_LENGTH})] if more is None
           else more),
         *(_TASK_PARAMETERS if path == "tasks" else ()),
+        *(_GPU_PARAMETERS if path == "gpus" else ()),
         _if_none_match(),
     ]
     return _operation(f"list_{path}", text, _ref(struct), parameters,
                       {"400": _problem("A parameter is wrong; `detail` says which and why.")})
 
+
+_KEY = "|".join(metric.key for metric in (*COLUMNS, *SLOW))
+_GPU_PARAMETERS = (
+    {"name": "metrics", "in": "query", "required": False,
+     "description": "Of these metrics only, their keys joined by commas.",
+     "schema": {"type": "string", "pattern": f"^({_KEY})(,({_KEY}))*$"}},
+)
 
 # In a sorted list rows move while it is read page by page; only by node and id is none missed.
 _TASK_PARAMETERS = (

@@ -4,7 +4,6 @@ It runs inside the hub's one gevent thread and never yields, so that no event se
 done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from gpudeck.acts import Preview, Reply
@@ -32,6 +31,7 @@ from gpudeck.wire import (
     decode_from_agent,
 )
 
+from .core.events import Events, KeptEvent
 from .core.fence import Fence
 from .core.fleet import FUTURE_S, Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
@@ -67,7 +67,6 @@ QUARANTINE_S = 30.0
 QUARANTINE_MOST_S = 600.0
 TAKEN_RETRY_S = 30.0
 OWN_PAUSE_S = 5.0
-RECENT_EVENTS = 64
 
 
 @dataclass(slots=True)
@@ -131,7 +130,7 @@ class Room:
         self.quarantined: dict[str, Quarantine] = {}
         self.takeovers: dict[str, Takeovers] = {}
         self.counts: dict[str, int] = {}
-        self.events: deque[tuple[str, float, Event]] = deque(maxlen=RECENT_EVENTS)
+        self.events = Events()
         self.disk_error: str | None = None
         self._seconds: dict[tuple[str, bool], Seconds] = {}
         self._ticked_mono: float | None = None
@@ -267,7 +266,7 @@ class Room:
             Applied(link.node_id, link.stream, message.seq, now),
         ]
         if isinstance(message, Event):
-            self.events.append((link.node_id, now, message))
+            self._keep(node, link.stream, message, now, mono)
             return effects
         outcome = self.fleet.frame(node, message, now, mono)
         if outcome is Outcome.APPLIED:
@@ -277,6 +276,13 @@ class Room:
         if abs(age_s) > FUTURE_S and mono - link.probed_mono > PROBE_SOON_S:
             effects.append(self._probe(at, link, now, mono))
         return effects
+
+    def _keep(self, node: Node, stream: str, event: Event, now: float, mono: float) -> None:
+        """An agent whose clock is ahead does not stay on top of the list."""
+        at = now - max(0.0, self.fleet.age_s(node, event.taken_at, now, mono))
+        task = None if event.task_id is None else node.tasks.get(event.task_id)
+        self.events.add(KeptEvent(node.hello.node_id, stream, at,
+                                  None if task is None else task.user, event))
 
     def _backfill(self, at: str, link: Link, node: Node, backfill: Backfill, now: float,
                   mono: float) -> list[Effect]:
@@ -295,7 +301,7 @@ class Room:
                                self._second(node, message, now, mono, True)),
                         Applied(link.node_id, link.stream, message.seq, now, True))
             if isinstance(message, Event):
-                self.events.append((link.node_id, now, message))
+                self._keep(self.fleet.nodes[link.node_id], link.stream, message, now, mono)
         if is_told_again:  # no store of it will follow that an ack could
             effects.append(Tell(at, stream.ack()))
         return effects
@@ -431,8 +437,9 @@ class Room:
             if not stream.ledger.note(message.seq):
                 return
             node.heard_at = record.received_at
-            if (isinstance(message, Frame) and node.hello.stream == record.stream
-                    and not record.is_backfill):
+            if isinstance(message, Event):
+                self._keep(node, record.stream, message, record.received_at, 0.0)
+            elif node.hello.stream == record.stream and not record.is_backfill:
                 self.fleet.frame(node, message, record.received_at, 0.0)
 
     def recovered(self, now: float, mono: float) -> None:

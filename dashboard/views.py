@@ -1,5 +1,6 @@
 """State -> exactly what a page or a program is shown. Pure; encodes nothing, formats nothing."""
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 import msgspec
@@ -7,34 +8,24 @@ import numpy as np
 import numpy.typing as npt
 
 from gpudeck.keys import spaced
-from gpudeck.metrics import COLUMN, COLUMNS, Absence, metric
+from gpudeck.metrics import COLUMN, COLUMNS, SLOW, Absence
 from gpudeck.wire import GpuFacts
 
 from .acts_views import KeepView
 from .core.filters import Filter, Mask
-from .core.fleet import NO_TASK, UNKNOWN_OWNER, Fleet, Node, Show
+from .core.fleet import MAX_OWNERS, NO_TASK, SPLIT, Fleet, Node, Show
 from .core.lens import ALL_READ, Lens, Reads
 from .core.members import Member
+from .core.mig import NO_PARENT, once
+from .core.scales import HARMFUL_THROTTLE, exact, levels
 from .owner_views import OwnerView, owner_view
 from .room import Room
 
-LEVELS = 239
-RETIRED, NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN = range(248, 256)
 MAX_EXACT = 1_024
 HOT_C = 85.0
 
 UTIL, MEM, TEMP, POWER, THROTTLE = (
     COLUMN[key] for key in ("util_pct", "mem_used_bytes", "temp_c", "power_w", "throttle_bits"))
-# Software power cap is how a healthy board at full load looks; idle and chosen clocks are no fault.
-HARMFUL_THROTTLE = 0x8 | 0x20 | 0x40 | 0x80
-POWER_CAP = 0x4
-
-OF_ABSENCE = np.full(len(Absence), UNKNOWN, np.uint8)
-OF_ABSENCE[[Absence.DENIED, Absence.UNSUPPORTED, Absence.STALE, Absence.LOST]] = (
-    DENIED, UNSUPPORTED, STALE, LOST)
-OF_SHOW = np.array([0, STALE, LOST, OFFLINE, RETIRED], np.uint8)
-
-
 # -- the live socket (docs/internals/live.md)
 
 
@@ -49,7 +40,18 @@ def layout(fleet: Fleet, lens: Lens, slot: int = 0, node: int = 0) -> dict[str, 
     return {"epoch": lens.epoch, "from": slot, "nodes": nodes, "models": models,
             "uuid": [fleet.uuids[at] for at in new.tolist()],
             "node": places[fleet.node_at[new]].tolist() if len(new) else [],
-            "index": fleet.index[new].tolist(), "model": model[slot:].tolist()}
+            "index": fleet.index[new].tolist(), "model": model[slot:].tolist(),
+            "instances": _instances(fleet, lens, slot)}
+
+
+def _instances(fleet: Fleet, lens: Lens, slot: int) -> list[list[Any]]:
+    """Of each MIG instance its slot, that of its board, its place and its profile."""
+    parents = fleet.parent[lens.slots]
+    at = np.flatnonzero(parents != NO_PARENT)
+    boards = np.searchsorted(lens.slots, parents[at])
+    return [[own, board, fleet.facts[lens.slots[own]].place,
+             fleet.facts[lens.slots[own]].mig_profile]
+            for own, board in zip(at.tolist(), boards.tolist(), strict=True) if own >= slot]
 
 
 def _renumbered(numbers: npt.NDArray[Any], names: list[str], lens: Lens
@@ -65,52 +67,22 @@ def _renumbered(numbers: npt.NDArray[Any], names: list[str], lens: Lens
 
 def cells(fleet: Fleet, lens: Lens, key: str, picked: Filter | None, now: float, mono: float
           ) -> dict[str, Any]:
-    size, column = len(lens), COLUMN[key]
-    show = fleet.shown(mono)
+    size, column, show = len(lens), fleet.column(key, mono), fleet.shown(mono)
     mask = None if picked is None else picked.matches(fleet, mono, lens.reads)[lens.slots]
     return {"epoch": lens.epoch, "metric": key, "at": now, "n": size,
-            "cells": levels(fleet, column, show)[lens.slots].tobytes(),
+            "cells": levels(column, show)[lens.slots].tobytes(),
             "mask": None if mask is None else np.packbits(mask, bitorder="little").tobytes(),
             "matched": size if mask is None else int(mask.sum()),
-            "exact": None if size > MAX_EXACT else exact(fleet, column, show)[lens.slots].tobytes()}
-
-
-def levels(fleet: Fleet, column: int, show: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    size = len(fleet)
-    full = fleet.full[:size, column]
-    has_full = ~np.isnan(full)
-    share = fleet.values[:size, column] / np.where(has_full, full, 1.0)
-    level = np.rint(np.clip(share, 0.0, 1.0) * LEVELS).astype(np.uint8)
-    level[~has_full] = NO_FULL
-    if column == THROTTLE:
-        level = throttle_levels(fleet.values[:size, column])
-    absent = fleet.absent[:size, column]
-    level = np.where(absent == Absence.PRESENT, level, OF_ABSENCE[absent])
-    return np.where(show == Show.OK, level, OF_SHOW[show]).astype(np.uint8)
-
-
-def throttle_levels(bits: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
-    """Reasons are not an amount: three steps, by how much they ought to worry anybody."""
-    reasons = bits.astype(np.int64)
-    level = np.where(reasons & POWER_CAP, LEVELS // 2, 0)
-    return np.where(reasons & HARMFUL_THROTTLE, LEVELS, level).astype(np.uint8)
-
-
-def exact(fleet: Fleet, column: int, show: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
-    """What a cell says in figures: memory in percent of the board, all else in its own unit."""
-    size = len(fleet)
-    values = fleet.values[:size, column]
-    if column == MEM:
-        values = values / fleet.full[:size, column] * 100
-    there = (show == Show.OK) & (fleet.absent[:size, column] == Absence.PRESENT)
-    return np.where(there, values, np.nan).astype("<f4")
+            "exact": None if size > MAX_EXACT else exact(column, show)[lens.slots].tobytes()}
 
 
 def owners(fleet: Fleet, lens: Lens) -> dict[str, Any]:
-    owner = fleet.owner[lens.slots]
+    """SPLIT where it is none: tasks run on the instances of that board."""
+    owner = np.where(fleet.is_split() & (fleet.owner[: len(fleet)] == NO_TASK), np.uint16(SPLIT),
+                     fleet.owner[: len(fleet)])[lens.slots]
     names = fleet.owners
     if not lens.is_whole:
-        is_one = owner < UNKNOWN_OWNER
+        is_one = owner < MAX_OWNERS
         owner[is_one], names = _renumbered(owner[is_one], names, lens)
     return {"epoch": lens.epoch, "names": names, "owner": owner.astype("<u2").tobytes()}
 
@@ -118,17 +90,18 @@ def owners(fleet: Fleet, lens: Lens) -> dict[str, Any]:
 def totals(fleet: Fleet, lens: Lens, now: float, mono: float) -> dict[str, Any]:
     show = np.full(len(fleet), Show.RETIRED, np.uint8)
     show[lens.slots] = fleet.shown(mono)[lens.slots]
-    kept = show != Show.RETIRED
     ok = show == Show.OK
-    is_free = ok & (fleet.owner[: len(fleet)] == NO_TASK)
+    # A board that is split is not one to give out: its instances are counted in its place.
+    unit = np.where(fleet.is_split(), Show.RETIRED, show)
+    is_free = (unit == Show.OK) & (fleet.owner[: len(fleet)] == NO_TASK)
     nodes = lens.nodes(fleet)
     states = [node.state for node in nodes]
     return {
         "at": now,
         "nodes": {state: states.count(state) for state in ("live", "suspect", "silent")},
-        "gpus": {"total": int(kept.sum()), "ok": int(ok.sum()),
-                 "stale": int((show == Show.STALE).sum()), "lost": int((show == Show.LOST).sum()),
-                 "offline": int((show == Show.OFFLINE).sum()), "free": int(is_free.sum())},
+        "gpus": {"total": int((unit != Show.RETIRED).sum()), "ok": int((unit == Show.OK).sum()),
+                 "stale": int((unit == Show.STALE).sum()), "lost": int((unit == Show.LOST).sum()),
+                 "offline": int((unit == Show.OFFLINE).sum()), "free": int(is_free.sum())},
         "tasks": sum(len(node.tasks) for node in nodes if node.state != "silent"),
         **_sums(fleet, ok),
     }
@@ -143,6 +116,7 @@ def _sums(fleet: Fleet, ok: Mask) -> dict[str, Any]:
     util, power, temp, throttle = there(UTIL), there(POWER), there(TEMP), there(THROTTLE)
     mem_known = ok & (fleet.absent[: len(fleet), MEM] == Absence.PRESENT) & ~np.isnan(
         fleet.full[: len(fleet), MEM])
+    mem_known = once(fleet.parent[: len(fleet)], mem_known, fleet.shares_memory[: len(fleet)])
     return {
         "util_mean_pct": float(util.mean()) if len(util) else None,
         "power_w": float(power.sum()) if len(power) else None,
@@ -192,6 +166,24 @@ class TakeoversView(msgspec.Struct):
     last_at: float | None
 
 
+class CostView(msgspec.Struct):
+    """What the agent itself takes from its machine, reader included."""
+
+    cpu_pct: float | None  # of one core
+    memory_bytes: float | None
+    read_s: float | None
+    outbox_bytes: float | None
+
+
+class LinkView(msgspec.Struct):
+    """How two Gpus of a Node reach each other."""
+
+    a: str
+    b: str
+    path: Literal["board", "one switch", "switches", "host bridge", "numa node", "system"]
+    nvlinks: int | None
+
+
 class NodeView(msgspec.Struct):
     id: str
     host: str
@@ -211,10 +203,28 @@ class NodeView(msgspec.Struct):
     clock_offset_s: float | None
     frames: FramesView | None
     holds: list[str] = msgspec.field(default_factory=list)  # who holds all acts there, and why
+    platform: str = ""
+    cost: CostView | None = None
+    pending: int | None = None  # messages that wait at the agent for this hub's receipt
+    dropped: int | None = None  # messages that outgrew its outbox, ever
+    links: list[LinkView] | None = None  # of one Node that is asked for; a list does not have them
 
 
 class FactsView(msgspec.Struct):
     parent_uuid: str | None
+    mig_profile: str | None
+    gpu_instance: int | None
+    compute_instance: int | None
+    minor: int | None  # of /dev/nvidiaN
+    serial: str | None
+    vbios: str | None
+    compute_capability: str | None
+    numa_node: int | None
+    pcie_gen_max: int | None
+    pcie_width_max: int | None
+    power_limit_min_w: float | None
+    power_limit_max_w: float | None
+    power_limit_default_w: float | None
     pci_bus_id: str | None
     mem_total_bytes: float | None
     power_limit_w: float | None
@@ -228,7 +238,8 @@ class GpuView(msgspec.Struct, omit_defaults=True):
     uuid: str
     node: str  # its id, which is never reused; `host` is its name
     host: str
-    index: int
+    index: int  # of a MIG instance, that of its board
+    place: str  # "3"; of a MIG instance "3/9"
     name: str
     state: GpuStateWord
     sampled_at: float | None
@@ -238,6 +249,8 @@ class GpuView(msgspec.Struct, omit_defaults=True):
     facts: FactsView
     tasks: list[str]
     last_values: dict[str, float] | None = None
+    slow_sampled_at: float | None = None  # of what is told every 15 to 60 s; null: never yet
+    slow_age_s: float | None = None
 
 
 class UseView(msgspec.Struct):
@@ -288,7 +301,25 @@ def node_view(room: Room, node_id: str, member: Member | None, mono: float) -> N
         node.state, node.heard_at, _reader(node, mono), hello.backend,
         hello.driver_version, hello.agent_version, hello.boot_id,
         0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
-        _frames(room, node), [] if node.beat is None else [*node.beat.holds])
+        _frames(room, node), [] if node.beat is None else [*node.beat.holds], hello.platform,
+        _cost(node), None if node.beat is None else node.beat.pending,
+        None if node.beat is None else node.beat.dropped)
+
+
+def _cost(node: Node) -> CostView | None:
+    """Of an agent that is heard no more nothing is known."""
+    cost = None if node.beat is None or node.state == "silent" else node.beat.cost
+    return None if cost is None else CostView(cost.cpu_pct, cost.memory_bytes, cost.read_s,
+                                              cost.outbox_bytes)
+
+
+def links_of(fleet: Fleet, node: Node) -> list[LinkView]:
+    if node.listing is None:
+        return []
+    uuids = [fleet.uuids[slot] for slot in node.listing.order]
+    return [LinkView(uuids[link.a], uuids[link.b], link.path, link.nvlinks)
+            for link in node.listing.inventory.links
+            if max(link.a, link.b) < len(uuids)]
 
 
 def member_view(member: Member) -> NodeView:
@@ -323,26 +354,46 @@ SHOW_WORDS: dict[int, GpuStateWord] = {
     Show.OK: "ok", Show.STALE: "stale", Show.LOST: "lost", Show.OFFLINE: "stale"}
 
 
-def gpu_view(fleet: Fleet, slot: int, show: Show, on_it: list[str], mono: float) -> GpuView:
+def gpu_view(fleet: Fleet, slot: int, show: Show, on_it: list[str], mono: float,
+             only: Collection[str] | None = None) -> GpuView:
+    """`only`: of these metrics; None: of all."""
     facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
     is_ok = show is Show.OK
-    values, missing = _values(fleet, slot, show)
-    sampled_at = float(fleet.sampled_at[slot])
-    is_sampled = not np.isnan(sampled_at)
+    values, missing = _values(fleet, slot, show, mono, only)
+    sampled_at, slow_at = float(fleet.sampled_at[slot]), float(fleet.slow.sampled_at[slot])
+    is_sampled, is_slow_sampled = not np.isnan(sampled_at), not np.isnan(slow_at)
     last = {metric.key: _number(value) for metric, value in
-            zip(COLUMNS, fleet.last[slot].tolist(), strict=True) if value == value}
+            zip((*COLUMNS, *SLOW), (*fleet.last[slot].tolist(), *fleet.slow.values[slot].tolist()),
+                strict=True) if value == value and (only is None or metric.key in only)}
+    old = {key: value for key, value in last.items() if missing.get(key) in ("stale", "lost")}
     return GpuView(
-        facts.uuid, hello.node_id, hello.host, facts.index, facts.name, SHOW_WORDS[show],
+        facts.uuid, hello.node_id, hello.host, facts.index, facts.place, facts.name,
+        SHOW_WORDS[show],
         sampled_at if is_sampled else None,
         round(max(0.0, mono - float(fleet.sampled_mono[slot])), 1) if is_sampled else None,
-        values, missing, _facts(facts), on_it, None if is_ok else last)
+        values, missing, _facts(facts), on_it, (old or None) if is_ok else last,
+        slow_at if is_slow_sampled else None,
+        _age_s(fleet.slow.sampled_mono[slot], mono) if is_slow_sampled else None)
 
 
-def _values(fleet: Fleet, slot: int, show: Show) -> tuple[dict[str, float], dict[str, AbsenceWord]]:
+def _age_s(sampled_mono: float, mono: float) -> float | None:
+    """None: it came from before this hub's start."""
+    age_s = mono - float(sampled_mono)
+    return round(max(0.0, age_s), 1) if np.isfinite(age_s) else None
+
+
+def _values(fleet: Fleet, slot: int, show: Show, mono: float, only: Collection[str] | None
+            ) -> tuple[dict[str, float], dict[str, AbsenceWord]]:
+    """Each metric once. What changes seldom is left out where the agent never told any of it."""
     values: dict[str, float] = {}
     missing: dict[str, AbsenceWord] = {}
-    rows = zip(COLUMNS, fleet.values[slot].tolist(), fleet.absent[slot].tolist(), strict=True)
+    rows = [*zip(COLUMNS, fleet.values[slot].tolist(), fleet.absent[slot].tolist(), strict=True)]
+    if not np.isnan(fleet.slow.sampled_at[slot]):
+        rows += zip(SLOW, fleet.slow.values[slot].tolist(),
+                    fleet.slow.absent_of(slot, mono).tolist(), strict=True)
     for column, value, code in rows:
+        if only is not None and column.key not in only:
+            continue
         absence = _absence(Absence(code), show)
         if absence is Absence.PRESENT:
             values[column.key] = _number(value)
@@ -367,9 +418,7 @@ def _number(value: float) -> float:
 
 
 def _facts(facts: GpuFacts) -> FactsView:
-    return FactsView(facts.parent_uuid, facts.pci_bus_id, facts.mem_total_bytes,
-                     facts.power_limit_w, facts.sm_clock_max_mhz, facts.mem_clock_max_mhz,
-                     facts.temp_slowdown_c, facts.temp_shutdown_c)
+    return FactsView(*(getattr(facts, name) for name in FactsView.__struct_fields__))
 
 
 def tasks_on(node: Node) -> dict[int, list[str]]:
@@ -408,6 +457,3 @@ def _total(parts: list[float | None]) -> float | None:
     """None where any part is not known: a sum of the rest would be a wrong number."""
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
-
-
-METRIC_KEYS = frozenset(metric(key).key for key in COLUMN)

@@ -19,6 +19,8 @@ SUMMARY = {
     "agent": "the daemon of one node",
     "status": "the Gpus, once, as a table or JSON",
     "tasks": "the tasks on the Gpus, once, as a table or JSON",
+    "doctor": "what works on this machine, what does not, and what to do",
+    "events": "what happened on a fleet, newest first",
     "notify": "tell a task's owner something",
     "pause": "stop a task's processes; memory stays held",
     "resume": "let a paused task go on",

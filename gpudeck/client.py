@@ -48,6 +48,11 @@ class Client:
     def tasks(self, filter: str = "") -> list[Item]:
         return list(self._all("tasks", filter))
 
+    def events(self, **query: str) -> list[Item]:
+        """One page, newest first."""
+        found: list[Item] = self._get(f"events?{urllib.parse.urlencode(query)}")["items"]
+        return found
+
     def task(self, task_id: str) -> Item | None:
         """None: there is none that we may see."""
         try:

@@ -230,7 +230,8 @@ SLOW: tuple[Metric, ...] = (
     Metric(
         "power_limit_w", "W", "Power limit in force",
         "What the board holds itself to; it can be lower than the limit that was set.",
-        0, 5_000, "last", "DCGM_FI_DEV_ENFORCED_POWER_LIMIT", filter_name="limit",
+        0, 5_000, "last", "DCGM_FI_DEV_ENFORCED_POWER_LIMIT", full_fact="power_limit_max_w",
+        filter_name="limit",
     ),
     Metric(
         "power_limit_set_w", "W", "Power limit set", "The limit that was asked of the driver.",
@@ -328,11 +329,12 @@ SLOW: tuple[Metric, ...] = (
     ),
     Metric(
         "pcie_gen", "", "PCIe generation", "Of the link now; it drops when the Gpu is idle.",
-        0, 16, "last", "DCGM_FI_DEV_PCIE_LINK_GEN",
+        0, 16, "last", "DCGM_FI_DEV_PCIE_LINK_GEN", full_fact="pcie_gen_max",
     ),
     Metric(
         "pcie_width", "lanes", "PCIe lanes", "Of the link now.",
-        0, 64, "last", "DCGM_FI_DEV_PCIE_LINK_WIDTH", filter_name="lanes",
+        0, 64, "last", "DCGM_FI_DEV_PCIE_LINK_WIDTH", full_fact="pcie_width_max",
+        filter_name="lanes",
     ),
     Metric(
         "pcie_replays", "", "PCIe replays", "Packets sent again over PCIe since the driver was "
@@ -345,12 +347,12 @@ SLOW: tuple[Metric, ...] = (
     ),
     Metric(
         "nvlink_tx_bytes_per_s", "B/s", "NVLink sent", "Bytes sent over all links per second.",
-        0, 1e13, "mean", "DCGM_FI_PROF_NVLINK_TX_BYTES", filter_name="nvtx",
+        0, 1e13, "mean", "DCGM_FI_PROF_NVLINK_TX_BYTES", full=450e9, filter_name="nvtx",
     ),
     Metric(
         "nvlink_rx_bytes_per_s", "B/s", "NVLink received",
         "Bytes received over all links per second.",
-        0, 1e13, "mean", "DCGM_FI_PROF_NVLINK_RX_BYTES", filter_name="nvrx",
+        0, 1e13, "mean", "DCGM_FI_PROF_NVLINK_RX_BYTES", full=450e9, filter_name="nvrx",
     ),
     Metric(
         "nvlink_errors", "", "NVLink errors", "CRC, replay and recovery errors of all links.",

@@ -113,6 +113,12 @@ class GpuFacts(Struct, frozen=True):
     # metric key -> "unsupported" | "denied": what this board never reports
     missing: Annotated[dict[Word, Word], Meta(max_length=128)] = {}
 
+    @property
+    def place(self) -> str:
+        """"3"; of a MIG instance "3/9", of a part of one "3/9/1", as NVIDIA numbers them."""
+        parts = [self.index, self.gpu_instance, self.compute_instance or None]
+        return "/".join(str(part) for part in parts if part is not None)
+
 
 class GpuLink(Struct, frozen=True, array_like=True):
     """How two Gpus of a Node reach each other."""

@@ -64,6 +64,8 @@ class Reading(Struct, frozen=True):
     driver_version: str | None = None
     links: tuple[GpuLink, ...] = ()
     happenings: tuple[Happening, ...] = ()
+    took_s: float | None = None  # the reading itself, inside the driver for the most part
+    detail: str = ""  # what is wrong with single Gpus and what to do, for people
 
 
 class Fresh(Struct, frozen=True):
@@ -96,6 +98,10 @@ class Unavailable(Exception):
         super().__init__(detail)
         self.state = state
         self.detail = detail
+
+
+class Renew(Exception):
+    """The readings go on, and a fresh process may see more than this one does."""
 
 
 def resolve(name: str) -> str:

@@ -10,29 +10,31 @@ ones with them, in the same call. Calls into the driver queue up behind one lock
 calls of the tasks want too.
 """
 
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import COLUMNS, SLOW, WIDTH, Absence, Metric, metric
+from gpudeck.metrics import WIDTH, Absence, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, Happening, ProcessReading, Reading
+from . import Fresh, GpuReading, Happening, ProcessReading, Reading, Renew
 from .nvml_ask import Asker, Lost, taken
-from .nvml_errors import NO_DRIVER, Code, no_gpus, unavailable
+from .nvml_errors import Code, unavailable
 from .nvml_events import Events
 from .nvml_facts import read_facts
 from .nvml_fields import Answers, Field, read_fields
 from .nvml_gpm import Gpm
 from .nvml_links import Topology
 from .nvml_lost import KERNEL, lost_boards
+from .nvml_mig import NOT_WITH_MIG, SLOW_NOT_WITH_MIG, Instance, Instances
 from .nvml_processes import ProcessLists
 from .nvml_samples import Samples
+from .nvml_session import Session, none_opened, notes
+from .nvml_sleep import DEVICES, Sleep
 from .nvml_slow import Around, Slow, allocated_bytes, unseen_bytes
 from .row import Counter, Row
 
@@ -59,21 +61,14 @@ def open_reader(options: str = "") -> "NvmlReader":
 
 class NvmlReader:
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, kernel: Path = KERNEL
+        self, clock: Callable[[], float] = time.monotonic, kernel: Path = KERNEL,
+        devices: Path = DEVICES,
     ) -> None:
         self._clock = clock
-        try:
-            pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
-            self._driver = str(pynvml.nvmlSystemGetDriverVersion())
-            count = pynvml.nvmlDeviceGetCount()
-        except pynvml.NVMLError as error:
-            raise unavailable(error.value, error) from error
-        except pynvml.NVMLLibraryMismatchError as error:
-            raise unavailable(Code.FUNCTION_NOT_FOUND) from error
-        self._boards = _boards(min(count, MAX_GPUS), kernel)
-        if not self._boards:
-            raise no_gpus()
-        self._blind_reads = 0
+        self._session = Session()
+        self._sleep = Sleep(devices, kernel)
+        self._boards = _boards(self._session, self._sleep, kernel)
+        self._blind_reads, self._has_seen = 0, False
         self._read_at: float | None = None
         self._processes_at: float | None = None
         self._slow_at: float | None = None
@@ -90,46 +85,70 @@ class NvmlReader:
         self._read_at = now
         taken_at = time.time()
         slow = _is_due(self._slow_at, now, SLOW_EVERY_S)
+        if self._sleep.unnamed_woke():
+            raise Renew
+        self._look_around(now)
         # Before the Gpus: what nobody holds is told from the two together.
         processes = self._processes(now, slow)
-        gpus = tuple(board.read(now, slow) for board in self._boards)
-        self._give_up_if_blind(gpus)
+        read = [board.read_all(now, slow) for board in self._boards]
+        self._give_up_if_blind([board_and_instances[0] for board_and_instances in read])
         if slow:
             self._slow_at = now
             self._topology.learn([(board, board.facts.pci_bus_id, board.nvlinks_up)
                                   for board in self._boards if board.is_here])
-        facts = tuple(board.facts for board in self._boards)
+        self._session.renew_if_lost(self._boards, now)
+        self._session.check(self._boards)
+        facts = tuple(device.facts for device in self._devices())
         return Reading(
-            taken_at=taken_at, interval_s=interval_s, gpus=gpus, facts=facts,
-            processes=processes, driver_version=self._driver,
+            taken_at=taken_at, interval_s=interval_s, facts=facts,
+            gpus=tuple(gpu for board_and_instances in read for gpu in board_and_instances),
+            processes=processes, driver_version=self._session.driver,
             links=self._topology.links([each.uuid for each in facts]),
+            detail=notes(self._boards, self._session.shut)[:1_024],
         )
 
-    def fresh(self) -> Fresh:
-        return Fresh(tuple(each for board in self._boards for each in board.list_now()),
-                     {board.facts.uuid: board.mem_used_now() for board in self._boards})
+    def _devices(self) -> "list[Board | Instance]":
+        """Each board, and after it its MIG instances."""
+        devices: list[Board | Instance] = []
+        for board in self._boards:
+            devices += [board, *board.instances.all]
+        return devices
 
-    def _give_up_if_blind(self, gpus: tuple[GpuReading, ...]) -> None:
+    def fresh(self) -> Fresh:
+        self._look_around(self._clock())
+        devices = self._devices()
+        fresh = Fresh(tuple(each for device in devices for each in device.list_now()),
+                      {device.facts.uuid: device.mem_used_now() for device in devices})
+        self._session.check(self._boards)
+        return fresh
+
+    def _look_around(self, now: float) -> None:
+        for board in self._boards:
+            board.asleep = self._sleep.is_asleep(board.facts.pci_bus_id)
+            board.look(now)
+
+    def _give_up_if_blind(self, gpus: Sequence[GpuReading]) -> None:
         """A container that lost access to its devices gets Unknown Error for everything (A.6):
-        only a fresh process, or a restart of the container, helps."""
-        blind = all(gpu.state == "ok" and Absence.PRESENT not in gpu.absent for gpu in gpus)
+        only a fresh process, or a restart of the container, helps. A fresh one that sees nothing
+        either says so at once, or the node would be well for some seconds at each attempt."""
+        awake = [gpu for gpu, board in zip(gpus, self._boards, strict=True) if not board.asleep]
+        blind = bool(awake) and all(
+            gpu.state == "ok" and Absence.PRESENT not in gpu.absent
+            and Absence.UNKNOWN in gpu.absent for gpu in awake)
         self._blind_reads = self._blind_reads + 1 if blind else 0
-        if self._blind_reads >= BLIND_READS_MAX:
+        self._has_seen = self._has_seen or not blind
+        if self._blind_reads >= (BLIND_READS_MAX if self._has_seen else 1):
             raise unavailable(Code.UNKNOWN)
 
     def _processes(self, now: float, wanted: bool) -> tuple[ProcessReading, ...] | None:
         if not wanted and not _is_due(self._processes_at, now, PROCESSES_EVERY_S):
             return None
         self._processes_at = now
-        return tuple(process for board in self._boards for process in board.processes(now))
+        return tuple(process for device in self._devices() for process in device.processes(now))
 
     def close(self) -> None:
-        if self._events is not None and not self._events.close():
-            return
-        try:
-            pynvml.nvmlShutdown()
-        except pynvml.NVMLError as error:
-            print(f"nvmlShutdown: {error}", file=sys.stderr)
+        if self._events is None or self._events.close():
+            self._session.close()
 
 
 def _is_due(last: float | None, now: float, every_s: float) -> bool:
@@ -137,27 +156,23 @@ def _is_due(last: float | None, now: float, every_s: float) -> bool:
     return last is None or now - last >= every_s - 0.5
 
 
-def _boards(count: int, kernel: Path) -> "list[Board]":
+def _boards(session: Session, sleep: Sleep, kernel: Path) -> "list[Board]":
     """Without those that the driver counts and does not let us see (A.1)."""
-    opened = {index: _open(index) for index in range(count)}
-    lost = [index for index, board in opened.items() if board is Absence.LOST]
-    boards = [board for board in opened.values() if isinstance(board, Board)]
+    count = min(session.count, MAX_GPUS)
+    sleepers = sleep.sleepers(count)
+    found = list(session.open(count, frozenset(sleepers)))
+    boards = [Board(each.handle, GpuFacts(uuid=each.uuid, index=each.index, name="NVIDIA GPU"))
+              for each in found if not each.code]
+    boards += [Board(None, known.facts(index)) for index, known in sleepers.items() if known]
     known = frozenset(board.facts.uuid for board in boards)
+    lost = [each.index for each in found if each.code == Code.GPU_IS_LOST]
     if lost:
         boards += [Board(None, facts) for facts in lost_boards(lost, known, kernel)]
+    listed = {board.facts.index for board in boards}
+    session.shut = tuple(each for each in found if each.index not in listed)
+    if not boards:
+        raise none_opened(found, len(sleepers))
     return sorted(boards, key=lambda board: board.facts.index)
-
-
-def _open(index: int) -> "Board | Absence":
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-    except pynvml.NVMLError as error:
-        if error.value in NO_DRIVER:
-            raise unavailable(error.value) from error
-        print(f"GPU {index} cannot be opened: {error}", file=sys.stderr)
-        return Absence.LOST if error.value == Code.GPU_IS_LOST else Absence.DENIED
-    return Board(handle, GpuFacts(uuid=uuid, index=index, name="NVIDIA GPU"))
 
 
 class Board(Asker):
@@ -167,8 +182,9 @@ class Board(Asker):
         super().__init__(handle, facts.uuid)
         self.facts = facts
         self._lost_at: float | None = None
-        self._lists = ProcessLists(self.ask, facts.uuid)
+        self._lists = ProcessLists(self.ask, facts.uuid, lambda row: not self.instances.owns(row))
         self._allocated: float | Absence = Absence.UNKNOWN
+        self.instances = Instances(self)
         self._begin()
 
     def _begin(self) -> None:
@@ -183,13 +199,42 @@ class Board(Asker):
 
     @property
     def is_here(self) -> bool:
-        return self._lost_at is None
+        return self._lost_at is None and not self.asleep
+
+    @property
+    def lost_at(self) -> float | None:
+        return self._lost_at
 
     @property
     def nvlinks_up(self) -> int | None:
         return self._slow.nvlinks.up
 
+    def look(self, now: float) -> None:
+        """For its MIG instances."""
+        if self._lost_at is not None or self.asleep:
+            return
+        self.now = now
+        try:
+            if self.instances.look(now):
+                self.forget()  # the answers are others with MIG on
+                self._begin()
+        except Lost:
+            self._lost_at = now
+
+    def read_all(self, now: float, slow: bool) -> list[GpuReading]:
+        """Its own, then those of its MIG instances: who has lost a board has lost them too."""
+        own, instances = self.read(now, slow), self.instances.all
+        try:
+            if own.state != "lost":
+                return [own, *(each.read(now, slow) for each in instances)]
+        except Lost:
+            self._lost_at = now
+        return [own, *(each.lost() for each in instances)]
+
     def read(self, now: float, slow: bool = False) -> GpuReading:
+        if self.asleep:
+            return GpuReading(self.facts.uuid, "ok", (0.0,) * WIDTH,
+                              bytes([Absence.UNKNOWN]) * WIDTH)
         if self._lost_at is not None:
             if now - self._lost_at < LOST_ASKED_EVERY_S:
                 return self._lost()
@@ -205,11 +250,6 @@ class Board(Asker):
         self._lost_at = None
         return reading
 
-    @property
-    def handle(self) -> Any:
-        """None: lost before we had one."""
-        return self._handle
-
     def _read(self, now: float, slow: bool) -> GpuReading:
         answers = read_fields(self, (*FIELDS, *self._slow.fields()) if slow else FIELDS)
         memory, temp_c = self._memory(), self._temperature()
@@ -221,9 +261,10 @@ class Board(Asker):
             around = Around(memory, temp_c, self.facts.temp_slowdown_c,
                             self._unseen_bytes(now, memory))
             slow_row = self._slow.read(self._handle, now, answers, around)
+            self._withhold(slow_row, SLOW_NOT_WITH_MIG)
             self._slow_at = now
-            self._missing_slow = _missing(SLOW, slow_row)
-        missing = _missing(COLUMNS, row) | self._missing_slow
+            self._missing_slow = slow_row.missing()
+        missing = row.missing() | self._missing_slow
         if missing != self.facts.missing:
             self.facts = structs.replace(self.facts, missing=missing)
         return GpuReading(
@@ -237,6 +278,8 @@ class Board(Asker):
         return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
 
     def _unseen_bytes(self, now: float, memory: Any) -> "float | Absence":
+        if self.instances.is_on:
+            return Absence.UNSUPPORTED  # its instances tell it, and whose it is
         return unseen_bytes(self._allocated, allocated_bytes(memory), self._lists.amounts(now))
 
     def _read_row(self, now: float, answers: Answers, memory: Any, temp_c: Any) -> Row:
@@ -268,6 +311,13 @@ class Board(Asker):
         row.put("util_max_pct", peak)
         row.put("mem_util_pct", taken(rates, lambda said: float(said.memory))
                 if memory is None else memory[0])
+        self._withhold(row, NOT_WITH_MIG)
+
+    def _withhold(self, row: Row, keys: tuple[str, ...]) -> None:
+        """What MIG takes away, whatever the driver says."""
+        if self.instances.is_on:
+            for key in keys:
+                row.put(key, Absence.UNSUPPORTED)
 
     def _put_power(self, row: Row, answers: Answers) -> None:
         sampled = self._samples.mean_and_peak(
@@ -302,6 +352,8 @@ class Board(Asker):
                 row.put(key, counted)
 
     def mem_used_now(self) -> float | None:
+        if self.asleep:
+            return None
         try:
             memory = self._memory()
         except Lost:
@@ -322,7 +374,7 @@ class Board(Asker):
         return answer
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
-        if self._lost_at is None:
+        if self.is_here:
             self.now = now
             try:
                 self._allocated = allocated_bytes(self._memory())
@@ -332,13 +384,10 @@ class Board(Asker):
         return self._lists.kept(now)
 
     def list_now(self) -> tuple[ProcessReading, ...]:
-        """A lost Gpu holds nobody's memory."""
+        """A lost Gpu holds nobody's memory, and one with a task on it does not sleep."""
+        if self.asleep:
+            return ()
         try:
             return self._lists.fresh()
         except Lost:
             return ()
-
-
-def _missing(metrics: tuple[Metric, ...], row: Row) -> dict[str, str]:
-    return {each.key: Absence(why).word for each, why in zip(metrics, row.absent, strict=True)
-            if why in (Absence.UNSUPPORTED, Absence.DENIED)}

@@ -27,10 +27,20 @@ class Asker:
     def __init__(self, handle: Any, uuid: str) -> None:
         self._handle = handle  # None: lost before we had one, or to be asked for again
         self._is_doubted = False
+        self.asleep = self.needs_reset = False
         self.uuid = uuid
         self.now = 0.0  # of the reading that is being made
         self._refused: dict[Any, tuple[Absence, float]] = {}  # until when
         self._answered: set[Any] = set()
+
+    @property
+    def handle(self) -> Any:
+        """None: lost before we had one."""
+        return self._handle
+
+    def follow(self, handle: Any) -> None:
+        """The same Gpu by another handle."""
+        self._handle = handle
 
     def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any:
         """The answer of this pynvml function (its name, or one of our own), or an Absence.
@@ -90,6 +100,7 @@ class Asker:
         return why
 
     def why(self, code: int) -> Absence:
+        self.needs_reset |= code == Code.RESET_REQUIRED
         if code == Code.GPU_IS_LOST:
             raise Lost
         if code in NO_DRIVER:
@@ -98,7 +109,7 @@ class Asker:
 
     def begin(self, now: float) -> None:
         """A reading; with a new handle, where the old one was called a bad argument."""
-        self.now = now
+        self.now, self.needs_reset = now, False
         if self._is_doubted:
             self._handle, self._is_doubted = None, False
 

@@ -15,8 +15,11 @@ GPM_APART_S = 0.1  # nvml.h: samples closer than 100 ms give no metrics
 class Gpm:
     """What these metrics were between two readings."""
 
-    def __init__(self, metrics: Sequence[int]) -> None:
+    def __init__(
+        self, metrics: Sequence[int], take: Callable[[Any, Any], Any] | None = None
+    ) -> None:
         self._metrics = metrics
+        self._take = take  # a sample of this handle into this buffer
         self._samples: list[Any] | None = None
         self._sampled_at: float | None = None
         self._request: Any = None
@@ -48,7 +51,8 @@ class Gpm:
             return {}
         before, after = self._samples
         had_one, self._sampled_at = self._sampled_at is not None, None
-        pynvml.nvmlGpmSampleGet(handle, before if not had_one else after)
+        take = self._take or pynvml.nvmlGpmSampleGet
+        take(handle, before if not had_one else after)
         self._sampled_at = now
         if not had_one:
             return {}

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from gpudeck.wire import GpuFacts
 
@@ -13,25 +14,32 @@ KERNEL = Path("/proc/driver/nvidia/gpus")
 _UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
+class Known(NamedTuple):
+    """A board as the kernel module names it."""
+
+    uuid: str
+    name: str
+    bus_id: str  # as NVML writes it
+
+    def facts(self, index: int) -> GpuFacts:
+        return GpuFacts(uuid=self.uuid, index=index, name=self.name, pci_bus_id=self.bus_id)
+
+
 def lost_boards(
     lost: Sequence[int], opened: frozenset[str], kernel: Path = KERNEL
 ) -> list[GpuFacts]:
     """Facts of the boards at these indexes. Both count in the order of the bus. Where the kernel
     knows more or fewer that did not open, none: a wrong name is worse than a missing one."""
-    unopened = [facts for facts in _known_to(kernel) if facts[0] not in opened]
+    unopened = [known for known in known_to(kernel) if known.uuid not in opened]
     if len(unopened) != len(lost):
         for index in lost:
             print(f"GPU {index} is lost, and which one it is cannot be told; see `dmesg`",
                   file=sys.stderr)
         return []
-    return [
-        GpuFacts(uuid=uuid, index=index, name=name, pci_bus_id=bus)
-        for index, (uuid, name, bus) in zip(lost, unopened, strict=True)
-    ]
+    return [known.facts(index) for index, known in zip(lost, unopened, strict=True)]
 
 
-def _known_to(kernel: Path) -> Iterator[tuple[str, str, str]]:
-    """(UUID, model, bus id as NVML writes it)"""
+def known_to(kernel: Path) -> Iterator[Known]:
     for path in sorted(kernel.glob("*/information")):
         try:
             lines = path.read_text(errors="replace").splitlines()
@@ -42,4 +50,5 @@ def _known_to(kernel: Path) -> Iterator[tuple[str, str, str]]:
         uuid = said.get("GPU UUID", "")
         if _UUID.fullmatch(uuid) and said.get("GPU Excluded") != "Yes":
             bus = f"0000{path.parent.name}".upper()
-            yield uuid, f"NVIDIA {said.get('Model', 'GPU').removeprefix('NVIDIA ')}"[:128], bus
+            name = f"NVIDIA {said.get('Model', 'GPU').removeprefix('NVIDIA ')}"
+            yield Known(uuid, name[:128], bus)

@@ -35,6 +35,12 @@ class Row:
         self.absent[at] = value
         self.values[at] = number if value is Absence.PRESENT else 0.0
 
+    def missing(self) -> dict[str, str]:
+        """What this Gpu does not report, and why: by metric key."""
+        return {metric.key: Absence(why).word
+                for metric, why in zip(self._metrics, self.absent, strict=True)
+                if why in (Absence.UNSUPPORTED, Absence.DENIED)}
+
 
 @dataclass(slots=True)
 class Counter:

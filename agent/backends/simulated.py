@@ -18,7 +18,7 @@ from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, ta
 from .simulation.jobs import Job, jobs_at, next_change_at, node_number
 from .simulation.profiles import PROFILES, profile_of
 from .simulation.stage import RELOAD_S, Stage, renumbered
-from .simulation.world import Live, Setup, World, uuid_of
+from .simulation.world import Live, Setup, World, units_of
 
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 SLOW_EVERY_S = 15.0
@@ -106,8 +106,7 @@ class SimulatedReader:
         self._jobs_file = (None if options.world is None
                            else JobsFile(jobs_path(options.world, options.node)))
         self._keep_every_s = keep_energy_every_s
-        self._uuids = tuple(uuid_of(options.seed, options.node, index)
-                            for index in range(options.gpus))
+        self._uuids, self._instances = units_of(self._setup)
         self._planned: tuple[Job, ...] = ()
         self._planned_from = self._planned_until = float("-inf")
         self._lives: tuple[Live, ...] = ()
@@ -197,9 +196,10 @@ class SimulatedReader:
             return real
         if not self._planned_from <= at < self._planned_until:
             setup = self._setup
-            self._planned = jobs_at(setup.seed, setup.node, self._uuids, at)
+            self._planned = jobs_at(setup.seed, setup.node, self._uuids, at, self._instances)
             self._planned_from = at
-            self._planned_until = next_change_at(setup.seed, setup.node, setup.gpus, at)
+            self._planned_until = next_change_at(
+                setup.seed, setup.node, len(self._uuids) - self._instances, at, self._instances)
         return tuple(Live(job) for job in self._planned)
 
     def _world_at(self, at: float, now: float) -> World:

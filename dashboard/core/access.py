@@ -161,6 +161,7 @@ ROUTES = (
     _see("gpus/<path:uuid>"),
     _see("tasks"),
     _see("tasks/<path:task_id>"),
+    _see("events"),
     _see("series"),
     _see("instant"),
     _see("usage"),
@@ -233,7 +234,7 @@ EVENTS = (
 VERBS = (
     _local("hub"), _local("demo"), _local("up"), _local("agent"), _local("simulate"),
     # Of this machine; with --hub they ask the routes above, with a token.
-    _local("status"), _local("tasks"),
+    _local("status"), _local("tasks"), _local("doctor"), _local("events"),
     _local("notify"), _local("pause"), _local("resume"), _local("end"), _local("follow"),
     _local("hold"), _local("release"), _local("keep"),
     _local("link"),

@@ -14,67 +14,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from gpudeck.metrics import COLUMN, COLUMNS, Absence
+from gpudeck.metrics import Metric
 from gpudeck.wire import Task
 
+from .filter_numbers import (
+    CODED_OPS,
+    NAMES,
+    NUMBER,
+    SHORT,
+    UNITS,
+    amount,
+    code,
+    compare,
+    short,
+)
+from .filter_scene import FilterError, Mask, Scene, Test, Truth, Uses
 from .fleet import UNKNOWN_OWNER, Fleet, Show
 from .lens import ALL_READ, Reads
+
+__all__ = ["MAX_LENGTH", "Filter", "FilterError", "Mask", "Uses", "parse"]
 
 MAX_LENGTH = 1_000
 MAX_DEPTH = 32
 MAX_TERMS = 128
-
-Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """Where it is known to be so, and where it is known not to be."""
-
-    yes: Mask
-    no: Mask
-
-    def __invert__(self) -> "Truth":
-        return Truth(self.no, self.yes)
-
-    def __and__(self, other: "Truth") -> "Truth":
-        return Truth(self.yes & other.yes, self.no | other.no)
-
-    def __or__(self, other: "Truth") -> "Truth":
-        return Truth(self.yes | other.yes, self.no & other.no)
-
-
-class FilterError(ValueError):
-    """`at` is the 0-based position of the mistake."""
-
-    def __init__(self, sentence: str, at: int) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
-        self.at = at
-
-
-@dataclass(frozen=True, slots=True)
-class Uses:
-    """Tasks on Gpus, one row for each pair."""
-
-    slots: npt.NDArray[np.intp]
-    tasks: list[Task]
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What a filter looks at: the fleet at one moment, Gpu by Gpu or Task by Task."""
-
-    fleet: Fleet
-    show: npt.NDArray[np.uint8]
-    reads: Reads = ALL_READ
-    uses: Uses | None = None
-
-
-Test = Callable[[Scene], Truth]
-
+CODED = frozenset(name for name, metric in NAMES.items() if metric.words is not None)
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -84,12 +48,12 @@ class Filter:
     def matches(self, fleet: Fleet, mono: float, reads: Reads = ALL_READ) -> Mask:
         """Over the whole fleet. A filter is a question, so it must not answer more than its asker
         may read."""
-        return self.test(Scene(fleet, fleet.shown(mono), reads)).yes
+        return self.test(Scene(fleet, fleet.shown(mono), mono, reads)).yes
 
     def matches_uses(self, fleet: Fleet, mono: float, uses: Uses, reads: Reads = ALL_READ) -> Mask:
         """Of Tasks: `user:` and `task:` mean the Task itself and not its neighbours on the Gpu, so
         that who selects all of alice's has nobody else's among them. All else is of its Gpu."""
-        return self.test(Scene(fleet, fleet.shown(mono), reads, uses)).yes
+        return self.test(Scene(fleet, fleet.shown(mono), mono, reads, uses)).yes
 
 
 # -- words
@@ -215,20 +179,29 @@ class _Parser:
         if value is None or value.kind not in ("word", "quoted"):
             raise FilterError(f"a value is missing after {op.text!r}", op.at + len(op.text))
         self._next += 1
-        if op.text == ":":
+        is_coded = name.text.lower() in CODED
+        if op.text == ":" and not is_coded:
             return _field(name, value)
         return _spread(self._comparison(name, op, value))
 
     def _comparison(self, name: Token, op: Token, value: Token) -> Test:
-        column = NAMES.get(name.text.lower())
-        if column is None:
+        metric = NAMES.get(name.text.lower())
+        if metric is None:
             raise FilterError(_unknown(name.text, NAMES, FIELDS, "metric"), name.at)
+        if metric.words is not None and not NUMBER.fullmatch(value.text):
+            return _coded(metric, op, value)
         unit = self._peek()
         joined = value.text
         if unit is not None and unit.kind == "word" and unit.text.lower() in UNITS:
             joined += unit.text
             self._next += 1
-        return _compare(column, op.text, *_amount(column, joined, value.at))
+        return compare(metric, op.text, *amount(metric, joined, value.at))
+
+
+def _coded(metric: Metric, op: Token, value: Token) -> Test:
+    if op.text not in CODED_OPS:
+        raise FilterError(f"{short(metric)} is a word or a code: compare it with = or !=", op.at)
+    return compare(metric, op.text, code(metric, value.text, value.at), False)
 
 
 def _both(left: Test, right: Test) -> Test:
@@ -254,7 +227,7 @@ def _spread(test: Test) -> Test:
     return spread
 
 
-def _unknown(word: str, wanted: dict[str, int], other: dict[str, "FieldTest"], what: str) -> str:
+def _unknown(word: str, wanted: dict[str, Metric], other: dict[str, "FieldTest"], what: str) -> str:
     near = difflib.get_close_matches(word.lower(), [*wanted, *other], n=1, cutoff=0.6)
     if word.lower() in other:
         return f"{word!r} is compared with a colon: {word}:…"
@@ -262,75 +235,6 @@ def _unknown(word: str, wanted: dict[str, int], other: dict[str, "FieldTest"], w
         return f"{word!r} is compared with < or >: {word}>…"
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(SHORT))}"
     return f"there is no {what} {word!r}; {hint}"
-
-
-# -- numbers
-
-SHORT = [metric.filter_name or metric.key for metric in COLUMNS]
-NAMES: dict[str, int] = COLUMN | {name: column for column, name in enumerate(SHORT)}
-
-_BINARY = {"kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
-_DECIMAL = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
-_BYTES = {"b": 1.0} | _BINARY | _DECIMAL
-FACTORS: dict[str, dict[str, float]] = {
-    "%": {},
-    "B": _BYTES,
-    "B/s": {f"{unit}/s": factor for unit, factor in _BYTES.items()} | _BYTES,
-    "°C": {"c": 1.0, "°c": 1.0},
-    "W": {"w": 1.0, "kw": 1e3},
-    "J": {"j": 1.0, "kj": 1e3, "mj": 1e6, "wh": 3.6e3, "kwh": 3.6e6},
-    "MHz": {"mhz": 1.0, "ghz": 1e3},
-    "": {},
-}
-UNITS = {"%"} | {unit for factors in FACTORS.values() for unit in factors}
-NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)(.*)", re.IGNORECASE)
-
-# Without a unit, memory is in percent of the board, as pages show it.
-PERCENT_BY_DEFAULT = {COLUMN["mem_used_bytes"]}
-
-
-def _amount(column: int, text: str, at: int) -> tuple[float, bool]:
-    """The number in the metric's own unit, or as a share of its full value."""
-    match = NUMBER.fullmatch(text)
-    if match is None:
-        raise FilterError(f"{text!r} is not a number", at)
-    number, unit = float(match[1]), match[2].lower()
-    metric = COLUMNS[column]
-    if unit == "%" and metric.unit != "%":
-        if metric.full is None and metric.full_fact is None:
-            raise FilterError(f"{SHORT[column]} has no full value to take a percentage of", at)
-        return number / 100, True
-    if unit in ("", "%"):
-        return (number / 100, True) if column in PERCENT_BY_DEFAULT else (number, False)
-    factors = FACTORS[metric.unit]
-    if unit not in factors:
-        allowed = ", ".join(factors) or "no unit"
-        raise FilterError(f"{SHORT[column]} is not measured in {match[2]!r}; {allowed} or % fits",
-                          at + match.start(2))
-    return number * factors[unit], False
-
-
-OPERATIONS: dict[str, Callable[[npt.NDArray[np.float64], float], Mask]] = {
-    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
-    "=": np.equal, "==": np.equal, "!=": np.not_equal,
-}
-
-
-def _compare(column: int, op: str, number: float, is_share: bool) -> Test:
-    operation = OPERATIONS[op]
-
-    def test(scene: Scene) -> Truth:
-        fleet, size = scene.fleet, len(scene.fleet)
-        values = fleet.values[:size, column]
-        known = (scene.show == Show.OK) & (fleet.absent[:size, column] == Absence.PRESENT)
-        if is_share:
-            full = fleet.full[:size, column]
-            known = known & ~np.isnan(full)
-            values = values / np.where(known, full, 1.0)
-        holds = operation(values, number)
-        return Truth(known & holds, known & ~holds)
-
-    return test
 
 
 # -- words about a Gpu
@@ -370,6 +274,9 @@ def _by_gpu(scene: Scene, word: str) -> Truth:
     size = len(scene.fleet)
     if word.isascii() and word.isdigit() and len(word) < 6:
         return _certain(scene.fleet.index[:size] == int(word))
+    if re.fullmatch(r"\d+(/\d+){1,2}", word):
+        return _certain(np.fromiter((facts.place == word for facts in scene.fleet.facts), bool,
+                                    size))
     return _certain(np.fromiter(
         (uuid.lower().startswith((word, "gpu-" + word, "mig-" + word))
          for uuid in scene.fleet.uuids), bool, size))
@@ -405,10 +312,11 @@ def _by_state(scene: Scene, word: str) -> Truth:
 
 
 def _by_use(scene: Scene, word: str) -> Truth:
-    """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known."""
+    """Free: works, and nobody is on it. Of a Gpu that does not answer neither is known; a board
+    that is split by MIG is neither, its instances are."""
     fleet, size = scene.fleet, len(scene.fleet)
     told = np.fromiter((on_gpu is not None for on_gpu in fleet.users), bool, size)
-    known = told & (scene.show == Show.OK)
+    known = told & (scene.show == Show.OK) & ~fleet.is_split()
     free = known & (fleet.task_count[:size] == 0)
     truth = Truth(free, known & ~free)
     return truth if word == "free" else ~truth

@@ -9,10 +9,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.metrics import COLUMNS, WIDTH, Absence
+from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, WIDTH, Absence, Metric
 from gpudeck.wire import Beat, Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, WireError
 
+from . import mig
 from .access import DEFAULT_GROUP
+from .slow import Slots, SlowTable
 
 STALE_AFTER_S = 5.0
 SUSPECT_AFTER_S = 15.0
@@ -21,10 +23,9 @@ FUTURE_S = 5.0
 MAX_INVENTORIES = 16
 MAX_OWNERS = 65_000
 
-NO_TASK, SEVERAL, UNKNOWN_OWNER = 65_535, 65_534, 65_533
+NO_TASK, SEVERAL, UNKNOWN_OWNER, SPLIT = 65_535, 65_534, 65_533, 65_532
 
 NodeState = Literal["live", "suspect", "silent"]
-Slots = slice | npt.NDArray[np.intp]
 Users = tuple[int, ...]  # owner numbers, UNKNOWN_OWNER for a Task whose owner is not known
 
 LOW = np.array([metric.low for metric in COLUMNS])
@@ -48,6 +49,16 @@ class Outcome(Enum):
     LATE = "late"
     FUTURE = "future"
     UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One metric of all slots, at one moment. `full` is NaN where it is not known."""
+
+    metric: Metric
+    values: npt.NDArray[np.float64]
+    absent: npt.NDArray[np.uint8]
+    full: npt.NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -101,6 +112,7 @@ class Fleet:
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
         self._allocate(64)
+        self.slow = SlowTable(64)
 
     def __len__(self) -> int:
         return len(self.uuids)
@@ -117,11 +129,14 @@ class Fleet:
         self.model_at = np.zeros(room, np.int32)
         self.index = np.zeros(room, np.int32)
         self.retired = np.zeros(room, bool)
+        self.parent = np.full(room, mig.NO_PARENT, np.int32)  # slot of a MIG instance's board
+        self.shares_memory = np.zeros(room, bool)  # with an instance before it
         self.owner = np.full(room, UNKNOWN_OWNER, np.uint16)
         self.task_count = np.zeros(room, np.int32)
 
     ARRAYS = ("values", "absent", "last", "full", "reported", "sampled_mono", "sampled_at",
-              "node_at", "model_at", "index", "retired", "owner", "task_count")
+              "node_at", "model_at", "index", "retired", "parent", "shares_memory", "owner",
+              "task_count")
 
     def _grow(self, wanted: int) -> None:
         if wanted <= len(self.index):
@@ -130,6 +145,7 @@ class Fleet:
         self._allocate(max(wanted, 2 * len(self.index)))
         for name, array in old.items():
             getattr(self, name)[: len(array)] = array
+        self.slow.grow(len(self.index))
 
     # -- groups of nodes
 
@@ -216,6 +232,7 @@ class Fleet:
         for column, metric in enumerate(COLUMNS):
             full = getattr(facts, metric.full_fact) if metric.full_fact else metric.full
             self.full[slot, column] = full or np.nan
+        self.slow.describe(slot, facts)
 
     def _show(self, node: Node, listing: Listing) -> None:
         if listing is node.listing:
@@ -224,6 +241,8 @@ class Fleet:
             self.retired[node.listing.slots] = True
         node.listing = listing
         self.retired[listing.slots] = False
+        self.parent[listing.slots] = mig.parents(listing.order, listing.inventory.gpus)
+        self.shares_memory[listing.slots] = mig.shares_memory(listing.inventory.gpus)
 
     def frame(self, node: Node, frame: Frame, now: float, mono: float) -> Outcome:
         outcome = self._frame(node, frame, now, mono)
@@ -244,7 +263,11 @@ class Fleet:
         node.frame = frame
         self._show(node, listing)
         self._apply_numbers(node, listing, frame)
-        self._mark_sampled(listing, frame, now - max(age_s, 0.0), mono - max(age_s, 0.0))
+        at, at_mono = now - max(age_s, 0.0), mono - max(age_s, 0.0)
+        self._mark_sampled(listing, frame, at, at_mono)
+        if frame.slow is not None:
+            were_read = np.frombuffer(frame.states, np.uint8) == 0
+            node.out_of_range += self.slow.take(listing.slots, frame.slow, were_read, at, at_mono)
         if frame.tasks is not None:
             self._apply_tasks(node, frame.tasks)
         return Outcome.APPLIED
@@ -333,6 +356,7 @@ class Fleet:
         there = ~np.isnan(self.sampled_at)
         ages_s = np.maximum(now - self.sampled_at[there], STALE_AFTER_S + 1)
         self.sampled_mono[there] = mono - ages_s
+        self.slow.forget_ages()
 
     # -- what there is to see
 
@@ -350,6 +374,22 @@ class Fleet:
         show[self.retired[:size]] = Show.RETIRED
         return show
 
+    def is_split(self) -> npt.NDArray[np.bool_]:
+        """Per slot: a board with MIG on, where nobody can run but on its instances."""
+        size = len(self)
+        is_on: npt.NDArray[np.bool_] = self.slow.values[:size, SLOW_COLUMN["mig_on"]] == 1
+        return is_on | mig.split(self.parent[:size], ~self.retired[:size])
+
+    def column(self, key: str, mono: float) -> Column:
+        size = len(self)
+        if key in COLUMN:
+            at = COLUMN[key]
+            return Column(COLUMNS[at], self.values[:size, at], self.absent[:size, at],
+                          self.full[:size, at])
+        at = SLOW_COLUMN[key]
+        return Column(SLOW[at], np.nan_to_num(self.slow.values[:size, at]),
+                      self.slow.absent_at(size, at, mono), self.slow.full(size, at))
+
     def find(self, uuid: str, on: Container[str] | None = None) -> int | None:
         """Of a board that moved between nodes, the slot that was sampled last; among these nodes,
         where they are given."""
@@ -357,15 +397,20 @@ class Fleet:
                  and (on is None or self.node_ids[self.node_at[slot]] in on)]
         return max(slots, key=lambda slot: float(self.sampled_mono[slot]), default=None)
 
+    def slot_on(self, node_id: str, uuid: str) -> int | None:
+        return self._slot_of.get((node_id, uuid))
+
     def node_of(self, slot: int) -> Node:
         return self.nodes[self.node_ids[self.node_at[slot]]]
 
     def snapshot(self, node: Node) -> Frame | None:
-        """The last Frame, made to stand alone: with all tasks."""
+        """The last Frame, made to stand alone: with all tasks and what changes seldom."""
         if node.frame is None:
             return None
         tasks = Tasks(True, tuple(node.tasks.values()), node.uses) if node.are_tasks_known else None
-        return msgspec.structs.replace(node.frame, tasks=tasks)
+        listing = node.listings.get(node.frame.generation)
+        slow = None if listing is None else self.slow.snapshot(listing.slots)
+        return msgspec.structs.replace(node.frame, tasks=tasks, slow=slow)
 
 
 def _node_state(node: Node, mono: float) -> NodeState:

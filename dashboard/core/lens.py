@@ -26,16 +26,16 @@ class Reads:
     own: frozenset[str] = frozenset()
 
     def has_whole(self, task: Task) -> bool:
-        return self._of(task.user)
+        return self.of_user(task.user)
 
-    def _of(self, user: str | None) -> bool:
+    def of_user(self, user: str | None) -> bool:
         return self.everyones or (user is not None and user in self.own)
 
     def command(self, task: Task) -> str | None:
         return self.line(task.user, task.command)
 
     def line(self, user: str | None, command: str | None) -> str | None:
-        return command if command is None or self._of(user) else program_of(command)
+        return command if command is None or self.of_user(user) else program_of(command)
 
 
 ALL_READ = Reads(True)

@@ -17,7 +17,8 @@ ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 
 # Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
 # theme.js must run in the head, before the first paint: the index links it there.
-_NOT_LINKED = r"^(?!deck\.mjs$|(?:tokens|deck|forms|fleet|tasks|acts|record|settings)\.css$).*$"
+_NOT_LINKED = (r"^(?!deck\.mjs$|"
+               r"(?:tokens|deck|forms|fleet|events|tasks|acts|record|settings)\.css$).*$")
 
 
 class _Pages(dash.Dash):

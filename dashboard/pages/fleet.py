@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from dash import html
 from dash.development.base_component import Component
 
-from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, THROTTLE_REASONS, Absence, Metric
+from gpudeck.events import SEVERITIES
+from gpudeck.metrics import ABSENCE_MEANING, LIVE, SLOW, THROTTLE_REASONS, Absence, Metric
 
+from ..core.scales import ALARMS, is_count
+from .sections import ALL, SECTION_OF, SECTIONS, switch
 from .shell import icon_button, marks
 
 
@@ -27,7 +30,8 @@ TOTALS = (
     Total("suspect", "suspect", "Nodes not heard from for 15 s.",),
     Total("silent", "silent", "Nodes not heard from for 60 s: their Gpus are offline here, "
           "whatever they do there.", "state:offline"),
-    Total("gpus", "Gpus", "Gpus and MIG instances that are read and well, of all known."),
+    Total("gpus", "Gpus", "Gpus that are read and well, of all known. A board that is split by "
+          "MIG is not counted, its instances are."),
     Total("stale", "stale", "The node is heard from, but its last reading of these Gpus is too "
           "old to be called live.", "state:stale"),
     Total("lost", "lost", "The driver has lost these Gpus; most often only a reset of the board "
@@ -65,6 +69,9 @@ _FULL_FACTS = {
     "power_limit_w": "the power limit",
     "sm_clock_max_mhz": "the highest clock",
     "mem_clock_max_mhz": "the highest clock",
+    "pcie_gen_max": "the link's best",
+    "pcie_width_max": "the link's best",
+    "power_limit_max_w": "the highest limit",
 }
 
 FILTER_EXAMPLES = (
@@ -73,6 +80,8 @@ FILTER_EXAMPLES = (
     ("state:lost | state:stale", "in trouble"),
     ("node:a100 & state:free", "free, on nodes with a100 in their name"),
     ("temp>80 | power>95%", "hot, or at their power limit"),
+    ("rowspending=yes | eccbad>0", "with memory that fails"),
+    ("lanes<100% & util>5", "at work behind a slow PCIe link"),
 )
 
 
@@ -89,7 +98,8 @@ def fleet_page() -> Component:
             _legend(),
             html.Div([_stage(), _drawer()], className="floor"),
         ],
-        **marks(data_metrics=json.dumps([_described(metric) for metric in COLUMNS]),
+        **marks(data_metrics=json.dumps([_described(metric) for metric in ALL]),
+                data_sections=json.dumps([[section.key, section.label] for section in SECTIONS]),
                 data_reasons=json.dumps(list(THROTTLE_REASONS.items())),
                 data_absence=json.dumps(_absence_meanings())),
     )
@@ -100,7 +110,14 @@ def _described(metric: Metric) -> dict[str, object]:
         "key": metric.key, "unit": metric.unit, "label": metric.label, "meaning": metric.meaning,
         "full": metric.full, "fullFact": metric.full_fact,
         "fullWords": _FULL_FACTS.get(metric.full_fact or ""), "filterName": metric.filter_name,
+        "section": SECTION_OF[metric.key], "scale": _scale(metric), "words": metric.words,
     }
+
+
+def _scale(metric: Metric) -> str:
+    if metric.key in ALARMS:
+        return "alarm"
+    return "count" if is_count(metric) else "share"
 
 
 def _absence_meanings() -> dict[str, str]:
@@ -126,7 +143,7 @@ def _tools() -> Component:
     return html.Div(
         className="tools",
         children=[
-            choice("metric", "Show", [(m.key, m.label) for m in LIVE if m.aggregate != "counter"]),
+            _metric_choice(),
             choice("group", "Group by", GROUPS),
             choice("sort", "Sort by", SORTS),
             html.Div(
@@ -146,6 +163,39 @@ def _tools() -> Component:
                              **marks(aria_pressed="false"))],
                 className="switch", role="group", **marks(aria_label="View"),
             ),
+            html.Button(["Events ", html.Span("", id="events-count", className="events-count")],
+                        id="events-button", className="events-button", type="button",
+                        **marks(aria_expanded="false", aria_controls="events-panel")),
+            _events(),
+        ],
+    )
+
+
+def _metric_choice() -> Component:
+    groups = [html.Optgroup([html.Option(metric.label, value=metric.key) for metric in metrics],
+                            label=label) for label, metrics in switch()]
+    return html.Div([html.Label("Show", htmlFor="metric"), html.Select(groups, id="metric")],
+                    className="choice")
+
+
+def _events() -> Component:
+    severities = [(f"{severity}", f"{severity} and worse") for severity in SEVERITIES[1:]]
+    return html.Section(
+        id="events-panel",
+        className="events-panel",
+        hidden="hidden",
+        tabIndex="-1",
+        **marks(aria_labelledby="events-title"),
+        children=[
+            html.Header([
+                html.H2("Recent events", id="events-title"),
+                html.Button("", id="events-more", className="button small", type="button",
+                            hidden="hidden"),
+                choice("events-severity", "Show", [("", "all"), *severities]),
+                icon_button("events-close", "close", "Close (Esc)"),
+            ]),
+            html.Div(id="events-list", className="events-list", tabIndex="0", role="region",
+                     **marks(aria_label="List of events")),
         ],
     )
 
@@ -159,7 +209,8 @@ def choice(ident: str, label: str, options: Iterable[tuple[str, str]]) -> Compon
 
 
 def _filter_help() -> Component:
-    names = ", ".join(metric.filter_name for metric in LIVE if metric.filter_name)
+    names, others = (", ".join(metric.filter_name for metric in metrics if metric.filter_name)
+                     for metrics in (LIVE, SLOW))
     rows = [
         html.Div([html.Dt(html.Button(html.Code(text), className="example", type="button",
                                       **marks(data_example=text))), html.Dd(what)])
@@ -175,7 +226,7 @@ def _filter_help() -> Component:
             html.Dl(rows),
             html.P(["Join with ", html.Code("&"), " ", html.Code("|"), " ", html.Code("!"),
                     " and ( ). Compare with ", html.Code("< <= > >= = !="), "."]),
-            html.P(["Numbers: ", html.Code(names), "."]),
+            html.P(["Numbers: ", html.Code(names), "; each minute: ", html.Code(others), "."]),
             html.P(["Words: ", html.Code("node: model: user: gpu: task: state:"), ", where a state "
                     "is ok, stale, lost, offline, free or busy. A word alone is looked for in "
                     "nodes, models, users and UUIDs."]),

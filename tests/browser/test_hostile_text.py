@@ -99,7 +99,7 @@ def _seen(hub: HubProcess, admins: None, any_page: Seen) -> Seen:
     return any_page
 
 
-FLEET = "#heatmap:not([hidden]), #table-view:not([hidden]), #notice h2"
+FLEET = "#fleet:not(.loading) :is(#heatmap:not([hidden]), #table-view:not([hidden]), #notice h2)"
 SETTINGS = "#settings:not([hidden])"
 
 

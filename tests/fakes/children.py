@@ -148,6 +148,7 @@ class Children:
     state: ReaderState = "ok"
     detail: str = ""
     age_s: float | None = 0.1
+    read_s: float | None = None
     pids: frozenset[int] = frozenset()
     hangs: bool = False
     looked: Callable[[], None] = lambda: None  # after each fresh list

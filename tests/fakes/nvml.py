@@ -18,6 +18,7 @@ import os
 import random
 import subprocess
 import time
+from collections.abc import Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -132,6 +133,13 @@ class FakeGpu(dict[str, Value]):
                 self[key] = None
         return self
 
+    def renumber(self, number: str) -> None:
+        self.number = number
+        words = (line.split(" ") for line in self.lines)
+        self.lines = [" ".join([first, number, *rest]) for first, _, *rest in words]
+        for instance in self.instances:
+            instance.renumber(f"{number}:{instance.number.partition(':')[2]}")
+
     def text(self) -> list[str]:
         said = [f"gpu {self.number} {key} {value}" for key, value in self.items()
                 if value is not None]
@@ -181,15 +189,18 @@ class FakeNvml:
         self.gpus.append(gpu)
         return gpu
 
-    def mig(self, gpu: FakeGpu, **values: Value) -> FakeGpu:
-        """One more MIG device on this board; it says what a real one does, which is no
-        utilization, no power and no clocks."""
+    def mig(self, gpu: FakeGpu, profile: str = "", **values: Value) -> FakeGpu:
+        """One more MIG device on this board, of a profile such as "3g.40gb"; it says what a real
+        one does, which is no utilization, no power and no clocks."""
         gpu.update(mig=1, mig_pending=1, util=None, mem_util=None)
         slot = len(gpu.instances)
-        total = int(str(gpu["mem_total"])) // 7
+        total, slices = int(str(gpu["mem_total"])) // 7, 1
+        if profile:
+            slices, total = int(profile[0]), int(profile[3:-2]) * 2**30 - 2**28
         said: dict[str, Value] = {
-            "uuid": f"MIG-{UUID(int=self.dice.getrandbits(128))}", "name": f"{gpu['name']} MIG",
-            "gi": slot + 1, "ci": 0, "gi_slices": 1, "ci_slices": 1, "sms": 16,
+            "uuid": f"MIG-{UUID(int=self.dice.getrandbits(128))}",
+            "name": f"{gpu['name']} MIG {profile}".rstrip(),
+            "gi": slot + 1, "ci": 0, "gi_slices": slices, "ci_slices": slices, "sms": 16 * slices,
             "mem_total": total, "mem_used": self.dice.randrange(total),
             "bar1_total": total, "bar1_used": self.dice.randrange(total),
             "sm_active": round(self.dice.uniform(0, 100), 3),
@@ -220,6 +231,23 @@ class FakeNvml:
         rows = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
         calls = [Call(row[0], row[1], int(row[2]), tuple(row[3:])) for row in rows]
         return [call for call in calls if name in (None, call.name)]
+
+    def unload(self) -> None:
+        """The kernel module is gone: no call answers until `load`. Both save."""
+        self.lines.append("unloaded")
+        self.save()
+
+    def load(self) -> None:
+        self.lines = [line for line in self.lines if line != "unloaded"]
+        self.save()
+
+    def renumber(self, order: Sequence[int]) -> None:
+        """The boards in this order from now on, under programs that run too, as a reload may
+        leave them: a handle means another board then. Saves."""
+        self.gpus = [self.gpus[index] for index in order]
+        for index, gpu in enumerate(self.gpus):
+            gpu.renumber(str(index))
+        self.save()
 
     def asked(self, name: str | None = None) -> int:
         """How often this very process called this function, or any."""

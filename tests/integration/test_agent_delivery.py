@@ -30,6 +30,7 @@ class CountingSource:
         self.state: ReaderState = "ok"
         self.detail = ""
         self.age_s: float | None = 0.0
+        self.read_s: float | None = None
         self.made = 0
         self._every_s = every_s
         self._unread: Reading | None = None

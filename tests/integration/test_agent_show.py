@@ -13,11 +13,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from agent.locked import locked
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from tests.fakes.nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
+STATUS = {"items", "next", "holds", "reader", "driver_version", "agent"}
 
 
 class Hub(ThreadingHTTPServer):
@@ -133,6 +135,43 @@ def test_a_machine_without_the_library_says_what_to_do() -> None:
     assert asked.returncode == ExitCode.FAILED
     assert "install the NVIDIA driver" in asked.stderr
     assert (asked.stdout, asked.stderr.count("\n")) == ("", 1)
+
+
+def test_json_without_the_library_has_the_same_form(tmp_path: Path) -> None:
+    asked = show("status", "--json", "--data", str(tmp_path))
+    told = json.loads(asked.stdout)
+    assert (asked.returncode, set(told)) == (ExitCode.FAILED, STATUS)
+    assert told["reader"]["state"] == "no_library"
+    assert "install the NVIDIA driver" in told["reader"]["detail"]
+    assert (told["items"], told["driver_version"], told["agent"]) == ([], None, None)
+
+
+def test_status_as_json_has_its_promised_form(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path / "nvml.txt", gpus=2)
+    nvml.gpus[1].error("nvmlDeviceGetUtilizationRates", 16)
+    nvml.write()
+    data = tmp_path / "data"
+    with locked(data):  # this very process is the agent
+        told = json.loads(show("status", "--json", "--data", str(data), env=nvml.env()).stdout)
+    assert set(told) == STATUS
+    assert (told["reader"]["state"], told["driver_version"]) == ("ok", nvml.driver)
+    assert told["reader"]["read_s"] > 0
+    assert "Gpu 1 must be reset" in told["reader"]["detail"]
+    assert set(told["agent"]) == {"pid", "cpu_pct", "memory_bytes", "outbox_bytes"}
+    assert told["agent"]["pid"] == os.getpid()
+    assert told["agent"]["memory_bytes"] > 2**20
+    assert told["agent"]["cpu_pct"] >= 0
+    assert "Gpu 1 must be reset" in show("status", env=nvml.env()).stdout
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    assert {name for name in STATUS if f"`{name}`" not in page} == set()
+
+
+def test_status_of_a_fleet_names_its_nodes(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(hub.token)
+    asked = show("status", "--json", "--hub", hub.url, "--token-file", str(tmp_path / "token"))
+    told = json.loads(asked.stdout)
+    assert (set(told), asked.returncode) == ({"items", "next", "holds", "nodes"}, 0)
+    assert told["nodes"] == hub.items
 
 
 def test_a_fleet_by_host_name(hub: Hub, tmp_path: Path) -> None:

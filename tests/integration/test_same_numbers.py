@@ -121,7 +121,7 @@ def gpudeck(nvml: FakeNvml, warns: str = "") -> Program:
     )
     index = {gpu["uuid"]: gpu["index"] for gpu in gpus}
     return Program(
-        {gpu["index"]: gpu for gpu in gpus},
+        {gpu["index"]: gpu for gpu in gpus if gpu["facts"]["parent_uuid"] is None},
         {(index[use["uuid"]], task["pid"]): use for task in tasks for use in task["gpus"]},
     )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import locked
 from agent.hold import holds
+from agent.locked import locked
 from gpudeck.act_words import EXIT_OF, short
 from gpudeck.acts import FINAL
 from gpudeck.errors import ExitCode

@@ -3,8 +3,21 @@
 from collections.abc import Mapping, Sequence
 
 from dashboard.core.fleet import Fleet, Node
-from gpudeck.metrics import COLUMN, WIDTH, Absence
-from gpudeck.wire import GPU_STATES, Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, pack
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
+from gpudeck.wire import (
+    GPU_STATES,
+    Frame,
+    GpuFacts,
+    Hello,
+    Inventory,
+    Slow,
+    Task,
+    Tasks,
+    Use,
+    pack,
+)
+
+Row = Mapping[str, float | Absence]
 
 NOW = 1_000_000.0
 MONO = 500.0
@@ -21,17 +34,24 @@ def facts(node_id: str, index: int, name: str = "NVIDIA H100", mem: float | None
                     power_limit_w=power)
 
 
-def frame(rows: Sequence[Mapping[str, float | Absence]], seq: int = 1, taken_at: float = NOW,
-          states: Sequence[str] = (), tasks: Tasks | None = None, generation: int = 1) -> Frame:
+def frame(rows: Sequence[Row], seq: int = 1, taken_at: float = NOW,
+          states: Sequence[str] = (), tasks: Tasks | None = None, generation: int = 1,
+          slow: Sequence[Row] | None = None) -> Frame:
     """A row names what is there, or why not; what it does not name is unknown."""
-    values, absent = [0.0] * (len(rows) * WIDTH), bytearray([Absence.UNKNOWN] * len(rows) * WIDTH)
+    values, absent = _packed(rows, COLUMN, WIDTH)
+    codes = bytes(GPU_STATES.index(state) for state in states or ["ok"] * len(rows))
+    return Frame(seq, taken_at, 1.0, generation, values, absent, codes, tasks,
+                 None if slow is None else Slow(*_packed(slow, SLOW_COLUMN, SLOW_WIDTH)))
+
+
+def _packed(rows: Sequence[Row], columns: Mapping[str, int], width: int) -> tuple[bytes, bytes]:
+    values, absent = [0.0] * (len(rows) * width), bytearray([Absence.UNKNOWN] * len(rows) * width)
     for at, row in enumerate(rows):
         for key, value in row.items():
-            cell = at * WIDTH + COLUMN[key]
+            cell = at * width + columns[key]
             absent[cell] = value if isinstance(value, Absence) else Absence.PRESENT
             values[cell] = 0.0 if isinstance(value, Absence) else value
-    codes = bytes(GPU_STATES.index(state) for state in states or ["ok"] * len(rows))
-    return Frame(seq, taken_at, 1.0, generation, pack(values), bytes(absent), codes, tasks)
+    return pack(values), bytes(absent)
 
 
 def add_node(fleet: Fleet, node_id: str = "n1", gpus: int = 2, name: str = "NVIDIA H100",

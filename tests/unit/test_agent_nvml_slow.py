@@ -107,7 +107,7 @@ def test_what_a_board_lacks_is_unsupported_and_not_asked_again(
     slowly(reader, clock)
     after = {name: nvml.asked(name) - count for name, count in before.items()}
     assert after == {"nvmlDeviceGetPerformanceState": 1, "nvmlDeviceGetNvLinkState": 0,
-                     "nvmlDeviceGetRemappedRows": 0, "nvmlDeviceGetMigMode": 1}
+                     "nvmlDeviceGetRemappedRows": 0, "nvmlDeviceGetMigMode": 2}
     missing = read(reader, clock).facts[0].missing
     assert missing["recovery_action"] == "unsupported"
     assert set(missing) >= set(SLOW_COLUMN) - kept

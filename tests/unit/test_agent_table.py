@@ -1,6 +1,8 @@
 import json
 import random
 
+from msgspec import structs
+
 from agent.backends import GpuReading, Reading
 from agent.sampler import Seen
 from agent.table import as_json, gpu_items, gpu_table, task_items, task_table
@@ -61,3 +63,16 @@ def test_a_task_cannot_write_to_the_terminal() -> None:
 def test_nothing_is_said_in_words() -> None:
     assert gpu_table([]) == "no GPU"
     assert task_table([]) == "no task on any GPU"
+
+
+def test_a_mig_instance_is_named_by_its_board() -> None:
+    board = a_reading(temp_c=50.0)
+    facts = GpuFacts("MIG-1", 3, "a board MIG 1g.10gb", parent_uuid="GPU-1",
+                     mig_profile="1g.10gb", gpu_instance=9, compute_instance=0)
+    gpu = structs.replace(board.gpus[0], uuid="MIG-1")
+    items = gpu_items(structs.replace(board, gpus=(*board.gpus, gpu),
+                                      facts=(*board.facts, facts)), "n")
+    assert [line.split()[1] for line in gpu_table(items).splitlines()[1:]] == ["3", "3/9"]
+    assert [item["index"] for item in items] == [3, 3]
+    assert (items[1]["facts"]["parent_uuid"], items[1]["facts"]["mig_profile"]) == (
+        "GPU-1", "1g.10gb")

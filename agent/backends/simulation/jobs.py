@@ -110,8 +110,14 @@ def twin_of(node: str) -> int | None:
     return {2: 0, 3: 1}.get(node_number(node))
 
 
+# Of a MIG instance, which holds no job of several Gpus.
+INSTANCE_KINDS: tuple[Kind | None, ...] = (
+    "notebook", "serve", None, "finetune", "notebook", "hog", "notebook", None, "finetune")
+
+
 @lru_cache(maxsize=4096)
-def lanes_of(seed: int, node: str, gpus: int) -> tuple[Lane, ...]:
+def lanes_of(seed: int, node: str, gpus: int, instances: int = 0) -> tuple[Lane, ...]:
+    """Over the whole Gpus first, and then over the MIG instances."""
     home = seed_of(seed, "twins" if twin_of(node) is not None else node, "lanes")
     lanes: list[Lane] = []
     at = 0
@@ -122,7 +128,15 @@ def lanes_of(seed: int, node: str, gpus: int) -> tuple[Lane, ...]:
                 pauses = not _is_showcase(node, at // 8)
                 lanes.append(Lane(seed_of(home, at), at, width, kind, pauses))
                 at += width
+    own = seed_of(seed, node, "instances")  # no launch over two nodes reaches these
+    lanes += (_instance_lane(own, node, gpus, number) for number in range(instances))
     return tuple(lanes)
+
+
+def _instance_lane(home: int, node: str, gpus: int, number: int) -> Lane:
+    first = 0 if _is_showcase(node, 0) else int(roll(home, -3) * len(INSTANCE_KINDS))
+    kind = INSTANCE_KINDS[(first + number) % len(INSTANCE_KINDS)]
+    return Lane(seed_of(home, number), gpus + number, 1, kind, not _is_showcase(node, 0))
 
 
 def _layout(home: int, node: str, shelf: int) -> tuple[tuple[int, Kind | None], ...]:
@@ -172,19 +186,24 @@ def job_of(lane: Lane, turn: Turn, uuids: tuple[str, ...]) -> Job:
     )
 
 
-def turns_at(seed: int, node: str, gpus: int, at: float) -> list[tuple[Lane, Turn]]:
-    found = ((lane, turn_of(lane, at)) for lane in lanes_of(seed, node, gpus))
+def turns_at(
+    seed: int, node: str, gpus: int, at: float, instances: int = 0
+) -> list[tuple[Lane, Turn]]:
+    found = ((lane, turn_of(lane, at)) for lane in lanes_of(seed, node, gpus, instances))
     return [(lane, turn) for lane, turn in found if turn is not None]
 
 
-def jobs_at(seed: int, node: str, uuids: tuple[str, ...], at: float) -> tuple[Job, ...]:
-    turns = turns_at(seed, node, len(uuids), at)
+def jobs_at(
+    seed: int, node: str, uuids: tuple[str, ...], at: float, instances: int = 0
+) -> tuple[Job, ...]:
+    """The last `instances` of the UUIDs are MIG instances."""
+    turns = turns_at(seed, node, len(uuids) - instances, at, instances)
     return tuple(job_of(lane, turn, uuids) for lane, turn in turns if turn.begins_at <= at)
 
 
-def next_change_at(seed: int, node: str, gpus: int, at: float) -> float:
+def next_change_at(seed: int, node: str, gpus: int, at: float, instances: int = 0) -> float:
     """No job of the node begins or ends before this moment."""
-    turns = turns_at(seed, node, gpus, at)
+    turns = turns_at(seed, node, gpus, at, instances)
     return min((turn.ends_at if turn.begins_at <= at else turn.begins_at for _, turn in turns),
                default=at + 3600)
 

@@ -18,9 +18,10 @@ from ...tasks import command_line, read_stat
 from .chance import between, roll, seed_of
 from .folder import PROC, identity, state_of, write_jobs, write_tasks
 from .forms import form_of
-from .jobs import CONFIGS, MODELS, Job, Kind, Lane, Turn, job_of, turns_at
+from .jobs import CONFIGS, MODELS, Job, Kind, Lane, Turn, job_of, node_number, turns_at
+from .profiles import profile_of
 from .tree import Tree, write_scripts
-from .world import uuid_of
+from .world import Setup, units_of
 
 FOLLOWED_AFTER_S = (12.0, 25.0)
 END_WITHIN_S = 3.0
@@ -50,12 +51,16 @@ class Post:
 
 
 class Keeper:
-    def __init__(self, folder: Path, seed: int, nodes: Sequence[str], gpus: int) -> None:
+    def __init__(
+        self, folder: Path, seed: int, nodes: Sequence[str], gpus: int, profile: str = "h100"
+    ) -> None:
         self._folder = folder
         self._seed = seed
-        self._gpus = gpus
-        self._nodes = {node: tuple(uuid_of(seed, node, index) for index in range(gpus))
-                       for node in nodes}
+        setups = (Setup(node, profile_of(profile, node_number(node)), gpus, seed)
+                  for node in nodes)
+        # What jobs are given on each node, and how many of them are MIG instances.
+        self._units = {setup.node: units_of(setup) for setup in setups}
+        self._nodes = {node: uuids for node, (uuids, _) in self._units.items()}
         self._posts: dict[tuple[str, int], Post] = {}
         self._tie = tied_to_me()
         write_scripts(folder / "jobs")
@@ -85,7 +90,9 @@ class Keeper:
 
     def _step_node(self, node: str, now: float, first: bool) -> bool:
         changed = False
-        for lane, turn in turns_at(self._seed, node, self._gpus, now):
+        uuids, instances = self._units[node]
+        wholes = len(uuids) - instances
+        for lane, turn in turns_at(self._seed, node, wholes, now, instances):
             post = self._posts.setdefault((node, lane.first), Post(node, lane))
             changed |= self._step_post(post, turn, now, first)
         return changed

@@ -1,4 +1,4 @@
-"""Four real boards: what the driver prints for them, their limits, and what they never report.
+"""Real boards: what the driver prints for them, their limits, and what they never report.
 
 Sources: names, clocks, power limits and the H100's and L40S's thresholds from NVIDIA's own mock
 (github.com/NVIDIA/k8s-test-infra, pkg/gpu/mocknvml/configs); memory totals as `nvidia-smi` prints
@@ -11,7 +11,7 @@ Doubtful: the Ada boards' thresholds (their driver prints margins, not degrees; 
 published limit of the RTX 4090), idle power (it depends on the host), the driver's own reserve.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MIB = 2**20
 
@@ -43,6 +43,7 @@ class Profile:
     nvlinks: int = 0
     has_ecc: bool = True
     keeps_link: bool = True  # its PCIe link does not slow down when the board is idle
+    is_split: bool = False  # some of its boards, by MIG: mig.py says which
 
 
 PAGES = ("pages_corrected", "pages_uncorrected", "pages_pending")
@@ -78,6 +79,7 @@ PROFILES: dict[str, Profile] = {
         ),
     )
 }
+PROFILES["h100-mig"] = replace(PROFILES["h100"], key="h100-mig", is_split=True)
 MIXED = ("h100", "a100", "l40s", "h100", "4090", "a100")
 
 

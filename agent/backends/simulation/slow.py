@@ -1,5 +1,6 @@
 """What a simulated board says of itself every 15 s, and what does not change about it."""
 
+from collections.abc import Container
 from itertools import combinations
 
 from gpudeck.metrics import SLOW, Absence
@@ -16,8 +17,8 @@ NVLINK_BYTES_PER_S = 22e9  # of one link, one way, in practice
 RPM_PER_PCT = 32
 
 
-def absences(profile: Profile) -> bytes:
-    return bytes(Absence.UNSUPPORTED if metric.key in profile.unsupported else Absence.PRESENT
+def absences(missing: Container[str]) -> bytes:
+    return bytes(Absence.UNSUPPORTED if metric.key in missing else Absence.PRESENT
                  for metric in SLOW)
 
 
@@ -28,12 +29,14 @@ def links(profile: Profile, gpus: int) -> tuple[GpuLink, ...]:
 
 
 def slow_values(
-    board: Board, load: Load, held: bool, fast: dict[str, float], leaked_share: float
+    board: Board, load: Load, held: bool, fast: dict[str, float], leaked_share: float,
+    is_split: bool = False,
 ) -> tuple[float, ...]:
     """In the order of metrics.SLOW; `fast` by the keys of metrics.COLUMNS, as just read."""
     said = {
-        **_now(board, held, fast), **_shares(load), **_memory(board.profile, load, leaked_share),
+        **_now(board, held, fast), **shares(load), **_memory(board.profile, load, leaked_share),
         **_slowed(board), **_health(board), **_traffic(board.profile, load),
+        "mig_on": float(is_split),
     }
     return tuple(said.get(metric.key, 0.0) for metric in SLOW)
 
@@ -53,7 +56,7 @@ def _now(board: Board, held: bool, fast: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _shares(load: Load) -> dict[str, float]:
+def shares(load: Load) -> dict[str, float]:
     return {
         "gr_active_pct": round(load.busy * 98.5, 1), "sm_occupancy_pct": round(load.sm * 52, 1),
         "tensor_active_pct": round(load.sm * load.intensity * 61, 1),

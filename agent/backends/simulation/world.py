@@ -17,6 +17,16 @@ from .control import Control, GpuControl
 from .faults import lost_gpu
 from .jobs import Job
 from .load import Load, load_of, paused
+from .mig import (
+    MISSING,
+    NOT_OF_BOARD,
+    Slice,
+    slices_of,
+    slow_values_of,
+    together,
+    uuid_of_slice,
+    values_of,
+)
 from .owned import owner_of
 from .profiles import Profile
 from .slow import HALF, absences, links, slow_values
@@ -56,33 +66,81 @@ def uuid_of(seed: int, node: str, index: int) -> str:
     return "GPU-" + "-".join(parts)
 
 
-def facts_of(setup: Setup) -> tuple[GpuFacts, ...]:
-    profile = setup.profile
+@dataclass(frozen=True, slots=True)
+class Instance:
+    uuid: str
+    board: str  # its UUID
+    slice: Slice
+
+
+def instances_of(setup: Setup) -> tuple[Instance, ...]:
+    if not setup.profile.is_split:
+        return ()
+    seed, node = setup.seed, setup.node
     return tuple(
-        GpuFacts(
-            uuid=uuid_of(setup.seed, setup.node, index),
-            index=index,
-            name=profile.name,
-            minor=index,
-            serial=f"{seed_of(setup.seed, setup.node, index, 'serial') % 10**13:013d}",
-            vbios=profile.vbios,
-            compute_capability=profile.capability,
-            numa_node=index // HALF % 2,
-            pcie_gen_max=profile.pcie_gen,
-            pcie_width_max=16,
-            power_limit_min_w=profile.power_limit_min_w,
-            power_limit_max_w=profile.power_limit_max_w,
-            power_limit_default_w=profile.power_limit_w,
-            pci_bus_id=f"{index // 8:08x}:{BUSES[index % 8]}:00.0",
-            mem_total_bytes=float(profile.mem_total_bytes),
-            power_limit_w=profile.power_limit_w,
-            sm_clock_max_mhz=float(profile.sm_clock_max_mhz),
-            mem_clock_max_mhz=float(profile.mem_clock_max_mhz),
-            temp_slowdown_c=profile.temp_slowdown_c,
-            temp_shutdown_c=profile.temp_shutdown_c,
-            missing=dict.fromkeys(profile.unsupported, "unsupported"),
-        )
-        for index in range(setup.gpus)
+        Instance(uuid_of_slice(seed, node, index, slice_), uuid_of(seed, node, index), slice_)
+        for index in range(setup.gpus) for slice_ in slices_of(index, setup.gpus))
+
+
+def units_of(setup: Setup) -> tuple[tuple[str, ...], int]:
+    """What jobs are given: the boards that are not split, then the MIG instances; and how many
+    of them are instances."""
+    instances = instances_of(setup)
+    split = {instance.board for instance in instances}
+    boards = (uuid_of(setup.seed, setup.node, index) for index in range(setup.gpus))
+    wholes = tuple(uuid for uuid in boards if uuid not in split)
+    return wholes + tuple(instance.uuid for instance in instances), len(instances)
+
+
+def facts_of(setup: Setup) -> tuple[GpuFacts, ...]:
+    """A board's instances follow it."""
+    instances = instances_of(setup)
+    found: list[GpuFacts] = []
+    for index in range(setup.gpus):
+        board = _board_facts(setup, index)
+        mine = [instance for instance in instances if instance.board == board.uuid]
+        if mine:
+            board = structs.replace(
+                board, missing=board.missing | dict.fromkeys(NOT_OF_BOARD, "unsupported"))
+        found += [board, *(_instance_facts(board, instance) for instance in mine)]
+    return tuple(found)
+
+
+def _board_facts(setup: Setup, index: int) -> GpuFacts:
+    profile = setup.profile
+    return GpuFacts(
+        uuid=uuid_of(setup.seed, setup.node, index),
+        index=index,
+        name=profile.name,
+        minor=index,
+        serial=f"{seed_of(setup.seed, setup.node, index, 'serial') % 10**13:013d}",
+        vbios=profile.vbios,
+        compute_capability=profile.capability,
+        numa_node=index // HALF % 2,
+        pcie_gen_max=profile.pcie_gen,
+        pcie_width_max=16,
+        power_limit_min_w=profile.power_limit_min_w,
+        power_limit_max_w=profile.power_limit_max_w,
+        power_limit_default_w=profile.power_limit_w,
+        pci_bus_id=f"{index // 8:08x}:{BUSES[index % 8]}:00.0",
+        mem_total_bytes=float(profile.mem_total_bytes),
+        power_limit_w=profile.power_limit_w,
+        sm_clock_max_mhz=float(profile.sm_clock_max_mhz),
+        mem_clock_max_mhz=float(profile.mem_clock_max_mhz),
+        temp_slowdown_c=profile.temp_slowdown_c,
+        temp_shutdown_c=profile.temp_shutdown_c,
+        missing=dict.fromkeys(profile.unsupported, "unsupported"),
+    )
+
+
+def _instance_facts(board: GpuFacts, instance: Instance) -> GpuFacts:
+    slice_ = instance.slice
+    return GpuFacts(
+        uuid=instance.uuid, index=board.index, name=f"{board.name} MIG {slice_.profile}",
+        parent_uuid=board.uuid, mig_profile=slice_.profile, gpu_instance=slice_.gpu_instance,
+        compute_instance=0, pci_bus_id=board.pci_bus_id, minor=board.minor, serial=board.serial,
+        compute_capability=board.compute_capability, numa_node=board.numa_node,
+        mem_total_bytes=float(slice_.mem_total_bytes), missing=dict(MISSING),
     )
 
 
@@ -94,16 +152,22 @@ class World:
     ) -> None:
         self.setup = setup
         self.facts = facts_of(setup)
+        self._instances = {each.uuid: each for each in instances_of(setup)}
+        self._split = {each.board for each in self._instances.values()}
         self.uuids = tuple(facts.uuid for facts in self.facts)
         self.at = at - WARM_UP_S
         profile = setup.profile
-        places = (Place.of(setup.seed, setup.node, facts.index, profile) for facts in self.facts)
-        self._boards = {uuid: Board(profile, place, place.air_c, place.air_c, 0.0)
-                        for uuid, place in zip(self.uuids, places, strict=True)}
-        self._absent = bytes(Absence.UNSUPPORTED if column.key in setup.profile.unsupported
-                             else Absence.PRESENT for column in COLUMNS)
-        self._absent_slow = absences(profile)
-        self.links = links(profile, setup.gpus)
+        self._boards = {
+            facts.uuid: Board(profile, place, place.air_c, place.air_c, 0.0)
+            for facts in self.facts if facts.parent_uuid is None
+            for place in [Place.of(setup.seed, setup.node, facts.index, profile)]}
+        self._absent = {facts.uuid: bytes(
+            Absence.UNSUPPORTED if column.key in facts.missing else Absence.PRESENT
+            for column in COLUMNS) for facts in self.facts}
+        self._absent_slow = {facts.uuid: absences(facts.missing) for facts in self.facts}
+        boards = [at for at, facts in enumerate(self.facts) if facts.parent_uuid is None]
+        self.links = tuple(structs.replace(link, a=boards[link.a], b=boards[link.b])
+                           for link in links(profile, setup.gpus))
         self._warm_up(lives, at, kept)
 
     @property
@@ -116,8 +180,9 @@ class World:
             board.energy_j = 0.0
 
     def _warm_up(self, lives: Sequence[Live], at: float, kept: Kept | None) -> None:
-        for uuid, (load, held) in self._loads(lives, self.at, {}).items():
-            self._boards[uuid].settle(load, held)
+        loads = self._loads(lives, self.at, {})
+        for uuid, board in self._boards.items():
+            board.settle(*loads[uuid])
         while self.at < at:
             step_s = WARM_UP_STEPS_S[at - self.at <= WARM_UP_FINE_S]
             self.advance(min(at, self.at + step_s), lives, {}, Control())
@@ -140,20 +205,30 @@ class World:
         setup = self.setup
         lost = lost_gpu(setup.seed, setup.node, setup.gpus, at, setup.fault_odds)
         readings = []
-        for number, (uuid, board) in enumerate(self._boards.items()):
-            load, held = loads[uuid]
-            values = board.step(load, held, at, seconds)
-            told = control.gpus.get(uuid, NOT_TOLD)
-            reading = self._reading(uuid, values, number == lost, told)
+        for facts in self.facts:
+            load, held = loads[facts.uuid]
+            told = control.gpus.get(facts.uuid, NOT_TOLD)
+            is_lost = facts.index == lost or self._is_lost_with_its_board(facts, control)
+            board = self._boards.get(facts.uuid)
+            if board is None:
+                values = values_of(self._instances[facts.uuid].slice, load)
+            else:
+                values = board.step(load, held, at, seconds)
+            reading = self._reading(facts.uuid, values, is_lost, told)
             if slow and reading.state != "lost":
-                reading = self._slowly(reading, board, load, held, leaked.get(uuid, 0.0), told)
+                reading = self._slowly(reading, load, held, leaked.get(facts.uuid, 0.0), told)
             readings.append(reading)
         return tuple(readings)
+
+    def _is_lost_with_its_board(self, facts: GpuFacts, control: Control) -> bool:
+        board = control.gpus.get(facts.parent_uuid or "")
+        return board is not None and board.state == "lost"
 
     def _loads(
         self, lives: Sequence[Live], at: float, leaked: dict[str, float]
     ) -> dict[str, tuple[Load, bool]]:
-        """Per Gpu its load, and whether any process holds a context there."""
+        """Per Gpu its load, and whether any process holds a context there. A split board has that
+        of its instances."""
         loads = {uuid: (Load(mem_share=leaked.get(uuid, 0.0)), False)
                  for uuid in self.uuids}
         for live in lives:
@@ -161,26 +236,42 @@ class World:
             for number, uuid in enumerate(live.job.gpus, start=live.job.rank):
                 if uuid in loads:
                     loads[uuid] = (_sum(loads[uuid][0], _own(asked, live.job, number, at)), True)
+        for board in self._split:
+            mine = [each for each in self._instances.values() if each.board == board]
+            whole = together([(each.slice, loads[each.uuid][0]) for each in mine],
+                             self._room_bytes(board))
+            loads[board] = whole, any(loads[each.uuid][1] for each in mine)
         return loads
+
+    def _room_bytes(self, uuid: str) -> int:
+        """What processes may have of it."""
+        if uuid in self._instances:
+            return self._instances[uuid].slice.room_bytes
+        return self.setup.profile.mem_total_bytes - self.setup.profile.mem_reserved_bytes
 
     def _reading(
         self, uuid: str, values: tuple[float, ...], lost: bool, control: GpuControl
     ) -> GpuReading:
         state = "lost" if lost else "ok"
         state = state if control.state is None else control.state
-        values, absent = _controlled(values, self._absent, control.values, control.unsupported)
+        values, absent = _controlled(values, self._absent[uuid],
+                                     control.values, control.unsupported)
         if state == "lost":
             return GpuReading(uuid, "lost", NOTHING, LOST)
         return GpuReading(uuid, "stale" if state == "stale" else "ok", values, absent)
 
     def _slowly(
-        self, reading: GpuReading, board: Board, load: Load, held: bool, leaked_share: float,
-        control: GpuControl,
+        self, reading: GpuReading, load: Load, held: bool, leaked_share: float, control: GpuControl
     ) -> GpuReading:
-        fast = {key: reading.values[at] for key, at in COLUMN.items()}
+        uuid = reading.uuid
+        if uuid in self._instances:
+            slow = slow_values_of(self._instances[uuid].slice, load, leaked_share)
+        else:
+            fast = {key: reading.values[at] for key, at in COLUMN.items()}
+            slow = slow_values(self._boards[uuid], load, held, fast, leaked_share,
+                               uuid in self._split)
         values, absent = _controlled(
-            slow_values(board, load, held, fast, leaked_share), self._absent_slow,
-            control.slow_values, control.slow_unsupported)
+            slow, self._absent_slow[uuid], control.slow_values, control.slow_unsupported)
         return structs.replace(reading, slow=values, slow_absent=absent)
 
     def processes(
@@ -193,14 +284,13 @@ class World:
 
     def _process(self, live: Live, reading: GpuReading) -> ProcessReading:
         job = live.job
-        profile = self.setup.profile
-        room = profile.mem_total_bytes - profile.mem_reserved_bytes
+        room = self._room_bytes(reading.uuid)
         load = load_of(job, self.at)
         return ProcessReading(
             pid=job.pid,
             gpu_uuid=reading.uuid,
             mem_used_bytes=float(int(load.mem_share * room)),
-            sm_pct=float(round(load.sm * 100)) if live.state == RUNNING else 0.0,
+            sm_pct=self._sm_pct(reading.uuid, live, load),
             user=job.user,
             command=job.command,
             started_at=job.started_at,
@@ -208,6 +298,12 @@ class World:
             state=live.state,
             owner=owner_of(self.setup.node, job),
         )
+
+    def _sm_pct(self, uuid: str, live: Live, load: Load) -> float | None:
+        """No driver tells the share of a process under MIG."""
+        if uuid in self._instances:
+            return None
+        return float(round(load.sm * 100)) if live.state == RUNNING else 0.0
 
 
 def _own(load: Load, job: Job, number: int, at: float) -> Load:

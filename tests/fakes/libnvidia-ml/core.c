@@ -76,7 +76,8 @@ static void make_index(void) {
     for (int at = 0; at < count_lines; at++) {
         short *place = place_of(lines[at], three_words(lines[at]));
         if (!*place) *place = (short)(at + 1);
-        count_faults += begins(at, "error", 5) || begins(at, "hang", 4) || begins(at, "lost", 4);
+        count_faults += begins(at, "error", 5) || begins(at, "hang", 4) || begins(at, "lost", 4)
+                        || begins(at, "unloaded", 8);
     }
 }
 
@@ -209,6 +210,7 @@ int enter(handle board, const char *call) {
     if (board != ALL && !initialized) code = UNINITIALIZED;
     else if (board != ALL && (board < 1 || parent_of(board) < 1 || parent_of(board) > GPUS)) code = INVALID_ARGUMENT;
     else if (!count_faults) code = SUCCESS;
+    else if (find("unloaded")) code = board == ALL ? DRIVER_NOT_LOADED : UNINITIALIZED;
     else if ((code = verdict("*", call)) || board == ALL) ;
     else if (is_lost(board)) code = GPU_IS_LOST;
     else code = verdict(name_of(board), call);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4,
-       NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15,
+       NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15,
        VERSION_MISMATCH = 25, UNKNOWN = 999 };
 enum { GPUS = 16, SLOTS = 8, ALL = -1 };
 
@@ -44,6 +44,7 @@ int number(handle board, const char *key, unsigned *out);
 int wide(handle board, const char *key, u64 *out);
 
 u64 mem_used(handle board, u64 base);
+handle device_with(handle board, unsigned gpu_instance); /* the first one, or 0 */
 
 #pragma GCC visibility pop
 

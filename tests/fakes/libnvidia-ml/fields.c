@@ -137,6 +137,15 @@ int nvmlGpmSampleGet(handle board, struct gpm_sample *out) {
     return SUCCESS;
 }
 
+/* "gpu 0 no_gpm_mig 1": a driver without the call. */
+int nvmlGpmMigSampleGet(handle board, unsigned instance, struct gpm_sample *out) {
+    ENTER(board);
+    if (board > 255 || of(board, "no_gpm_mig")) return NOT_SUPPORTED;
+    out->board = device_with(board, instance);
+    out->at = now_us();
+    return out->board ? SUCCESS : NOT_FOUND;
+}
+
 static const char *gpm_value(handle board, unsigned id) {
     char key[24];
     snprintf(key, sizeof key, "gpm_%u", id);

@@ -3,6 +3,15 @@
 
 #include "fake.h"
 
+handle device_with(handle board, unsigned gpu_instance) {
+    for (int slot = 1; slot <= SLOTS; slot++) {
+        handle device = board + slot * 256;
+        unsigned its;
+        if (of(device, "uuid") && !number(device, "gi", &its) && its == gpu_instance) return device;
+    }
+    return 0;
+}
+
 PAIR(nvmlDeviceGetMigMode, "mig", "mig_pending")
 
 int nvmlDeviceGetMaxMigDeviceCount(handle board, unsigned *out) {

@@ -1,0 +1,89 @@
+"""MIG on simulated boards: which are split into what. Pure.
+
+GPU instance ids and sizes as `nvidia-smi mig -lgi` and `nvidia-smi -L` print them on an H100 80GB;
+what NVML tells of an instance is in nvml_mig.py.
+"""
+
+from dataclasses import dataclass
+
+from gpudeck.metrics import COLUMNS, SLOW
+
+from .chance import seed_of
+from .load import Load
+from .profiles import MIB
+from .slow import shares
+
+SEVENTHS = 7  # of a board's multiprocessors
+SHARES = ("sm_active_pct", "gr_active_pct", "sm_occupancy_pct", "tensor_active_pct",
+          "dram_active_pct")
+TOLD = ("mem_used_bytes", "mem_reserved_bytes", "mem_unseen_bytes", *SHARES)
+MISSING = {metric.key: "unsupported" for metric in COLUMNS + SLOW if metric.key not in TOLD}
+# Of the split board itself; as seen in simulation only its instances tell activity.
+NOT_OF_BOARD = ("util_pct", "util_max_pct", "mem_util_pct", "mem_unseen_bytes", "enc_util_pct",
+                "dec_util_pct", "jpg_util_pct", "ofa_util_pct", *SHARES)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    profile: str
+    gpu_instance: int
+    sevenths: int
+    mem_total_bytes: int
+    mem_reserved_bytes: int = 13 * MIB
+
+    @property
+    def room_bytes(self) -> int:
+        return self.mem_total_bytes - self.mem_reserved_bytes
+
+
+# Counted from the last board of eight.
+LAYOUTS: tuple[tuple[Slice, ...], ...] = (
+    (Slice("4g.40gb", 1, 4, 40_448 * MIB), Slice("3g.40gb", 2, 3, 40_448 * MIB)),
+    tuple(Slice("1g.10gb", number, 1, 9_984 * MIB) for number in range(7, 14)),
+)
+
+
+def slices_of(index: int, gpus: int) -> tuple[Slice, ...]:
+    """Of this board of a node of so many; none: it is whole."""
+    from_end = (gpus - 1 - index) % 8
+    return LAYOUTS[from_end] if from_end < len(LAYOUTS) else ()
+
+
+def uuid_of_slice(seed: int, node: str, index: int, slice_: Slice) -> str:
+    words = (seed, node, index, slice_.gpu_instance)
+    digits = f"{seed_of(*words, 'mig-a'):016x}{seed_of(*words, 'mig-b'):016x}"
+    parts = digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]
+    return "MIG-" + "-".join(parts)
+
+
+def together(loads: list[tuple[Slice, Load]], room_bytes: int) -> Load:
+    """What a board feels of its instances."""
+    whole = Load()
+    drawn = 0.0
+    for slice_, load in loads:
+        share = slice_.sevenths / SEVENTHS
+        whole.busy += load.busy * share
+        whole.peak += load.peak * share
+        whole.bandwidth += load.bandwidth * share
+        whole.sm += load.sm * share
+        drawn += load.busy * share * load.intensity
+        whole.mem_share += load.mem_share * slice_.room_bytes / room_bytes
+        whole.sent += load.sent * share
+        whole.received += load.received * share
+    whole.intensity = drawn / whole.busy if whole.busy > 0 else 0.0
+    whole.mem_share = min(1.0, whole.mem_share)
+    return whole
+
+
+def values_of(slice_: Slice, load: Load) -> tuple[float, ...]:
+    """In the order of metrics.COLUMNS."""
+    told = {"mem_used_bytes": float(int(load.mem_share * slice_.room_bytes)),
+            "sm_active_pct": round(load.sm * 100, 1)}
+    return tuple(told.get(column.key, 0.0) for column in COLUMNS)
+
+
+def slow_values_of(slice_: Slice, load: Load, leaked_share: float) -> tuple[float, ...]:
+    """In the order of metrics.SLOW."""
+    told = {**shares(load), "mem_reserved_bytes": float(slice_.mem_reserved_bytes),
+            "mem_unseen_bytes": float(int(leaked_share * slice_.room_bytes))}
+    return tuple(told.get(metric.key, 0.0) for metric in SLOW)

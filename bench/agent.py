@@ -1,0 +1,87 @@
+"""What looking costs: the agent with its reader on 8 Gpus at 1 Hz, beside the bare calls, gpustat
+and nvitop, all on one fake driver in one run."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+
+from bench.figure import Figure
+from tests.fakes.hub import FakeHub, wait_for
+from tests.fakes.nvml import FakeNvml
+from tests.pollers import cpu_s
+
+ROOT = Path(__file__).resolve().parents[1]
+GPUS = 8
+TASKS_PER_GPU = 2
+POLLERS = ("bare", "reader", "gpustat", "nvitop")
+WARM_S, SECONDS = 8.0, 40.0
+
+
+def figures() -> Iterator[Figure]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        nvml = FakeNvml(folder, gpus=GPUS)
+        for gpu in nvml.gpus:
+            for _ in range(TASKS_PER_GPU):
+                child = subprocess.Popen(["sleep", "600"])
+                stack.callback(child.wait)
+                stack.callback(child.kill)
+                gpu.process(child.pid, 2**30, sm_pct=30)
+        nvml.save()
+        pollers = [_start(name, nvml, 0.2 + 0.2 * at) for at, name in enumerate(POLLERS)]
+        agent_ms, pss_mb = _agent(folder, nvml)
+        bare_ms, reader_ms, gpustat_ms, nvitop_ms = map(_told, pollers)
+    yield Figure(f"agent + reader, CPU per sample of {GPUS} Gpus at 1 Hz", agent_ms, "ms", 10.0)
+    yield Figure("  its reading alone", reader_ms, "ms")
+    yield Figure("  the bare pynvml calls of that", bare_ms, "ms")
+    yield Figure("  gpustat, per sample", gpustat_ms, "ms")
+    yield Figure("  nvitop, per sample", nvitop_ms, "ms")
+    yield Figure("  agent / bare calls", agent_ms / bare_ms, "x", 4.0)
+    yield Figure("  agent / gpustat", agent_ms / gpustat_ms, "x", 1 / 3)
+    yield Figure("  agent / nvitop", agent_ms / nvitop_ms, "x", 1 / 3)
+    yield Figure("  agent + reader, PSS", pss_mb, "MB", 60.0)
+
+
+def _start(name: str, nvml: FakeNvml, phase_s: float) -> "subprocess.Popen[str]":
+    """All at 1 Hz beside each other, each at a time of the second of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.pollers", name, str(int(SECONDS)), str(phase_s)], cwd=ROOT,
+        env=nvml.env(), stdout=subprocess.PIPE, text=True)
+
+
+def _told(poller: "subprocess.Popen[str]") -> float:
+    said, _ = poller.communicate(timeout=60)
+    return float(said)
+
+
+def _agent(folder: Path, nvml: FakeNvml) -> tuple[float, float]:
+    """CPU milliseconds per second, which is a sample, without the start; and MB."""
+    hub = FakeHub()
+    (folder / "token").write_text(hub.token().text)
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "agent", "--hub", hub.url, "--data", str(folder / "data"),
+         "--token-file", str(folder / "token")], cwd=ROOT, env=nvml.env(),
+        stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: hub.hellos and hub.seqs(hub.stream), 30)
+        time.sleep(WARM_S)
+        ours = [psutil.Process(agent.pid), *psutil.Process(agent.pid).children()]
+        before, began = _cpu_s(ours), time.monotonic()
+        time.sleep(SECONDS)
+        ms = 1_000 * (_cpu_s(ours) - before) / (time.monotonic() - began)
+        return ms, sum(each.memory_full_info().pss for each in ours) / 1e6
+    finally:
+        agent.terminate()
+        agent.wait(10)
+        hub.close()
+
+
+def _cpu_s(processes: list[psutil.Process]) -> float:
+    """By each process's own clock: hundredths of a second are too coarse here."""
+    return sum(cpu_s(each.pid) or 0.0 for each in processes)

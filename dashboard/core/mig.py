@@ -1,0 +1,53 @@
+"""Boards that are split by MIG, and their instances: nothing of a fleet is counted twice. Pure.
+
+A split board is not a Gpu to give out, its instances are; heat and power are the board's alone;
+memory is told by both.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.wire import GpuFacts
+
+NO_PARENT = -1
+
+Mask = npt.NDArray[np.bool_]
+
+
+def parents(order: Sequence[int], gpus: Sequence[GpuFacts]) -> list[int]:
+    """The slot of each one's board, NO_PARENT of a board itself. `order`: slots of these."""
+    slots = {facts.uuid: slot for slot, facts in zip(order, gpus, strict=True)}
+    return [NO_PARENT if facts.parent_uuid is None else slots.get(facts.parent_uuid, NO_PARENT)
+            for facts in gpus]
+
+
+def split(parent: npt.NDArray[np.int32], is_there: Mask) -> Mask:
+    """Which slots are boards whose instances are there."""
+    found = np.zeros(len(parent), bool)
+    found[parent[(parent != NO_PARENT) & is_there]] = True
+    return found
+
+
+def once(parent: npt.NDArray[np.int32], known: Mask, shares: Mask) -> Mask:
+    """Of the slots that are known, those that together hold each byte once: an instance where its
+    board does not tell (it may be denied), and of those that share one memory the first."""
+    of_board = parent != NO_PARENT
+    told_by_board = np.zeros(len(parent), bool)
+    told_by_board[of_board] = known[parent[of_board]]
+    return known & ~told_by_board & ~shares
+
+
+def shares_memory(gpus: Sequence[GpuFacts]) -> list[bool]:
+    """Whether one before it is a part of the same GPU instance, whose memory both tell."""
+    seen: set[tuple[str, int]] = set()
+    found = []
+    for facts in gpus:
+        if facts.parent_uuid is None or facts.gpu_instance is None:
+            found.append(False)
+            continue
+        key = facts.parent_uuid, facts.gpu_instance
+        found.append(key in seen)
+        seen.add(key)
+    return found

@@ -1,0 +1,87 @@
+"""What a cell of the heatmap shows of one metric: a colour level and a figure."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.metrics import Absence, Metric
+
+from .fleet import Column, Show
+
+LEVELS = 239
+RETIRED, NO_FULL, DENIED, UNSUPPORTED, STALE, LOST, OFFLINE, UNKNOWN = range(248, 256)
+
+# Software power cap is how a healthy board at full load looks; idle and chosen clocks are no fault.
+HARMFUL_THROTTLE = 0x8 | 0x20 | 0x40 | 0x80
+POWER_CAP = 0x4
+# Of these, 0 is well and anything else asks for somebody.
+ALARMS = frozenset(("rows_pending", "rows_failed", "pages_pending", "recovery_action"))
+MANY_DIGITS = 6.0  # a million errors is the full colour
+
+OF_ABSENCE = np.full(len(Absence), UNKNOWN, np.uint8)
+OF_ABSENCE[[Absence.DENIED, Absence.UNSUPPORTED, Absence.STALE, Absence.LOST]] = (
+    DENIED, UNSUPPORTED, STALE, LOST)
+OF_SHOW = np.array([0, STALE, LOST, OFFLINE, RETIRED], np.uint8)
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.float64]
+
+
+def has_scale(metric: Metric) -> bool:
+    return (metric.key in ALARMS or metric.key == "throttle_bits" or is_count(metric)
+            or metric.full is not None or metric.full_fact is not None)
+
+
+def is_count(metric: Metric) -> bool:
+    """Of errors and the like, of which nobody can say how many are all."""
+    return metric.aggregate == "counter" and metric.unit == ""
+
+
+def levels(column: Column, show: Bytes) -> Bytes:
+    level = np.where(column.absent == Absence.PRESENT, _levels(column), OF_ABSENCE[column.absent])
+    return np.where(show == Show.OK, level, OF_SHOW[show]).astype(np.uint8)
+
+
+def _levels(column: Column) -> Bytes:
+    """What is not there has some level too: the caller puts its reason in its place."""
+    values = column.values
+    if column.metric.key == "throttle_bits":
+        return throttle_levels(values)
+    if column.metric.key in ALARMS:
+        return _rounded(values > 0)
+    if is_count(column.metric):
+        return count_levels(values)
+    has_full = ~np.isnan(column.full)
+    level = _rounded(values / np.where(has_full, column.full, 1.0))
+    level[~has_full] = NO_FULL
+    return level
+
+
+def throttle_levels(bits: Numbers) -> Bytes:
+    """Reasons are not an amount: three steps, by how much they ought to worry anybody."""
+    reasons = bits.astype(np.int64)
+    level = np.where(reasons & POWER_CAP, LEVELS // 2, 0)
+    return np.where(reasons & HARMFUL_THROTTLE, LEVELS, level).astype(np.uint8)
+
+
+def count_levels(counts: Numbers) -> Bytes:
+    """One error is far from none, a thousand not far from two thousand: a third of the scale for
+    the first, the rest by the number of digits."""
+    digits = np.log10(np.maximum(counts, 1.0))
+    share = np.where(counts > 0, (1 + 2 * np.minimum(digits / MANY_DIGITS, 1.0)) / 3, 0.0)
+    return _rounded(share)
+
+
+def _rounded(share: npt.NDArray[Any]) -> Bytes:
+    level: Bytes = np.rint(np.clip(share, 0.0, 1.0) * LEVELS).astype(np.uint8)
+    return level
+
+
+def exact(column: Column, show: Bytes) -> npt.NDArray[Any]:
+    """What a cell says in figures: memory in percent of the board, all else in its own unit."""
+    values = column.values
+    if column.metric.key == "mem_used_bytes":
+        values = values / column.full * 100
+    there = (show == Show.OK) & (column.absent == Absence.PRESENT)
+    return np.where(there, values, np.nan).astype("<f4")

@@ -1,0 +1,268 @@
+"""What agents tell beside the live numbers, on the pages: the drawer, slow metrics in the
+map, recent events, and what an agent costs. One hub, and agents by hand."""
+
+import random
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from gpudeck.metrics import Absence
+from tests.demos import soon
+from tests.integration.hubs import HubProcess, one_task
+from tests.integration.telling import Teller
+from tests.integration.visitors import add_person, signed_in
+
+from .test_look import axe_source
+
+pytestmark = pytest.mark.browser
+HOSTILE = '<img src=x onerror="document.title=1">&<b>x'
+EVERY_S = 0.5
+
+
+class Node:
+    """A Teller that goes on by itself."""
+
+    def __init__(self, hub: HubProcess, name: str, gpus: int = 2) -> None:
+        self.teller = Teller(name, gpus)
+        self.beats: dict[str, Any] = {}
+        self._hub = hub
+        self._talk = threading.Lock()
+        self._is_over = threading.Event()
+        self._voice = threading.Thread(target=self._go_on, daemon=True)
+
+    def start(self) -> "Node":
+        self.teller.connect(self._hub)
+        self._voice.start()
+        return self
+
+    def _go_on(self) -> None:
+        while not self._is_over.is_set():
+            with self._talk:
+                self.teller.tell(one_task())
+                self.teller.beat(**self.beats)
+            self._is_over.wait(EVERY_S)
+
+    def happen(self, *what: Any, **more: Any) -> None:
+        with self._talk:
+            self.teller.happen(*what, **more)
+
+    def slow(self, gpu: int, **values: float | Absence) -> None:
+        with self._talk:
+            self.teller.slow[gpu].update(values)
+
+    def uuid(self, gpu: int) -> str:
+        return self.teller.facts[gpu].uuid
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self._voice.join(20)
+        self.teller.close()
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data") as hub:
+        add_person(hub, "root", "admin")
+        yield hub
+
+
+@pytest.fixture(name="node", scope="module")
+def _node(hub: HubProcess) -> Iterator[Node]:
+    node = Node(hub, f"n{random.randrange(1000)}").start()
+    yield node
+    node.stop()
+
+
+@pytest.fixture(name="come")
+def _come(hub: HubProcess, browser: Browser) -> Iterator[Callable[..., Page]]:
+    trouble: list[str] = []
+    opened = []
+    cookies = [{"name": name, "value": value, "domain": "127.0.0.1", "path": "/"}
+               for name, value in signed_in(hub, "root").cookies.items()]
+
+    def come(path: str, theme: Any = "dark", width: int = 1440, height: int = 900) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": height},
+                                      color_scheme=theme)
+        opened.append(context)
+        context.add_cookies(cookies)  # type: ignore[arg-type]
+        context.add_init_script("""globalThis.shifts = [];
+            new PerformanceObserver(list => list.getEntries().forEach(
+                entry => shifts.push(entry.value))).observe({type: "layout-shift"});""")
+        page = context.new_page()
+        page.on("pageerror", lambda error: trouble.append(f"{error}"))
+        page.on("console", lambda said: trouble.append(said.text)
+                if said.type in ("error", "warning") else None)
+        page.goto(hub.url + path)
+        return page
+
+    yield come
+    for context in opened:
+        context.close()
+    assert trouble == []
+
+
+def value(page: Page, label: str) -> str:
+    row = page.locator("#drawer .metrics > div").filter(
+        has=page.locator("dt", has_text=label).and_(page.get_by_text(label, exact=True)))
+    return row.locator(".value").inner_text() if row.is_visible() else ""
+
+
+def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Callable[..., Page]
+                                         ) -> None:
+    """Pitfalls 1 and 2: zero is shown as zero; what a board does not report never as zero."""
+    errors, unseen = random.randrange(2, 900), random.randrange(2, 30)
+    node.slow(0, ecc_corrected=float(errors), ecc_uncorrected=0.0, rows_pending=1.0,
+              mem_unseen_bytes=unseen * 2.0**30, pcie_width=8.0, recovery_action=0.0,
+              nvlinks_up=Absence.UNSUPPORTED, tensor_active_pct=Absence.DENIED)
+    node.slow(1, ecc_corrected=Absence.UNSUPPORTED, rows_pending=0.0)
+    page = come(f"/?gpu={node.uuid(0)}")
+    assert soon(lambda: value(page, "ECC errors corrected") == str(errors), 10)
+    assert value(page, "ECC errors not corrected") == "0"
+    assert value(page, "Row remap pending") == "yes: reset the Gpu"
+    assert value(page, "Recovery advised") == "none"
+    assert value(page, "Held by no visible process") == f"{unseen}.0 GiB"
+    assert value(page, "PCIe lanes") == "8 of 16 lanes"
+    assert value(page, "Tensor activity") == "denied"
+    folded, denied = page.locator("#drawer .not-here").all_inner_texts()
+    assert "NVLinks up" in folded
+    assert "Tensor activity" not in folded
+    assert "Tensor activity" in denied
+    assert "CAP_SYS_ADMIN" in denied
+    assert value(page, "NVLinks up") == ""
+    heads = page.locator("#drawer h3").all_inner_texts()
+    assert [head for head in heads if not head.startswith("Task")] == [
+        "Load", "Memory", "Heat and power", "Health", "Links", "Modes", "Events", "Board",
+        "Its node"]
+    facts = " ".join(page.locator("#drawer .facts").all_inner_texts())
+    for words in ("96.00.74.00.1A", "165010", "system, 18 NVLinks", "0.6 % CPU", "42 MiB"):
+        assert words in facts
+
+    # The other one beside it has its own numbers.
+    other = come(f"/?gpu={node.uuid(1)}")
+    assert soon(lambda: value(other, "Row remap pending") == "no", 10)
+    assert value(other, "ECC errors corrected") == ""
+    assert "ECC errors corrected" in other.locator("#drawer .not-here").first.inner_text()
+
+    # New numbers come in place.
+    page.evaluate("shifts.length = 0")
+    node.slow(0, ecc_corrected=errors + 1.0, rows_pending=0.0)
+    assert soon(lambda: value(page, "ECC errors corrected") == str(errors + 1), 8)
+    assert sum(page.evaluate("shifts")) == 0
+
+
+def test_the_map_shows_what_changes_seldom(node: Node, come: Callable[..., Page]) -> None:
+    lanes = random.choice([1, 2, 4, 8])
+    node.slow(0, pcie_width=float(lanes))
+    node.slow(1, pcie_width=16.0)
+    page = come("/?metric=pcie_width&filter=lanes%3C100%25")
+    groups = page.locator("#metric optgroup")
+    assert [group.get_attribute("label") for group in groups.all()] == [
+        "Load", "Memory", "Heat and power", "Health", "Links"]
+
+    def cell(gpu: int) -> Any:
+        return page.evaluate("uuid => globalThis.gpudeck?.cell(uuid)", node.uuid(gpu))
+
+    assert soon(lambda: cell(0) is not None and cell(0)["text"] == str(lanes), 10), cell(0)
+    assert cell(0)["level"] == round(239 * lanes / 16)
+    assert (cell(0)["matched"], cell(1)["matched"]) == (True, False)
+    page.locator("#metric").select_option("rows_pending")
+    page.locator("#filter").fill("")
+    assert soon(lambda: cell(0)["text"] in ("no", "yes") and cell(0)["matched"], 5), cell(0)
+
+
+def test_recent_events(hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
+    """Text of nodes is hostile: it is shown letter by letter, and adds nothing to the page."""
+    page = come("/")
+    button, panel = page.locator("#events-button"), page.locator("#events-panel")
+    assert soon(lambda: page.evaluate("globalThis.gpudeck?.stats.link") == "live", 10)
+    box: Any = page.locator("#cells").bounding_box()
+    button.click()
+    assert soon(lambda: "No events here yet" in panel.inner_text(), 5)
+    page.mouse.move(5, 5)
+
+    word = secrets.token_hex(6)
+    node.happen("xid", 1, f"{HOSTILE} {word}", xid=79.0)
+    node.happen(HOSTILE, None, "")
+    lines = panel.locator("li.event")
+    assert soon(lambda: button.inner_text().split() == ["Events", "(1)"], 5), button.inner_text()
+    page.keyboard.press("Escape")
+    assert panel.is_hidden()
+    button.click()
+    assert soon(lambda: lines.count() == 2, 5)
+    first = lines.filter(has_text=word)
+    assert f"{HOSTILE} {word}" in first.inner_text()
+    assert "critical" in first.inner_text()
+    assert f"{node.teller.caller.said.host} · GPU 1" in first.inner_text()
+    assert panel.locator("img").count() == panel.locator("b").count() == 0
+    assert page.title() != "1"
+
+    # Under a reader's pointer nothing is pushed away: the new one waits.
+    first.hover()
+    node.happen("gpu_lost", 0)
+    assert soon(page.locator("#events-more").is_visible, 5)
+    assert lines.count() == 2
+    page.locator("#events-more").click()
+    assert lines.count() == 3
+    page.locator("#events-severity").select_option("critical")
+    assert soon(lambda: lines.count() == 2, 5)
+
+    assert page.locator("#cells").bounding_box() == box
+    first.locator("button").click()
+    assert panel.is_hidden()
+    assert soon(lambda: page.locator("#drawer-title").inner_text().endswith("GPU 1"), 5)
+    drawer = page.locator("#drawer .event")
+    assert soon(lambda: drawer.count() == 1, 8)
+    assert word in drawer.inner_text()
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_axe_and_a_phone(node: Node, come: Callable[..., Page], theme: str) -> None:
+    node.happen("ecc_uncorrected", 0, "one error", count=1.0)
+    for path, width in ((f"/?gpu={node.uuid(0)}", 1440), ("/?metric=ecc_corrected", 390)):
+        page = come(path, theme=theme, width=width, height=844)
+        assert soon(lambda page=page: page.evaluate(  # type: ignore[misc]
+            "globalThis.gpudeck?.stats.link") == "live", 10)
+        if width == 1440:
+            assert soon(lambda page=page: page.locator(  # type: ignore[misc]
+                "#drawer .not-here").first.is_visible(), 8)
+        page.locator("#events-button").click()
+        assert soon(lambda page=page: page.locator(  # type: ignore[misc]
+            "#events-panel li").count() > 0, 5)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        page.evaluate(axe_source())
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})"
+                              ".then(({violations}) => violations)")
+        assert [(rule["id"], rule["nodes"][0]["html"][:120]) for rule in found] == []
+
+
+def test_settings_say_what_is_wrong_with_a_reader(node: Node, come: Callable[..., Page]) -> None:
+    node.beats = {"reader": "hung", "detail": HOSTILE, "pending": 512, "dropped": 7}
+    page = come("/settings#nodes", width=390, height=844)
+    agent = page.locator("td[data-head=Agent]")
+    assert soon(lambda: agent.count() == 1 and "hung" not in agent.inner_text()
+                and HOSTILE in agent.inner_text(), 10)
+    for words in ("the driver does not answer", "512 messages to bring (2.9 MiB)",
+                  "7 messages lost", "0.6 % CPU"):
+        assert words in agent.inner_text()
+    assert agent.locator("img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    node.beats = {}
+
+
+def test_nothing_at_all(hub: HubProcess, browser: Browser, tmp_path: Path) -> None:
+    """No node has come yet: there is a place for events, and it says so."""
+    with HubProcess(tmp_path / "data") as bare:
+        add_person(bare, "root", "admin")
+        context = browser.new_context()
+        context.add_cookies([{"name": name, "value": value, "domain": "127.0.0.1", "path": "/"}
+                             for name, value in signed_in(bare, "root").cookies.items()])
+        page = context.new_page()
+        page.goto(bare.url)
+        page.locator("#events-button").click()
+        assert soon(lambda: "No events here yet" in page.locator("#events-panel").inner_text(), 8)
+        context.close()

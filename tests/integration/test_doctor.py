@@ -1,0 +1,304 @@
+"""`gpudeck doctor` on the C fake and a hub: each verdict has its cause, a hung driver does not
+hang it, and what is sent to others holds no secret."""
+
+import json
+import os
+import random
+import re
+import secrets
+import socket
+import stat
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.checkup import Check, worst
+from agent.doctor_bundle import Scrub, write_bundle
+from agent.doctor_driver import ask_driver, device_check, driver_checks
+from agent.doctor_hub import clock_check, hub_checks
+from agent.doctor_node import (
+    agent_check,
+    capability_check,
+    ceiling_check,
+    data_check,
+    frameworks_check,
+    holds_check,
+    mps_check,
+)
+from agent.key import pinned_hub
+from agent.locked import locked
+from gpudeck.errors import CommandError
+from gpudeck.keys import fingerprint
+from tests.fakes.hub import FakeHub
+from tests.fakes.nvml import FakeNvml
+
+ROOT = Path(__file__).parents[2]
+CODE = "import sys; from agent.doctor import doctor; sys.exit(doctor(sys.argv[1:]))"
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake = FakeNvml(tmp_path, gpus=2)
+    for gpu in fake.gpus:
+        gpu["persistence"] = 1
+    fake.save()
+    for name, value in fake.env().items():
+        monkeypatch.setenv(name, value)
+    return fake
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    hub = FakeHub()
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def run_doctor(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-c", CODE, *arguments], cwd=ROOT, env=env, text=True,
+                          capture_output=True, timeout=60, check=False)
+
+
+def by_key(checks: Any) -> dict[str, Check]:
+    return {check.key: check for check in checks}
+
+
+def test_a_machine_that_is_well(nvml: FakeNvml, hub: FakeHub, data: Path) -> None:
+    pinned_hub(data, fingerprint(hub.key.public))
+    done = run_doctor("--json", "--hub", hub.url, "--data", str(data), env=nvml.env())
+    told = json.loads(done.stdout)
+    found = {check["key"]: check for check in told["checks"]}
+    for key in ("gpudeck", "library", "driver", "gpus", "metrics", "persistence", "data", "hub",
+                "clock", "hub_key", "ceiling", "holds", "pidfd"):
+        assert found[key]["verdict"] == "ok", found[key]
+    assert str(nvml.library) in found["library"]["says"]
+    assert "550.54.15, CUDA 12.4" in found["driver"]["says"]
+    assert "2 x NVIDIA H100" in found["gpus"]["says"]
+    assert "its epoch is 1" in found["hub_key"]["says"]
+    assert found["agent"]["verdict"] == "warning"
+    assert (told["verdict"], done.returncode) == ("warning", 0)
+    assert set(told) == {"verdict", "checked_at", "checks"}
+    assert {name for check in told["checks"] for name in check} == {
+        "key", "title", "verdict", "says", "remedy"}
+    assert hub.hellos == []  # no connection of the agent's is replaced
+
+
+def test_every_check_is_documented(nvml: FakeNvml, hub: FakeHub, data: Path) -> None:
+    done = run_doctor("--json", "--hub", hub.url, "--data", str(data), env=nvml.env())
+    keys = {check["key"] for check in json.loads(done.stdout)["checks"]}
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    assert {key for key in keys if f"| `{key}` |" not in page} == set()
+
+
+def test_a_problem_is_exit_code_1_and_says_what_to_do(
+    nvml: FakeNvml, hub: FakeHub, data: Path
+) -> None:
+    nvml.unload()
+    done = run_doctor("--hub", hub.url, "--data", str(data), env=nvml.env())
+    assert done.returncode == 1
+    assert "PROBLEM  NVIDIA driver" in done.stdout
+    assert "sudo modprobe nvidia" in done.stdout
+
+
+def test_a_hung_driver_does_not_hang_it(nvml: FakeNvml) -> None:
+    """Pitfall 21. What was known before is told: which library it is."""
+    nvml.lines = ["hang nvmlDeviceGetTemperatureV"]
+    nvml.save()
+    began = time.monotonic()
+    report = ask_driver(within_s=6.0)
+    assert time.monotonic() - began < 9
+    found = by_key(driver_checks(report))
+    assert (found["driver"].verdict, found["library"].verdict) == ("problem", "ok")
+    assert "does not answer" in found["driver"].says
+    nvml.lines = []
+    nvml.save()
+
+
+@pytest.mark.parametrize(("lines", "key", "verdict", "words"), [
+    (["error * nvmlInitWithFlags 18"], "driver", "problem", "different versions"),
+    (["lost 1"], "gpus", "problem", "Gpu 1 is lost"),
+    (["error 0 nvmlDeviceGetUtilizationRates 16"], "gpus", "warning", "must be reset"),
+    (["error * nvmlDeviceGetFanSpeed 4"], "metrics", "warning", "denied: fan_pct"),
+    (["error * nvmlDeviceGetHandleByIndex_v2 3"], "gpus", "problem", "lists no GPU"),
+])
+def test_what_is_wrong_with_the_driver(
+    nvml: FakeNvml, lines: list[str], key: str, verdict: str, words: str
+) -> None:
+    if "error * nvmlDeviceGetHandle" in lines[0]:
+        nvml.gpus, lines = [], []
+    for gpu in nvml.gpus:
+        gpu["fan"] = 40
+    nvml.lines = lines
+    nvml.save()
+    check = by_key(driver_checks(ask_driver()))[key]
+    assert (check.verdict, words in check.says + check.remedy) == (verdict, True), check
+
+
+def test_persistence_off(nvml: FakeNvml) -> None:
+    """Pitfall 23: caps and clocks fall back."""
+    nvml.gpus[1]["persistence"] = 0
+    nvml.save()
+    check = by_key(driver_checks(ask_driver()))["persistence"]
+    assert (check.verdict, "Gpu 1:" in check.says) == ("warning", True)
+
+
+def test_device_files(nvml: FakeNvml, tmp_path: Path) -> None:
+    assert device_check(ask_driver(), tmp_path).verdict == "not checked"
+
+
+def test_another_hub_behind_the_name(hub: FakeHub, data: Path) -> None:
+    pinned_hub(data, secrets.token_hex(16))
+    found = by_key(hub_checks(hub.url, None, data))
+    assert found["hub_key"].verdict == "problem"
+    assert "another hub, or somebody between" in found["hub_key"].says
+
+
+def test_no_hub_there(data: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    assert [check.verdict for check in hub_checks(url, None, data)] == ["warning"]
+    pinned_hub(data, secrets.token_hex(16))
+    assert [check.verdict for check in hub_checks(url, None, data)] == ["problem"]
+
+
+@pytest.mark.parametrize(("skew_s", "verdict"), [
+    (None, "not checked"), (0.4, "ok"), (-2.0, "ok"), (7.0, "warning"), (-90.0, "problem"),
+])
+def test_clock(skew_s: float | None, verdict: str) -> None:
+    assert clock_check(skew_s).verdict == verdict
+
+
+def test_privileges(tmp_path: Path) -> None:
+    status = tmp_path / "self" / "status"
+    assert capability_check(tmp_path).verdict == "not checked"
+    status.parent.mkdir()
+    for mask, verdict, words in ((1 << 5 | 1 << 21, "ok", ""), (1 << 5, "warning", "SYS_ADMIN"),
+                                 (0, "warning", "CAP_KILL")):
+        status.write_text(f"Name:\tx\nCapEff:\t{mask:016x}\n")
+        found = capability_check(tmp_path)
+        assert (found.verdict, words in found.says) == (verdict, True)
+
+
+def test_mps(tmp_path: Path) -> None:
+    control = tmp_path / "nvidia-cuda-mps-control"
+    assert mps_check(str(control)).verdict == "not checked"
+    for script, verdict, words in (("echo 4711", "ok", "servers: 1"),
+                                   ("exit 1", "ok", "no control daemon")):
+        control.write_text(f"#!/bin/sh\n{script}\n")
+        control.chmod(0o755)
+        found = mps_check(str(control))
+        assert (found.verdict, words in found.says) == (verdict, True)
+
+
+def test_data_folder(data: Path, tmp_path: Path) -> None:
+    assert data_check(data).verdict == "ok"
+    data.chmod(0o755)
+    assert data_check(data).verdict == "warning"
+    assert data_check(tmp_path / "new").verdict == "ok"
+    (tmp_path / "file").write_text("")
+
+
+def test_ceiling_and_holds(data: Path, tmp_path: Path) -> None:
+    ceiling = tmp_path / "ceiling.toml"
+    assert ceiling_check(ceiling).verdict == "problem"
+    ceiling.write_text("kills_per_hour = 7\n")
+    ceiling.chmod(0o600)
+    assert "at most 7 ends" in ceiling_check(ceiling).says
+    ceiling.chmod(0o666)
+    assert "others can write" in ceiling_check(ceiling).says
+    assert holds_check(data).verdict == "ok"
+    (data / "hold").write_text("maintenance\n")
+    assert "maintenance" in holds_check(data).says
+
+
+def test_the_agent_that_runs_is_found_without_touching_its_lock(data: Path) -> None:
+    assert agent_check(data).verdict == "warning"
+    with locked(data):
+        assert str(os.getpid()) in agent_check(data).says
+    assert agent_check(data).verdict == "warning"
+
+
+def test_two_packages_that_own_one_file() -> None:
+    there = {"pynvml": "11.5.3", "nvidia-ml-py": "12.560.30"}
+
+    def found(name: str) -> str:
+        if name not in there:
+            raise PackageNotFoundError(name)
+        return there[name]
+
+    assert frameworks_check(found).verdict == "warning"
+    del there["pynvml"]
+    assert frameworks_check(found).verdict == "ok"
+
+
+def test_the_worst_counts() -> None:
+    def checks(*verdicts: Any) -> list[Check]:
+        return [Check(str(at), "", verdict, "") for at, verdict in enumerate(verdicts)]
+
+    assert worst(checks("ok", "problem", "warning")) == "problem"
+    assert worst(checks("ok", "not checked")) == "ok"
+
+
+def test_nothing_secret_is_in_the_bundle(
+    nvml: FakeNvml, hub: FakeHub, data: Path, tmp_path: Path
+) -> None:
+    """Planted in the environment, in a secret's file, in a command line and in the log."""
+    planted = {kind: f"{kind}{secrets.token_hex(8)}" for kind in (
+        "envtoken", "odd", "filed", "logged", "password")}
+    file = tmp_path / "pw"
+    file.write_text(planted["filed"] + "\n")
+    log = tmp_path / "bin"
+    log.mkdir()
+    lines = [
+        f"gpudeck[1]: started --token {planted['logged']} hub=https://bob:{planted['password']}@h",
+        f"task command='train.py --api-key={planted['envtoken']}' odd={planted['odd']}",
+        f"gpu {nvml.gpus[0].uuid} lost; read {planted['filed']}; at 10.1.2.{random.randint(1, 9)}",
+        f"host {socket.gethostname()} alice.smith@example.org",
+    ]
+    (log / "journalctl").write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+    (log / "journalctl").chmod(0o755)
+    env = {**nvml.env(), "GPUDECK_TOKEN": planted["envtoken"], "CUDA_SECRET_ODD": planted["odd"],
+           "GPUDECK_SMTP_PASSWORD_FILE": str(file), "PATH": f"{log}:{os.environ['PATH']}"}
+    bundle = tmp_path / "report.zip"
+    arguments = ("--hub", hub.url, "--data", str(data), "--bundle", str(bundle))
+    done = run_doctor(*arguments, env=env)
+    assert done.returncode in (0, 1), done.stderr
+    with zipfile.ZipFile(bundle) as opened:
+        texts = {name: opened.read(name).decode() for name in opened.namelist()}
+    assert {"doctor.json", "environment.txt", "system.txt", "agent.log"} <= set(texts)
+    whole = "\n".join(texts.values())
+    for kind, secret in planted.items():
+        assert secret not in whole, kind
+    for name in (nvml.gpus[0].uuid, rf"(?<![\w-]){re.escape(socket.gethostname())}(?![\w-])",
+                 "alice.smith", r"10\.1\.2\."):
+        assert not re.search(name, whole), name
+    assert "gpudeck[1]: started" in texts["agent.log"]  # it is the log, and not only hidden words
+    assert json.loads(texts["doctor.json"])["checks"]
+    assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
+    with pytest.raises(CommandError, match="is there already"):
+        write_bundle(bundle, {}, Scrub({}, []))
+
+
+def test_one_name_is_one_word_everywhere() -> None:
+    scrub = Scrub({}, ["node7"])
+    text = scrub("GPU-11111111-2222-3333-4444-555555555555 on node7, node70 and node7: GPU-11111111"
+                 "-2222-3333-4444-555555555555")
+    first, last = text.split()[0], text.split()[-1]
+    assert first == last
+    assert "node7," not in text
+    assert "node70" in text
