@@ -16,13 +16,13 @@ def keep(store: Store) -> None:
     """A greenlet that waits; the work is done in gevent's pool of native threads."""
     while True:
         gevent.sleep(TEND_EVERY_S)
-        gevent.get_hub().threadpool.apply(tend, (store, time.time()))
+        gevent.get_hub().threadpool.apply(tend, (store, time.time(), time.monotonic()))
 
 
-def tend(store: Store, now: float) -> None:
+def tend(store: Store, now: float, mono: float) -> None:
     """gevent writes an exception that leaves a thread to stderr, where nobody would count it."""
     try:
-        store.tend(now)
+        store.tend(now, mono)
     except Exception:
         store.failures += 1
         log.exception("history could not be tended")

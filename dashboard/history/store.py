@@ -45,6 +45,7 @@ LATE_S = 20.0  # what came late waits this long for more
 LATE_ROWS = 200_000
 MAX_OPEN = 6
 RETRY_S = 30.0
+LEAP_S, REMEMBER_S = 3_600.0, 86_400.0
 
 UTIL, UTIL_MAX, POWER = AT["util_pct"], AT["util_max_pct"], AT["power_w"]
 
@@ -75,6 +76,8 @@ class Store:
         self.failures = 0
         self._segment = 0
         self._now = 0.0
+        self._steady: tuple[float, float] | None = None  # wall and monotonic clock, last time
+        self._remember_until = -1.0  # by the monotonic clock
         self._late_since: float | None = None
         self._retry_at = 0.0
         self._readers: dict[int, int] = {}  # token -> the manifest's number when it began
@@ -118,16 +121,20 @@ class Store:
 
     # -- what time does
 
-    def tend(self, now: float) -> None:
-        """Every few seconds, from one thread at a time."""
-        if now < self._retry_at:
+    def tend(self, now: float, mono: float | None = None) -> None:
+        """Every few seconds, from one thread at a time. `mono`: the monotonic clock; None: time
+        passes as `now` says."""
+        if mono is not None:
+            self._watch_clock(now, mono)
+        if now < self._retry_at <= now + RETRY_S:
             return
         self._now = now
         try:
             self._seal_due(now)
             self._write_late(now)
             self._merge(now)
-            self._forget(now)
+            if mono is None or mono >= self._remember_until:
+                self._forget(now)
             self._delete_retired()
             self.error = None
             self._retry_at = 0.0
@@ -139,6 +146,19 @@ class Store:
                             error.strerror or str(error))
             self.error = error.strerror or str(error)
             self._shed()
+
+    def _watch_clock(self, now: float, mono: float) -> None:
+        """A clock that leaps ahead makes all of history old at once: then nothing is forgotten for
+        a day, so that somebody can set it right."""
+        if self._steady is None:
+            newest = max((one.end for one in self.manifest.segments.values()), default=now)
+            self._steady = (newest, mono)
+        was, was_mono = self._steady
+        self._steady = (now, mono)
+        if now - was - (mono - was_mono) > LEAP_S:
+            self._remember_until = mono + REMEMBER_S
+            log.warning("clock leapt ahead seconds=%d; history forgets nothing for a day",
+                        now - was - (mono - was_mono))
 
     def _seal_due(self, now: float) -> None:
         with self.lock:

@@ -270,6 +270,19 @@ def test_what_is_old_goes_and_the_coarser_stays(tmp_path: Path) -> None:
     assert len(left) == sum(kinds(history).values())
 
 
+def test_a_clock_that_leaps_ahead_makes_nothing_old_for_a_day(tmp_path: Path) -> None:
+    source = Source(3)
+    history = opened(tmp_path, source)
+    fed(history, source, START + 700)
+    year_s, day_s = 365 * 86_400, 86_400
+    history.store.tend(START + 700, 50.0)
+    history.store.tend(START + year_s, 55.0)
+    history.store.tend(START + year_s + 60, 115.0)
+    assert differences(history, source, START, START + 700) == []
+    history.store.tend(START + year_s + day_s + 60, 55.0 + day_s + 60)
+    assert "raw" not in kinds(history)
+
+
 def test_a_bound_of_size_takes_the_oldest_seconds_first(tmp_path: Path) -> None:
     source = Source(3)
     history = opened(tmp_path, source)
