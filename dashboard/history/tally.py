@@ -4,8 +4,9 @@ A Frame says what changed, so each Node has a thread of what its Tasks are: one 
 and one of those that are brought later, which goes on where the live one broke off.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,12 @@ class Held:
 
 Key = tuple[int, int, str]  # minute, slot, task id
 Minutes = dict[Key, Held]
+
+
+OF_TASK = ("job_id", "user", "launch", "manager", "container", "pod", "namespace", "slurm_job",
+           "unit")
+OF_HELD = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes", "sm_max_pct")
+UNKNOWN = Task("", 1, 0, None, None, None)  # used a Gpu before it was described
 
 
 @dataclass(slots=True)
@@ -148,18 +155,19 @@ def task_columns(minutes: Minutes, gpus: list[str], nodes: list[str], rank: Ints
     items = [items[at] for at in order]
     keys = [(gpus[slot], nodes[slot], minute, task_id) for (minute, slot, task_id), _ in items]
     all_held = [held for _, held in items]
-    tasks = [held.task for held in all_held]
+    tasks = [held.task or UNKNOWN for held in all_held]
     found: dict[str, list[Any]] = {
         "gpu": [key[0] for key in keys], "node": [key[1] for key in keys],
-        "t": [key[2] for key in keys], "task": [key[3] for key in keys],
-        "job": [None if task is None else task.job_id for task in tasks]}
-    for name in ("user", "launch", "manager", "container", "pod", "namespace", "slurm_job",
-                 "unit"):
-        found[name] = [None if task is None else getattr(task, name) for task in tasks]
-    for name in ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes",
-                 "sm_max_pct"):
-        found[name] = [getattr(held, name) for held in all_held]
+        "t": [key[2] for key in keys], "task": [key[3] for key in keys]}
+    found |= _fields(OF_TASK, tasks) | _fields(OF_HELD, all_held)
+    found["job"] = found.pop("job_id")
     return found
+
+
+def _fields(names: tuple[str, ...], things: Sequence[object]) -> dict[str, list[Any]]:
+    """Of many things, by name."""
+    columns = zip(*map(attrgetter(*names), things), strict=True) if things else ((),) * len(names)
+    return {name: list(column) for name, column in zip(names, columns, strict=True)}
 
 
 def _order(pairs: list[tuple[int, int]], rank: Ints) -> list[int]:
@@ -257,6 +265,4 @@ def usage_columns(found: dict[tuple[int, int, str | None], Usage], gpus: list[st
         "gpu": [gpus[slot] for (_, slot, _), _ in rows],
         "node": [nodes[slot] for (_, slot, _), _ in rows],
         "t": [hour for (hour, _, _), _ in rows], "user": [user for (_, _, user), _ in rows]}
-    for name in Usage.__slots__:
-        columns[name] = [getattr(one, name) for _, one in rows]
-    return columns
+    return columns | _fields(tuple(Usage.__slots__), [one for _, one in rows])
