@@ -101,12 +101,13 @@ class Embedded:
 
         feed = self.store.feed
         slots = feed.slots_of(gpus, nodes)
-        rows = joined(list(feed.head.rows(slots, *span)))
+        columns = {AT[metric] for metric in metrics if metric in AT}
+        rows = joined(list(feed.head.rows(slots, *span, columns)))
         slow = [part for asides in (feed.asides, feed.closed_asides)
                 for aside in asides.values() for part in aside.slow
                 if span[0] <= part.t < span[1]]
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
-        rolled = rolled_up(rows, step, {AT[metric] for metric in metrics if metric in AT})
+        rolled = rolled_up(rows, step, columns)
         found: dict[str, Any] = {"gpu": [feed.names.gpus[slot] for slot in rolled.slot.tolist()],
                                  "t": rolled.t}
         for metric in metrics:
@@ -168,7 +169,7 @@ class Embedded:
         slots = feed.slots_of(None, nodes)
         if metric not in AT:
             return self._newest_slow(metric, first, last, set(slots.tolist()))
-        rows = joined(list(feed.head.rows(slots, first, last)))
+        rows = joined(list(feed.head.rows(slots, first, last, {AT[metric]})))
         if not len(rows):
             return None
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
@@ -215,7 +216,7 @@ class Embedded:
                 files.look()
                 feed = self.store.feed
                 slots = feed.slots_of(None, nodes)
-                rows = joined(list(feed.head.rows(slots, start, start + BLOCK_S)))
+                rows = joined(list(feed.head.rows(slots, start, start + BLOCK_S, {AT[metric]})))
             paths = files.find("raw", start, start + BLOCK_S)
             with self._moments_lock:
                 parts = [self._moments.matrix(path, metric, start) for path in paths]
@@ -264,9 +265,10 @@ class Embedded:
         feed = self.store.feed
         minutes = self._open_minutes(nodes)
         slots = np.array(sorted({slot for _, slot, _ in minutes}), np.intp)
-        rows = joined(list(feed.head.rows(slots, 0, 2**40)))
+        columns = (UTIL, UTIL_MAX, POWER)
+        rows = joined(list(feed.head.rows(slots, 0, 2**40, columns)))
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
-        did = rolled_up(rows, MINUTE_S, (UTIL, UTIL_MAX, POWER))
+        did = rolled_up(rows, MINUTE_S, columns)
         found = usages(minutes, did, UTIL, UTIL_MAX, POWER)
         return pd.DataFrame(usage_columns(found, feed.names.gpus, feed.names.nodes,
                                           np.argsort(feed.order())))

@@ -6,7 +6,7 @@ is sealed into a file; what comes for it afterwards waits as rows of its own for
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from .columns import STORED, Ints
 
 BLOCK_S = 300
 MAX_PASTS = 8
+ALL = range(len(STORED))
 
 Bools = npt.NDArray[np.bool_]
 Slots = npt.NDArray[np.intp]
@@ -114,8 +115,9 @@ class Block:
         self.state[rows, slots] = batch.state if whole else batch.state[new]
         return new
 
-    def rows(self, slots: Slots, t0: int | None = None, t1: int | None = None) -> Rows:
-        """By slot as given, then by second."""
+    def rows(self, slots: Slots, t0: int | None = None, t1: int | None = None,
+             only: Collection[int] = ALL) -> Rows:
+        """By slot as given, then by second. Of columns that are not asked for, zeros."""
         first = 0 if t0 is None else min(BLOCK_S, max(0, t0 - self.start))
         last = BLOCK_S if t1 is None else min(BLOCK_S, max(0, t1 - self.start))
         slots = slots[slots < self.state.shape[1]]
@@ -123,8 +125,11 @@ class Block:
         state = self.state[part].T
         there = state != 0
         at_slot, at_second = np.nonzero(there)
+        none = np.broadcast_to(np.int8(0), len(at_slot))
         return Rows(slots[at_slot], at_second + (self.start + first), state[there],
-                    self.missing[part].T[there], [array[part].T[there] for array in self.units])
+                    self.missing[part].T[there],
+                    [array[part].T[there] if at in only else none
+                     for at, array in enumerate(self.units)])
 
     @property
     def seen(self) -> Bools:
@@ -243,12 +248,13 @@ class Head:
         return min((home.first_segment for home in homes if home.first_segment is not None),
                    default=None)
 
-    def rows(self, slots: Slots, t0: int, t1: int) -> Iterator[Rows]:
+    def rows(self, slots: Slots, t0: int, t1: int, only: Collection[int] = ALL
+             ) -> Iterator[Rows]:
         wanted = np.zeros(int(slots.max(initial=-1)) + 1, bool)
         wanted[slots] = True
         for block in (*self.open.values(), *self.closed.values()):
             if block.start < t1 and t0 < block.start + BLOCK_S:
-                yield block.rows(slots, t0, t1)
+                yield block.rows(slots, t0, t1, only)
         for past in list(self.pasts.values()):
             for late in list(past.late):
                 known = late.slot < len(wanted)
