@@ -2,13 +2,13 @@
 
 import sys
 
-from bench import acts, agent, ingest, start
+from bench import acts, agent, history, ingest, start
 from bench.figure import Figure, write
 
 
 def main() -> int:
     found: list[Figure] = []
-    for part in (agent, start, ingest, acts):
+    for part in (agent, start, ingest, acts, history):
         for figure in part.figures():
             print(figure.line, flush=True)
             found.append(figure)

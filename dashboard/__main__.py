@@ -6,7 +6,8 @@ from importlib import import_module
 from gpudeck.errors import CommandError
 
 # Imported by name, as entry points are: only the hub itself needs Dash.
-COMMANDS = {"hub": "cli", "link": "access_cli", "user": "access_cli", "token": "access_cli"}
+COMMANDS = {"hub": "cli", "link": "access_cli", "user": "access_cli", "token": "access_cli",
+            "history": "history_cli"}
 
 
 def main(words: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import sys
 import time
 from collections.abc import Collection
 from importlib.metadata import entry_points
@@ -61,6 +62,10 @@ from .effects import (
 from .enrolment import Nodes
 from .entry import Entry
 from .events_api import add_events_api
+from .history.embedded import Embedded
+from .history.keeper import keep
+from .history.store import Keep
+from .history_api import add_history_api
 from .holds import Holds, Place
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
@@ -86,6 +91,7 @@ from .state import State, token_in
 log = logging.getLogger("gpudeck.app")
 
 TICK_S = 1.0
+SWITCH_S = 0.001
 LAG_LIMIT_S = 2.0
 COUNTS_EVERY_S = 60.0
 VIEWER_BYTES = 4_096
@@ -105,7 +111,9 @@ class Hub:
         self.signer.wait()
         self.room = Room(state.hub_id(), self._epoch(), time.monotonic())
         self.lenses = Lenses(self.room.fleet)
-        self.recorder = Recorder(settings.data, state, self.room, self.submit)
+        self.history = Embedded(settings.data / "history", _keep_of(settings))
+        self.history.open()
+        self.recorder = Recorder(settings.data, state, self.room, self.submit, self.history.store)
         self._recover()
         self.site = Site.at(settings.bind[0], port, settings.tls_cert is not None,
                             settings.public_url)
@@ -163,6 +171,7 @@ class Hub:
         add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
         add_events_api(self.server, self.room, self.lenses)
         self._add_records()
+        add_history_api(self.server, self.history, self.room.fleet, self.lenses)
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
                                               lambda: self.state.get("url") or "",
@@ -350,16 +359,24 @@ class Hub:
         self._ticked_mono = time.monotonic()
         self.audit.note("hub", {"action": "start", "outcome": "done", "detail": {
             "epoch": self.room.fleet.epoch, "version": __version__}})
-        running = [gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
-                   gevent.spawn(self.recorder.run),
-                   gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
-                   gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
-                   gevent.spawn(self.notifier.run)]
+        running: list[gevent.Greenlet[..., Any]] = [
+            gevent.spawn(self.run_tick), gevent.spawn(self.live.run),
+            gevent.spawn(self.recorder.run),
+            gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
+            gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
+            gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store)]
+        # By default the loop would wait 5 ms for each thread of history that computes.
+        sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         return running
+
+
+def _keep_of(settings: HubSettings) -> Keep:
+    return Keep(settings.history_raw_hours * 3_600, settings.history_minute_days * 86_400,
+                settings.history_hour_days * 86_400, settings.history_max_gb * 1_000_000_000)
 
 
 def start_signer(settings: HubSettings) -> Signer:

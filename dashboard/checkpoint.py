@@ -2,10 +2,11 @@
 
 import msgspec
 
-from gpudeck.wire import Event, Frame, Hello, Inventory
+from gpudeck.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Inventory, encode
 
 from .core.events import KeptEvent
 from .core.ledger import Ledger
+from .history.headlog import CARRIED, Entry
 from .room import Room, Stream
 
 
@@ -71,3 +72,17 @@ def restore(room: Room, data: bytes) -> None:
 def _stream(saved: SavedStream) -> Stream:
     seen, stored = (Ledger(saved.ranges, saved.settled, saved.lost) for _ in range(2))
     return Stream(seen, stored)
+
+
+
+def carried(nodes: list[tuple[str, bytes]]) -> list[Entry]:
+    """With what a segment of the log begins, so that its Frames can be read without those before
+    it."""
+    found = []
+    for node_id, data in nodes:
+        saved = _decoder.decode(data)
+        said: list[Hello | Inventory | Frame] = [
+            saved.hello, *saved.inventories, *([] if saved.frame is None else [saved.frame])]
+        found += [Entry(node_id, saved.hello.stream, 0, saved.heard_at, payload, CARRIED)
+                  for one in said if len(payload := encode(one)) <= MAX_MESSAGE_BYTES]
+    return found

@@ -125,6 +125,7 @@ def stop(running: "Hub", server: HttpServer, greenlets: "list[gevent.Greenlet[..
         peer.abort()
     server.stop(timeout=0.2)
     running.recorder.close()
+    running.history.close()
     running.signer.close()
     running.people.write_notes()
     running.audit.close()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudeck.acts import Preview, Reply
-from gpudeck.wire import Beat, FromAgent, FromHub
+from gpudeck.wire import Beat, FromAgent, FromHub, Hello, Inventory, Sequenced
 
 # events
 
@@ -76,7 +76,8 @@ class Close:
 
 @dataclass(slots=True, frozen=True)
 class Record:
-    """For the head log, as received. `seq` 0: a Hello or an Inventory."""
+    """For the head log, as received. `seq` 0: a Hello or an Inventory. `message` is for history,
+    and `second` the one of the hub's clock in which a Frame was taken."""
 
     node_id: str
     stream: str
@@ -84,6 +85,8 @@ class Record:
     received_at: float
     payload: bytes
     is_backfill: bool = False  # of a time without us: history, on which nothing acts
+    message: Hello | Inventory | Sequenced | None = None
+    second: int = 0
 
 
 @dataclass(slots=True, frozen=True)

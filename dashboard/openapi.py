@@ -22,6 +22,8 @@ from .acts_views import (
 from .audit_views import RecordList, Verdict
 from .core.filters import MAX_LENGTH
 from .events_views import RFC_3339, SECONDS, EventList
+from .history.protocol import BYS
+from .history_views import Instant, Series, UsageList
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .people_views import (
     Fresh,
@@ -100,8 +102,23 @@ EVENTS_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
     *((name, {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"})
       for name in ("start", "end")),
 )
+_TIME: dict[str, Any] = {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"}
+_METRIC: dict[str, Any] = {"enum": [metric.key for metric in (*COLUMNS, *SLOW)]}
 
 OPERATIONS = (
+    Operation("get", "series", "get_series", "A metric of one Gpu over time. Times are UTC seconds "
+              "or RFC 3339; without `step`, one that gives at most a thousand points.", Series,
+              None, 200, (400, 404, 503),
+              (("gpu", {"type": "string", "minLength": 1}), ("metric", _METRIC), ("start", _TIME),
+               ("end", _TIME), ("step", {"type": "integer", "minimum": 1}))),
+    Operation("get", "instant", "get_instant", "A metric of every Gpu at one moment: a value, or "
+              "why there is none.", Instant, None, 200, (400, 503),
+              (("metric", _METRIC), ("at", _TIME))),
+    Operation("get", "usage", "get_usage", "What owners, Nodes or Gpus held, per bucket of whole "
+              "hours.", UsageList, None, 200, (400, 503),
+              (("by", {"enum": list(BYS), "default": "user"}),
+               ("bucket", {"type": "integer", "minimum": 3_600, "default": 86_400}),
+               ("start", _TIME), ("end", _TIME))),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
               HoldState),
     Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gevent
-from gevent.event import Event
+from gevent.event import Event as Signal
 
-from .checkpoint import encode_nodes
+from gpudeck.wire import Event, Frame, Hello, Inventory
+
+from .checkpoint import carried, encode_nodes
 from .effects import NotStored, Record, Stored
+from .history.feed import Stored as Kept
 from .history.headlog import Entry, HeadLog
+from .history.store import Store
 from .room import Room
 from .state import State
 
@@ -20,18 +24,20 @@ FLUSH_EVERY_S = 1.0
 SEGMENT_S = 300.0
 SEGMENT_BYTES = 256_000_000
 MAX_WAITING_BYTES = 64_000_000
+RECOVER_AT_ONCE = 2_000
 
 
 class Recorder:
     def __init__(self, folder: Path, state: State, room: Room,
-                 submit: Callable[[Stored | NotStored], None]) -> None:
+                 submit: Callable[[Stored | NotStored], None], history: Store) -> None:
         self._log = HeadLog(folder / "headlog")
         self._state = state
         self._room = room
         self._submit = submit
+        self._history = history
         self._waiting: list[Record] = []
         self._waiting_bytes = 0
-        self._wake = Event()
+        self._wake = Signal()
         self._is_stopping = False
         self._is_due = False
         self._rotated_mono = time.monotonic()
@@ -39,10 +45,20 @@ class Recorder:
     def recover(self) -> None:
         """Before anything else runs: the room gets back what the disk holds."""
         count = 0
-        for entry in self._log.read():
-            self._room.recover(Record(entry.node_id, entry.stream, entry.seq, entry.received_at,
-                                      entry.payload))
-            count += 1
+        for number, entries in self._log.segments():
+            kept: list[Kept] = []
+            for entry in entries:
+                message = self._room.recover(Record(
+                    entry.node_id, entry.stream, entry.seq, entry.received_at, entry.payload,
+                    entry.is_backfill))
+                if isinstance(message, Hello | Inventory | Frame | Event):
+                    kept.append(Kept(entry.node_id, entry.stream, entry.received_at, message,
+                                     entry.second, entry.is_backfill))
+                if len(kept) >= RECOVER_AT_ONCE:
+                    self._history.append(kept, number)
+                    kept = []
+                count += 1
+            self._history.append(kept, number)
         damage = self._log.damage
         self._log.open()
         log.info("recovered records=%d torn_bytes=%d bad_records=%d", count, damage.torn_bytes,
@@ -102,19 +118,32 @@ class Recorder:
         an exception that leaves a thread to stderr, which may lie on the same full disk."""
         try:
             self._log.append(Entry(record.node_id, record.stream, record.seq, record.received_at,
-                                   record.payload) for record in batch)
+                                   record.payload, record.second, record.is_backfill)
+                             for record in batch)
         except OSError as error:
             return error.strerror or str(error)
+        self._tell_history(batch)
         if nodes is not None:
             self._rotate(nodes)
         return None
+
+    def _tell_history(self, batch: list[Record]) -> None:
+        """From the log it can be told again: what fails here costs no message."""
+        try:
+            self._history.append([
+                Kept(record.node_id, record.stream, record.received_at, record.message,
+                     record.second, record.is_backfill)
+                for record in batch if record.message is not None], self._log.number)
+        except Exception:
+            log.exception("history did not take a batch")
 
     def _rotate(self, nodes: list[tuple[str, bytes]]) -> None:
         """The batch is safe by now; what fails here is tried again at the next flush."""
         try:
             self._state.save_nodes(nodes)
             self._log.rotate()
-            self._log.drop_old()
+            self._log.append(carried(nodes))
+            self._log.drop_old(self._history.first_segment())
             self._rotated_mono = time.monotonic()
         except Exception as error:
             log.warning("rotation failed reason=%r", str(error))

@@ -18,6 +18,7 @@ from gpudeck.wire import (
     Echo,
     Event,
     Frame,
+    FromAgent,
     Hello,
     Inventory,
     Probe,
@@ -35,6 +36,7 @@ from .core.fence import Fence
 from .core.fleet import FUTURE_S, Fleet, Node, NodeState, Outcome
 from .core.ledger import Ledger
 from .core.members import REVOKED, REVOKED_RETRY_S
+from .core.seconds import Seconds
 from .effects import (
     Applied,
     Close,
@@ -130,6 +132,7 @@ class Room:
         self.counts: dict[str, int] = {}
         self.events = Events()
         self.disk_error: str | None = None
+        self._seconds: dict[tuple[str, bool], Seconds] = {}
         self._ticked_mono: float | None = None
 
     def handle(self, event: HubEvent, now: float, mono: float) -> list[Effect]:
@@ -166,7 +169,7 @@ class Room:
             case Frame() | Event():
                 return self._sequenced(said.link, link, node, said.message, said.payload, now, mono)
             case Backfill():
-                return self._backfill(said.link, link, said.message, now, mono)
+                return self._backfill(said.link, link, node, said.message, now, mono)
             case Beat():
                 self.fleet.beat(node, said.message, mono)
                 self.streams[link.node_id][link.stream].settle(said.message.first_seq - 1)
@@ -175,7 +178,8 @@ class Room:
                 return self._echo(link, node, said.message, now, mono)
             case Inventory():
                 self.fleet.inventory(node, said.message)
-                return [Record(link.node_id, link.stream, 0, now, said.payload)]
+                return [Record(link.node_id, link.stream, 0, now, said.payload, False,
+                               said.message)]
             case Clock():
                 return [Tell(said.link, Time(said.message.clock_id, now))]
             case Preview() | Reply():
@@ -206,7 +210,7 @@ class Room:
         welcome = Welcome(max(set(hello.wire_versions) & set(SPOKEN_VERSIONS)), self.hub_id,
                           self.fence.epoch, now, stream.told.seq, stream.told.spans)
         return [*effects, Tell(at, welcome), self._probe(at, link, now, mono),
-                Record(hello.node_id, hello.stream, 0, now, payload),
+                Record(hello.node_id, hello.stream, 0, now, payload, False, hello),
                 Note("agent connected", {"node": hello.node_id, "host": hello.host,
                                          "acked": welcome.acked_seq}),
                 Joined(hello.node_id)]
@@ -257,7 +261,8 @@ class Room:
         if not stream.ledger.note(message.seq):
             return []
         effects: list[Effect] = [
-            Record(link.node_id, link.stream, message.seq, now, payload),
+            Record(link.node_id, link.stream, message.seq, now, payload, False, message,
+                   self._second(node, message, now, mono, False)),
             Applied(link.node_id, link.stream, message.seq, now),
         ]
         if isinstance(message, Event):
@@ -279,8 +284,8 @@ class Room:
         self.events.add(KeptEvent(node.hello.node_id, stream, at,
                                   None if task is None else task.user, event))
 
-    def _backfill(self, at: str, link: Link, backfill: Backfill, now: float, mono: float
-                  ) -> list[Effect]:
+    def _backfill(self, at: str, link: Link, node: Node, backfill: Backfill, now: float,
+                  mono: float) -> list[Effect]:
         """Of a time without us: to disk, and past the picture."""
         stream = self.streams[link.node_id][link.stream]
         effects: list[Effect] = []
@@ -292,13 +297,23 @@ class Room:
             if not stream.ledger.note(message.seq):
                 is_told_again = True
                 continue
-            effects += (Record(link.node_id, link.stream, message.seq, now, payload, True),
+            effects += (Record(link.node_id, link.stream, message.seq, now, payload, True, message,
+                               self._second(node, message, now, mono, True)),
                         Applied(link.node_id, link.stream, message.seq, now, True))
             if isinstance(message, Event):
                 self._keep(self.fleet.nodes[link.node_id], link.stream, message, now, mono)
         if is_told_again:  # no store of it will follow that an ack could
             effects.append(Tell(at, stream.ack()))
         return effects
+
+    def _second(self, node: Node, message: Sequenced, now: float, mono: float, is_backfill: bool
+                ) -> int:
+        """Of a Frame, by our clock, and never ahead of it."""
+        if isinstance(message, Event):
+            return 0  # it comes at any moment, and would unsettle where seconds are cut
+        age_s = max(0.0, self.fleet.age_s(node, message.taken_at, now, mono))
+        seconds = self._seconds.setdefault((node.hello.node_id, is_backfill), Seconds())
+        return max(1, min(int(now), seconds.of(now - age_s)))
 
     def _echo(self, link: Link, node: Node, echo: Echo, now: float, mono: float) -> list[Effect]:
         if link.is_probing and echo.probe_id == link.probe_id:
@@ -400,9 +415,13 @@ class Room:
 
     # -- start
 
-    def recover(self, record: Record) -> None:
+    def recover(self, record: Record) -> FromAgent:
         """One message from disk, in the order in which it had come; it may be there twice."""
         message = decode_from_agent(record.payload)
+        self._recover(record, message)
+        return message
+
+    def _recover(self, record: Record, message: FromAgent) -> None:
         if isinstance(message, Hello):
             self.fleet.hello(message, record.received_at, 0.0)
             self._stream(message.node_id, message.stream)
@@ -420,7 +439,7 @@ class Room:
             node.heard_at = record.received_at
             if isinstance(message, Event):
                 self._keep(node, record.stream, message, record.received_at, 0.0)
-            elif node.hello.stream == record.stream:
+            elif node.hello.stream == record.stream and not record.is_backfill:
                 self.fleet.frame(node, message, record.received_at, 0.0)
 
     def recovered(self, now: float, mono: float) -> None:

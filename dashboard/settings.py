@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpudeck.settings import Setting, address, count, folder, load, port, text
+from gpudeck.settings import Setting, address, count, folder, load, port, text, whole
 
 from .core.proxies import NOBODY, Proxies, proxies
 from .site import public_url
@@ -56,6 +56,12 @@ HUB: tuple[Setting, ...] = (
     Setting("trusted_proxies", proxies, NOBODY,
             "addresses and networks of proxies, with commas between them, whose word is taken for "
             "who asks from where"),
+    Setting("history_raw_hours", count, 24, "hours for which every second is kept"),
+    Setting("history_minute_days", count, 90,
+            "days for which minutes are kept, and who held what in each"),
+    Setting("history_hour_days", count, 730, "days for which hours, usage and events are kept"),
+    Setting("history_max_gb", whole, 0,
+            "most gigabytes that history takes; the oldest seconds go first; 0: no such limit"),
     Setting("audit_copy", folder, None,
             "file to which every record of the audit is appended as well; best on another mount"),
     Setting("smtp_host", text, None, "mail server by which the owners of tasks are told"),
@@ -86,6 +92,10 @@ class HubSettings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     public_url: str | None = None
+    history_raw_hours: int = 24
+    history_minute_days: int = 90
+    history_hour_days: int = 730
+    history_max_gb: int = 0
     audit_copy: Path | None = None
     smtp_host: str | None = None
     smtp_port: int = 587

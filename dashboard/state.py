@@ -32,7 +32,8 @@ create table nodes (node_id text primary key, checkpoint blob not null) without 
 STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_store.SCHEMA,
          standing.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
-OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog")
+OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
+        "history")
 
 
 def open_folder(path: Path) -> None:

@@ -28,6 +28,8 @@ PURE = (
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
     "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
+    "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
+    "dashboard/history/rollup.py", "dashboard/history/tally.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((
@@ -49,6 +51,7 @@ HOME = {
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages",),
     "duckdb": ("dashboard/history/embedded.py",),
+    "pyarrow": ("dashboard/history/parquet.py", "dashboard/history/reading.py"),
     "sqlite3": ("agent/journal.py", "agent/acts_journal.py", "dashboard/state.py",
                 "dashboard/accounts.py", "dashboard/registry.py", "dashboard/transaction.py",
                 "dashboard/audit_store.py", "dashboard/commands_store.py",

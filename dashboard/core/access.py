@@ -162,6 +162,9 @@ ROUTES = (
     _see("tasks"),
     _see("tasks/<path:task_id>"),
     _see("events"),
+    _see("series"),
+    _see("instant"),
+    _see("usage"),
     # Stopping must be quick; letting go needs the password.
     _see("hold"),
     _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),
@@ -239,6 +242,8 @@ VERBS = (
     _local("user"), _local("user add"), _local("user list"), _local("user set"),
     _local("user remove"), _local("user link"),
     _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
+    _local("history"), _local("history info"), _local("history verify"), _local("history backup"),
+    _local("history restore"),
     _local("address"), _local("address list"), _local("address set"), _local("address remove"),
     _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
 )

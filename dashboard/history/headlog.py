@@ -4,7 +4,9 @@ Segments `head-<number>.log`, each a magic and then records:
 
     u32 size of body | u32 crc32 of body | body
 
-with body = MessagePack [node, stream, seq, received_at, payload].
+with body = MessagePack [node, stream, seq, received_at, payload, second, is_backfill]; the last two
+came later and may be missing. A segment begins with what is needed to read it alone: Hello,
+Inventories and Tasks of every Node, marked CARRIED.
 
 All little-endian. A torn tail is cut and counted; a record whose checksum is wrong is skipped and
 counted if the next one can be found by its size, else everything from there on is.
@@ -23,6 +25,7 @@ import msgspec
 MAGIC = b"GPUDECK HEAD 1\n\x00"
 HEAD = struct.Struct("<II")
 MAX_BODY_BYTES = 1_100_000
+CARRIED = -1
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -31,6 +34,8 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     seq: int
     received_at: float
     payload: bytes
+    second: int = 0  # by the hub's clock, of a Frame; CARRIED: said before this segment began
+    is_backfill: bool = False
 
 
 @dataclass(slots=True)
@@ -120,9 +125,13 @@ class HeadLog:
 
     def read(self) -> Iterator[Entry]:
         """All that is there, oldest first."""
+        for _, entries in self.segments():
+            yield from entries
+
+    def segments(self) -> Iterator[tuple[int, Iterator[Entry]]]:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         for path in self._segments():
-            yield from scan(path.read_bytes(), self.damage)
+            yield _number_of(path), scan(path.read_bytes(), self.damage)
 
     def open(self) -> None:
         """Cut the torn tail of the newest segment and append from there."""
@@ -169,15 +178,20 @@ class HeadLog:
         if former is not None:
             former.close()
 
-    def drop_old(self) -> None:
-        """Only once what they held is in the state."""
+    def drop_old(self, needed: int | None = None) -> None:
+        """Only once what they held is in the state; from `needed` on they are wanted."""
         for path in self._segments()[:-2]:
-            path.unlink()
+            if needed is None or _number_of(path) < needed:
+                path.unlink()
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    @property
+    def number(self) -> int:
+        return self._number
 
     @property
     def length(self) -> int:

@@ -3,11 +3,13 @@
 import errno
 import os
 import random
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from dashboard.history.headlog import Entry, HeadLog
+from dashboard.history.headlog import HEAD, MAGIC, Damage, Entry, HeadLog, scan
 
 
 def entries(count: int, start: int = 1) -> list[Entry]:
@@ -44,6 +46,24 @@ def test_what_was_appended_comes_back_in_order(tmp_path: Path) -> None:
     log.close()
     assert kept(tmp_path) == wanted + more
     assert segment(tmp_path).stat().st_mode & 0o077 == 0
+
+
+def test_what_is_still_wanted_is_kept(tmp_path: Path) -> None:
+    log, _ = opened(tmp_path)
+    for entry in (written := entries(6)):
+        log.append([entry])
+        log.rotate()
+        log.drop_old(3)
+    assert kept(tmp_path) == written[2:]
+    log.drop_old(None)
+    log.close()
+    assert kept(tmp_path) == written[5:]
+
+
+def test_an_entry_of_before_it_had_a_second_is_read(tmp_path: Path) -> None:
+    old = msgspec.msgpack.encode(["n", "s", 1, 2.0, b"x"])
+    data = MAGIC + HEAD.pack(len(old), zlib.crc32(old)) + old
+    assert list(scan(data, Damage())) == [Entry("n", "s", 1, 2.0, b"x", 0, False)]
 
 
 def test_two_segments_are_kept(tmp_path: Path) -> None:

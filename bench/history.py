@@ -1,0 +1,18 @@
+"""History: what a point costs to take, seal and merge, what it takes on disk, and how long
+questions last while more comes in."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.figure import Figure
+from tests.history_load import measured
+
+SIZES = ((1_000, 3_900), (10_000, 900))  # Gpus, seconds
+
+
+def figures() -> Iterator[Figure]:
+    for gpus, seconds in SIZES:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, value, unit, goal in measured(Path(folder), gpus, seconds):
+                yield Figure(name, value, unit, goal)

@@ -1,0 +1,136 @@
+"""How the metrics of a Frame lie in memory and in files: whole steps of a fixed size.
+
+A step is 1 where the driver itself counts in whole units, so that nothing is lost there; where a
+mean has a fraction, it is finer than any chart shows and coarse enough to compress. Why a number is
+missing takes three bits per metric in one integer per row: 0 means that all are there.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.metrics import COLUMNS, SLOW, SLOW_WIDTH, WIDTH, Absence
+
+Ints = npt.NDArray[np.int64]
+Kind = Literal["int", "share", "rate"]
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    key: str
+    step: float
+    dtype: type[np.signedinteger[Any]]  # in memory; in steps
+    kind: Kind
+
+    def values(self, units: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """As they stand in a file."""
+        if self.kind == "int":
+            return units if self.step == 1.0 else units * int(self.step)
+        return (units * np.float32(self.step)).astype(np.float32)
+
+
+_STEPS: dict[str, tuple[float, type[np.signedinteger[Any]], Kind]] = {
+    "util_pct": (0.5, np.int16, "share"),
+    "mem_util_pct": (0.5, np.int16, "share"),
+    "sm_active_pct": (0.5, np.int16, "share"),
+    "util_max_pct": (0.5, np.int16, "share"),
+    "temp_c": (1.0, np.int16, "int"),
+    "mem_temp_c": (1.0, np.int16, "int"),
+    "power_w": (1.0, np.int16, "int"),
+    "power_max_w": (1.0, np.int16, "int"),
+    # A counter: what is read from it is how much it grew in minutes and hours.
+    "energy_j": (100.0, np.int64, "int"),
+    "sm_clock_mhz": (1.0, np.int16, "int"),
+    "mem_clock_mhz": (1.0, np.int32, "int"),
+    "fan_pct": (1.0, np.int16, "int"),
+    # A power of two, so that a float32 holds every step exactly.
+    "pcie_tx_bytes_per_s": (MIB, np.int32, "rate"),
+    "pcie_rx_bytes_per_s": (MIB, np.int32, "rate"),
+}
+# What is not named is kept to the unit: bytes, joules, bit masks.
+_WHOLE: tuple[float, type[np.signedinteger[Any]], Kind] = (1.0, np.int64, "int")
+
+STORED: tuple[Column, ...] = tuple(
+    Column(metric.key, *_STEPS.get(metric.key, _WHOLE)) for metric in COLUMNS)
+KEYS: tuple[str, ...] = tuple(column.key for column in STORED)
+AT: dict[str, int] = {key: at for at, key in enumerate(KEYS)}
+SLOW_KEYS: tuple[str, ...] = tuple(metric.key for metric in SLOW)
+# Bits of a mask are joined where numbers are averaged.
+MASKS = frozenset({"throttle_bits"})
+# A mean of these says nothing.
+NO_MEAN = MASKS | {metric.key for metric in COLUMNS if metric.aggregate == "counter"}
+
+_INVERSE = 1.0 / np.array([column.step for column in STORED])
+_LOW = np.array([metric.low for metric in COLUMNS])
+_HIGH = np.array([metric.high for metric in COLUMNS])
+_SLOW_LOW = np.array([metric.low for metric in SLOW])
+_SLOW_HIGH = np.array([metric.high for metric in SLOW])
+_BYTES = -(-WIDTH // 8) * 8
+WHY = 0b111
+
+assert WIDTH * 3 < 63, "why a number is missing no longer fits into one integer"
+assert max(Absence) <= WHY
+
+
+def quantise(values: bytes, absent: bytes) -> tuple[npt.NDArray[np.float64], Ints]:
+    """Rows of steps, and why what is missing is missing. What is out of range is a driver's
+    sentinel or a lie, here as in the live picture."""
+    numbers = np.frombuffer(values, "<f8").reshape(-1, WIDTH)
+    codes = np.zeros((len(numbers), _BYTES), np.uint8)
+    codes[:, :WIDTH] = np.frombuffer(absent, np.uint8).reshape(-1, WIDTH)
+    outside = (numbers < _LOW) | (numbers > _HIGH)
+    if outside.any():
+        codes[:, :WIDTH][outside & (codes[:, :WIDTH] == 0)] = Absence.UNKNOWN
+    steps = numbers * _INVERSE
+    np.rint(steps, out=steps)
+    if outside.any():
+        steps[codes[:, :WIDTH] != 0] = 0
+    return steps, _packed(codes)
+
+
+def _packed(codes: npt.NDArray[np.uint8]) -> Ints:
+    """Three bits of each byte, side by side."""
+    words = codes.view("<u8")
+    for shift, mask in ((5, 0x003F003F003F003F), (10, 0x00000FFF00000FFF), (20, 0x00FFFFFF)):
+        words = (words | (words >> np.uint64(shift))) & np.uint64(mask)
+    found = words[:, 0].astype(np.int64)
+    for at in range(1, words.shape[1]):
+        found |= words[:, at].astype(np.int64) << (24 * at)
+    return found
+
+
+def slow_values(values: bytes, absent: bytes
+                ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.uint8]]:
+    numbers = np.frombuffer(values, "<f8").reshape(-1, SLOW_WIDTH)
+    codes = np.frombuffer(absent, np.uint8).reshape(-1, SLOW_WIDTH)
+    lies = (codes == 0) & ((numbers < _SLOW_LOW) | (numbers > _SLOW_HIGH))
+    return numbers, np.where(lies, np.uint8(Absence.UNKNOWN), codes)
+
+
+def missing_at(missing: Ints, column: int) -> Ints:
+    """The Absence of one metric, per row."""
+    return (missing >> (3 * column)) & WHY
+
+
+def missing_words(code: int) -> str:
+    """As it stands in a file: `fan_pct=unsupported mem_temp_c=denied`."""
+    return " ".join(f"{key}={Absence(why).word}" for at, key in enumerate(KEYS)
+                    if (why := (code >> (3 * at)) & WHY))
+
+
+def slow_words(codes: npt.NDArray[np.uint8]) -> str:
+    return " ".join(f"{key}={Absence(why).word}"
+                    for key, why in zip(SLOW_KEYS, codes.tolist(), strict=True) if why)
+
+
+def reason(words: str, key: str) -> str | None:
+    """Why this metric is missing, by such words."""
+    for word in words.split():
+        name, _, why = word.partition("=")
+        if name == key:
+            return why
+    return None

@@ -1,0 +1,425 @@
+"""The embedded engine: DuckDB over the files, and the newest seconds from memory.
+
+Every tier tells of everything that is in files, and memory of the rest, each second once: so the
+parts of an answer are disjoint and only need adding up. Runs in native threads, never on the event
+loop.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .columns import AT, KEYS, MASKS, SLOW_KEYS, STORED, missing_at, missing_words
+from .feed import Stored, event_columns
+from .folder import totals
+from .frames import added_up, fill, newest_of, plain, slow_frame, slow_reason
+from .head import BLOCK_S, joined
+from .moments import Moments, columns_of
+from .parquet import HOUR_S, MINUTE_S, USAGE_SUMS
+from .protocol import AGGS, BYS, Agg, By, Info, Nodes, NoSuchMetric, TooMuch
+from .rollup import rolled_up
+from .store import POWER, UTIL, UTIL_MAX, Files, Keep, Store
+from .tally import Minutes, task_columns, usage_columns, usages
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_ROWS = 500_000
+MAX_TASK_ROWS = 100_000
+LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
+SLOW_LOOK_BACK_S = 90
+MEMORY = "400MB"
+
+
+class Embedded:
+    def __init__(self, folder: Path, keep: Keep | None = None) -> None:
+        self.store = Store(folder, keep)
+        self._db: Any = None
+        self._db_lock = threading.Lock()
+        self._moments = Moments()
+        self._moments_lock = threading.Lock()
+
+    def open(self) -> None:
+        self.store.open()
+
+    def close(self) -> None:
+        """Else DuckDB's binding tells stderr what it was left with."""
+        with self._db_lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def append(self, messages: Sequence[Stored], segment: int) -> None:
+        self.store.append(messages, segment)
+
+    # -- questions
+
+    def series(self, gpus: Sequence[str], metrics: Sequence[str], t0: float, t1: float, step: int,
+               aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
+        known = _known(metrics)
+        step = max(1, step)
+        first, last = int(t0 // step) * step, -int(-t1 // step) * step
+        if len(gpus) * ((last - first) // step) > MAX_ROWS:
+            raise TooMuch(f"that would be more than {MAX_ROWS:,} rows; ask for fewer Gpus, a "
+                          "shorter time or a longer step")
+        span = (first, last)
+        with self.store.reading() as files:
+            with self.store.lock:
+                files.look()
+                memory = self._memory(gpus, known, span, step, nodes)
+            parts = self._files(files, gpus, known, span, step, nodes)
+        return added_up([*parts, memory], known, aggs)
+
+    def _files(self, files: Files, gpus: Sequence[str], metrics: Sequence[str],
+               span: tuple[int, int], step: int, nodes: Nodes) -> "list[pd.DataFrame]":
+        live = [metric for metric in metrics if metric in AT]
+        slow = [metric for metric in metrics if metric not in AT]
+        where = f"gpu in ({_texts(gpus)})" + _on(nodes)
+        found = []
+        if slow:
+            sums = ", ".join(_sums(metric, None) for metric in slow)
+            found.append(self._grouped(files, "slow", span, step, where, sums))
+        for kind, part in _tiers(files, span, step) if live else ():
+            sums = ", ".join(_sums(metric, kind) for metric in live)
+            found.append(self._grouped(files, kind, part, step, where, sums))
+        return [frame for frame in found if frame is not None]
+
+    def _grouped(self, files: Files, kind: str, span: tuple[int, int], step: int, where: str,
+                 sums: str) -> "pd.DataFrame | None":
+        first, last = span
+        return self._ask(files, kind, first, last,
+                         f"select gpu, t - t % {step} as t, {sums} from {{files}} "
+                         f"where {where} and t >= {first} and t < {last} group by all")
+
+    def _memory(self, gpus: Sequence[str], metrics: Sequence[str], span: tuple[int, int], step: int,
+                nodes: Nodes) -> "pd.DataFrame":
+        import pandas as pd
+
+        feed = self.store.feed
+        slots = feed.slots_of(gpus, nodes)
+        columns = {AT[metric] for metric in metrics if metric in AT}
+        rows = joined(list(feed.head.rows(slots, *span, columns)))
+        slow = [part for asides in (feed.asides, feed.closed_asides)
+                for aside in asides.values() for part in aside.slow
+                if span[0] <= part.t < span[1]]
+        rows = rows.take(np.lexsort((rows.t, rows.slot)))
+        rolled = rolled_up(rows, step, columns)
+        found: dict[str, Any] = {"gpu": [feed.names.gpus[slot] for slot in rolled.slot.tolist()],
+                                 "t": rolled.t}
+        for metric in metrics:
+            if metric in AT:
+                at = AT[metric]
+                none = rolled.n[at] == 0
+                found |= {f"{metric}_min": np.where(none, np.nan, rolled.low[at]),
+                          f"{metric}_max": np.where(none, np.nan, rolled.high[at]),
+                          f"{metric}_sum": rolled.total[at], f"{metric}_n": rolled.n[at]}
+        parts = [pd.DataFrame(found)]
+        for part in slow:
+            parts.append(slow_frame(part, set(slots.tolist()), feed.names.gpus, metrics, step))
+        parts = [part for part in parts if len(part)] or parts[:1]
+        return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+
+    def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
+        _known([metric])
+        second = int(t)
+        with self.store.reading() as files:
+            with self.store.lock:
+                files.look()
+                kind = "slow" if metric not in AT else (
+                    "minutes" if second < files.begin("raw") else "raw")
+                back_s = {"raw": LOOK_BACK_S, "slow": SLOW_LOOK_BACK_S, "minutes": MINUTE_S}[kind]
+                memory = self._newest(metric, second - back_s + 1, second + 1, nodes)
+            found = self._last_in_files(files, kind, metric, (second - back_s + 1, second), nodes)
+        return newest_of(found, memory, metric)
+
+    def _last_in_files(self, files: Files, kind: str, metric: str, span: tuple[int, int],
+                       nodes: Nodes) -> "pd.DataFrame | None":
+        first, last = span
+        if kind == "raw":
+            return self._moment(files, metric, first, last, nodes)
+        value = f"{metric}_mean" if kind == "minutes" else metric
+        words = "null" if kind == "minutes" else "missing"
+        return self._ask(
+            files, kind, first, last + 1,
+            f"select gpu, node, max(t) as t, arg_max_null({value}, t) as value, "
+            f"arg_max(coalesce({words}, ''), t) as missing from {{files}} "
+            f"where t >= {first} and t <= {last}{_on(nodes)} group by gpu, node")
+
+    def _moment(self, files: Files, metric: str, first: int, last: int, nodes: Nodes
+                ) -> "pd.DataFrame":
+        import pandas as pd
+
+        paths = files.find("raw", first, last + 1)
+        with self._moments_lock:
+            found = self._moments.newest(paths, metric, first, last)
+        frame = pd.DataFrame(columns_of(found))
+        if nodes is not None:
+            frame = frame[frame["node"].isin(list(nodes))]
+        return frame.sort_values("t").drop_duplicates(["gpu", "node"], keep="last") if len(
+            found) > 1 else frame
+
+    def _newest(self, metric: str, first: int, last: int, nodes: Nodes) -> "pd.DataFrame | None":
+        import pandas as pd
+
+        feed = self.store.feed
+        slots = feed.slots_of(None, nodes)
+        if metric not in AT:
+            return self._newest_slow(metric, first, last, set(slots.tolist()))
+        rows = joined(list(feed.head.rows(slots, first, last, {AT[metric]})))
+        if not len(rows):
+            return None
+        rows = rows.take(np.lexsort((rows.t, rows.slot)))
+        rows = rows.take(np.append(np.flatnonzero(np.diff(rows.slot)), len(rows) - 1))
+        at = AT[metric]
+        values = rows.units[at] * STORED[at].step
+        none = missing_at(rows.missing, at) != 0
+        words = {code: missing_words(code) for code in np.unique(rows.missing).tolist()}
+        return pd.DataFrame({
+            "gpu": [feed.names.gpus[slot] for slot in rows.slot.tolist()],
+            "node": [feed.names.nodes[slot] for slot in rows.slot.tolist()],
+            "t": rows.t, "value": np.where(none, np.nan, values),
+            "missing": [words[code] for code in rows.missing.tolist()]})
+
+    def _newest_slow(self, metric: str, first: int, last: int, slots: set[int]) -> "pd.DataFrame":
+        import pandas as pd
+
+        feed, at = self.store.feed, SLOW_KEYS.index(metric)
+        newest: dict[int, tuple[int, float | None, str]] = {}
+        for asides in (feed.asides, feed.closed_asides):
+            for part in (part for aside in asides.values() for part in aside.slow
+                         if first <= part.t < last):
+                for row, slot in enumerate(part.slot.tolist()):
+                    if slot in slots and part.t >= newest.get(slot, (0, None, ""))[0]:
+                        why = int(part.absent[row, at])
+                        value = None if why else float(part.values[row, at])
+                        newest[slot] = (part.t, value, slow_reason(metric, why))
+        return pd.DataFrame({
+            "gpu": [feed.names.gpus[slot] for slot in newest],
+            "node": [feed.names.nodes[slot] for slot in newest],
+            "t": [t for t, _, _ in newest.values()],
+            "value": np.array([np.nan if value is None else value
+                               for _, value, _ in newest.values()], np.float64),
+            "missing": [words for _, _, words in newest.values()]})
+
+    def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
+        import pandas as pd
+
+        if metric not in AT:
+            raise NoSuchMetric(f"a block is of one of {', '.join(KEYS)}")
+        start = int(t) - int(t) % BLOCK_S
+        with self.store.reading() as files:
+            with self.store.lock:
+                files.look()
+                feed = self.store.feed
+                slots = feed.slots_of(None, nodes)
+                rows = joined(list(feed.head.rows(slots, start, start + BLOCK_S, {AT[metric]})))
+            paths = files.find("raw", start, start + BLOCK_S)
+            with self._moments_lock:
+                parts = [self._moments.matrix(path, metric, start) for path in paths]
+        columns: dict[str, Any] = {}
+        for places, wide in parts:
+            for at, (gpu, node) in enumerate(zip(places.gpus, places.nodes, strict=True)):
+                if nodes is None or node in nodes:
+                    fill(columns, gpu, wide[:, at])
+        if len(rows):
+            memory = plain(rows, metric, feed.names.gpus)
+            for gpu, part in memory.groupby("gpu", sort=False):
+                one = np.full(BLOCK_S, np.nan)
+                one[part["t"].to_numpy() - start] = part["value"].to_numpy()
+                fill(columns, str(gpu), one)
+        return pd.DataFrame(columns, index=range(start, start + BLOCK_S))
+
+    def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None
+              ) -> "pd.DataFrame":
+        import pandas as pd
+
+        if by not in BYS or bucket % HOUR_S:
+            raise NoSuchMetric(f"usage is by one of {', '.join(BYS)}, in buckets of whole hours")
+        first, last = int(t0 // HOUR_S) * HOUR_S, -int(-t1 // HOUR_S) * HOUR_S
+        sums = ", ".join(f"sum({name}) as {name}" for name in USAGE_SUMS)
+        name = f'"{by}"'
+        with self.store.reading() as files:
+            with self.store.lock:
+                files.look()
+                memory = self._open_usage(nodes)
+            found = self._ask(files, "usage", first, last,
+                              f"select t - t % {bucket} as t, {name}, {sums} from {{files}} where "
+                              f"t >= {first} and t < {last}{_on(nodes)} group by all")
+        memory = memory[(memory["t"] >= first) & (memory["t"] < last)]
+        memory = memory.assign(t=memory["t"] - memory["t"] % bucket)
+        parts = [part[["t", by, *USAGE_SUMS]] for part in (found, memory)
+                 if part is not None and len(part)]
+        if not parts:
+            return pd.DataFrame(columns=["t", by, *USAGE_SUMS])
+        whole = pd.concat(parts, ignore_index=True)
+        return whole.groupby(["t", by], dropna=False, as_index=False, sort=True).sum()
+
+    def _open_usage(self, nodes: Nodes) -> "pd.DataFrame":
+        """What no file has yet."""
+        import pandas as pd
+
+        feed = self.store.feed
+        minutes = self._open_minutes(nodes)
+        slots = np.array(sorted({slot for _, slot, _ in minutes}), np.intp)
+        columns = (UTIL, UTIL_MAX, POWER)
+        rows = joined(list(feed.head.rows(slots, 0, 2**40, columns)))
+        rows = rows.take(np.lexsort((rows.t, rows.slot)))
+        did = rolled_up(rows, MINUTE_S, columns)
+        found = usages(minutes, did, UTIL, UTIL_MAX, POWER)
+        return pd.DataFrame(usage_columns(found, feed.names.gpus, feed.names.nodes,
+                                          np.argsort(feed.order())))
+
+    def _open_minutes(self, nodes: Nodes) -> Minutes:
+        feed = self.store.feed
+        feed.tally.add_up()
+        found: Minutes = {}
+        for minutes in (*feed.tally.blocks.values(),
+                        *(aside.minutes for aside in feed.closed_asides.values())):
+            found |= minutes
+        if nodes is None:
+            return found
+        return {key: held for key, held in found.items() if feed.names.nodes[key[1]] in nodes}
+
+    def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
+              limit: int = 10_000) -> "pd.DataFrame":
+        import pandas as pd
+
+        where = "" if gpus is None else f" and gpu in ({_texts(gpus)})"
+        with self.store.reading() as files:
+            with self.store.lock:
+                files.look()
+                names = self.store.feed.names
+                memory = pd.DataFrame(task_columns(
+                    self._open_minutes(nodes), names.gpus, names.nodes,
+                    np.argsort(self.store.feed.order())))
+            found = self._ask(files, "tasks", int(t0), int(t1) + 1,
+                              f"select * from {{files}} where t >= {int(t0)} and t < {int(t1)}"
+                              f"{where}{_on(nodes)} order by t, gpu, task limit {limit}")
+        memory = memory[(memory["t"] >= int(t0)) & (memory["t"] < int(t1))]
+        if gpus is not None:
+            memory = memory[memory["gpu"].isin(list(gpus))]
+        parts = [part for part in (found, memory) if part is not None and len(part)]
+        whole = pd.concat(parts, ignore_index=True) if parts else memory
+        return whole.sort_values(["t", "gpu", "task"], ignore_index=True).head(limit)
+
+    def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000
+               ) -> "pd.DataFrame":
+        import pandas as pd
+
+        with self.store.reading() as files:
+            with self.store.lock:
+                files.look()
+                feed = self.store.feed
+                parts = [event_columns(aside.events)
+                         for asides in (feed.asides, feed.closed_asides)
+                         for aside in asides.values() if aside.events]
+            found = self._ask(files, "events", int(t0), int(t1) + 1,
+                              f"select * from {{files}} where t >= {t0} and t < {t1}"
+                              f"{_on(nodes)} order by t desc limit {limit}")
+        frames = [pd.DataFrame(part) for part in parts]
+        frames = [frame[(frame["t"] >= t0) & (frame["t"] < t1)] for frame in frames]
+        if nodes is not None:
+            frames = [frame[frame["node"].isin(list(nodes))] for frame in frames]
+        frames += [] if found is None else [found]
+        frames = [frame for frame in frames if len(frame)]
+        if not frames:
+            return pd.DataFrame(event_columns({}))
+        return pd.concat(frames, ignore_index=True).sort_values("t", ignore_index=True).tail(limit)
+
+    def info(self) -> Info:
+        with self.store.lock:
+            manifest, feed = self.store.manifest, self.store.feed
+            kinds = totals(manifest)
+            blocks = (*feed.head.open.values(), *feed.head.closed.values())
+            late = sum(len(rows) for parts in feed.head.late().values() for rows in parts)
+            counts = {"frames": feed.counts.frames, "unreadable": feed.counts.unreadable,
+                      "doubled": feed.head.doubled, "shed_seconds": feed.counts.shed_seconds,
+                      "failures": self.store.failures, "late_waiting": late,
+                      "damaged_lines": manifest.damaged_lines}
+            return Info(kinds, sum(kind["bytes"] for kind in kinds.values()),
+                        sum(block.row_count for block in blocks) + late,
+                        list(manifest.quarantined), counts, self.store.error)
+
+    # -- DuckDB
+
+    def _ask(self, files: Files, kind: str, first: int, last: int, sql: str
+             ) -> "pd.DataFrame | None":
+        """`{files}` in it are those of this kind and time; None: there are none."""
+        if kind in ("hours", "usage"):  # rows of an hour lie in files of its parts
+            first, last = first - first % HOUR_S, -(-last // HOUR_S) * HOUR_S
+        paths = files.find(kind, first, last)
+        if not paths:
+            return None
+        source = f"read_parquet([{_texts([str(path) for path in paths])}])"
+        with self._connected() as db:
+            found: pd.DataFrame = db.execute(sql.replace("{files}", source)).df()
+        # Whole numbers with holes come as a type of their own, with which numpy cannot count.
+        odd = [name for name, dtype in found.dtypes.items()
+               if not isinstance(dtype, np.dtype) and dtype.kind in "iuf"]
+        return found.astype(dict.fromkeys(odd, "float64")) if odd else found
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        with self._db_lock:
+            if self._db is None:
+                self._db = _database()
+            cursor = self._db.cursor()
+        try:
+            yield cursor
+        finally:
+            cursor.close()
+
+
+def _database() -> Any:
+    """Imported with the first question, not with the hub."""
+    import duckdb
+
+    made = duckdb.connect(":memory:", config={
+        "threads": 2, "memory_limit": MEMORY, "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False, "preserve_insertion_order": False})
+    made.execute("set parquet_metadata_cache = true")  # a file never changes under its name
+    return made
+
+
+def _tiers(files: Files, span: tuple[int, int], step: int) -> list[tuple[str, tuple[int, int]]]:
+    """The coarsest that is fine enough. Where seconds have been given up, minutes stand in."""
+    first, last = span
+    if step % HOUR_S == 0:
+        return [("hours", span)]
+    if step % MINUTE_S == 0:
+        return [("minutes", span)]
+    begin = min(max(files.begin("raw"), first), last)
+    return [("minutes", (first, begin)), ("raw", (begin, last))]
+
+
+def _known(metrics: Sequence[str]) -> Sequence[str]:
+    for metric in metrics:
+        if metric not in AT and metric not in SLOW_KEYS:
+            raise NoSuchMetric(f"there is no metric {metric[:40]!r}; there are "
+                               f"{', '.join((*KEYS, *SLOW_KEYS))}")
+    return metrics
+
+
+def _text(word: str) -> str:
+    return "'" + word.replace("'", "''") + "'"
+
+
+def _texts(words: Sequence[str]) -> str:
+    return ", ".join(map(_text, words)) or "null"
+
+
+def _on(nodes: Nodes) -> str:
+    return "" if nodes is None else f" and node in ({_texts(sorted(nodes))})"
+
+
+def _sums(metric: str, kind: str | None) -> str:
+    low, high = ("bit_and", "bit_or") if metric in MASKS else ("min", "max")
+    if kind in (None, "raw"):
+        return (f"{low}({metric}) as {metric}_min, {high}({metric}) as {metric}_max, "
+                f"sum({metric}) as {metric}_sum, count({metric}) as {metric}_n")
+    return (f"{low}({metric}_min) as {metric}_min, {high}({metric}_max) as {metric}_max, "
+            f"sum({metric}_mean * {metric}_n) as {metric}_sum, sum({metric}_n) as {metric}_n")

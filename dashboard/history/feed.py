@@ -1,0 +1,249 @@
+"""What agents say, as the head log has it, into memory: seconds, slow metrics, Tasks, events."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.wire import Event, Frame, Hello, Inventory
+
+from .columns import Ints, quantise, slow_values
+from .head import BLOCK_S, Batch, Bools, Head, Slots
+from .headlog import CARRIED
+from .parquet import Names
+from .tally import Minutes, Tally
+
+EventKey = tuple[str, str, int]  # node, stream, seq
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One message that is in the log now. `second`: in which second of the hub's clock a Frame was
+    taken; 0: as its agent says."""
+
+    node_id: str
+    stream: str
+    received_at: float
+    message: Hello | Inventory | Frame | Event
+    second: int = 0
+    is_backfill: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRows:
+    slot: Slots
+    t: int
+    values: npt.NDArray[np.float64]
+    absent: npt.NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class Aside:
+    """Of one block, what is not a number of each second."""
+
+    slow: list[SlowRows] = field(default_factory=list)
+    events: dict[EventKey, tuple[float, Event]] = field(default_factory=dict)
+    minutes: Minutes = field(default_factory=dict)
+    first_segment: int | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    frames: int = 0
+    unreadable: int = 0  # of an inventory that never came
+    shed_seconds: int = 0
+
+
+class Feed:
+    """Called from one native thread at a time, under the store's lock."""
+
+    def __init__(self, seen_in_files: Callable[[int], Bools | None],
+                 events_in_files: Callable[[int], set[EventKey]]) -> None:
+        self.names = Names([], [])
+        self.head = Head(seen_in_files)
+        self.tally = Tally(BLOCK_S)
+        self.asides: dict[int, Aside] = {}
+        self.closed_asides: dict[int, Aside] = {}
+        self.counts = Counts()
+        self._events_in_files = events_in_files
+        self._known_events: dict[int, set[EventKey]] = {}
+        self._slot_of: dict[tuple[str, str], int] = {}
+        self._slots_of: dict[str, list[int]] = {}
+        self._catalog: dict[tuple[str, str, int], tuple[Slots, list[int]]] = {}
+        self._order: Slots = np.zeros(0, np.intp)
+
+    def slot(self, gpu: str, node_id: str) -> int:
+        key = (gpu, node_id)
+        found = self._slot_of.get(key)
+        if found is None:
+            found = self._slot_of[key] = len(self.names.gpus)
+            self._slots_of.setdefault(gpu, []).append(found)
+            self.names.gpus.append(gpu)
+            self.names.nodes.append(node_id)
+        return found
+
+    def slots_of(self, gpus: Sequence[str] | None, nodes: frozenset[str] | None) -> Slots:
+        """Of these Gpus on these Nodes; None: of all."""
+        if gpus is None:
+            return np.array([slot for slot, node in enumerate(self.names.nodes)
+                             if nodes is None or node in nodes], np.intp)
+        return np.array([slot for gpu in dict.fromkeys(gpus)
+                         for slot in self._slots_of.get(gpu, ())
+                         if nodes is None or self.names.nodes[slot] in nodes], np.intp)
+
+    def order(self) -> Slots:
+        """Slots as files are sorted."""
+        if len(self._order) != len(self.names.gpus):
+            self._order = self.names.order()
+        return self._order
+
+    # -- in
+
+    def take(self, messages: Sequence[Stored], segment: int) -> None:
+        """In the order in which they came."""
+        frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]] = []
+        for said in messages:
+            match said.message:
+                case Hello():
+                    self._place(frames, segment)
+                    if said.second != CARRIED:
+                        self.tally.hello(said.node_id)
+                case Inventory():
+                    self._inventory(said, said.message)
+                case Event():
+                    self._event(said, said.message, segment)
+                case Frame():
+                    listed = self._catalog.get(
+                        (said.node_id, said.stream, said.message.generation))
+                    if listed is None or len(listed[1]) != len(said.message.states):
+                        self.counts.unreadable += 1
+                        continue
+                    if said.second == CARRIED:
+                        self._place(frames, segment)
+                        self.tally.frame(said.node_id, listed[1], 0, said.message.tasks, False,
+                                         False)
+                        continue
+                    second = said.second or int(min(said.message.taken_at, said.received_at))
+                    frames.append((said, said.message, second, listed))
+        self._place(frames, segment)
+
+    def _inventory(self, said: Stored, inventory: Inventory) -> None:
+        slots = [self.slot(facts.uuid, said.node_id) for facts in inventory.gpus]
+        key = (said.node_id, said.stream, inventory.generation)
+        known = self._catalog.get(key)
+        if known is None or known[1] != slots:
+            self._catalog[key] = (np.array(slots, np.intp), slots)
+
+    def _place(self, frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]],
+               segment: int) -> None:
+        if not frames:
+            return
+        batch, now = _batch(frames)
+        new = self.head.place(batch, now, segment)
+        for (said, frame, second, (slots, listed)), is_new in zip(
+                frames, _any_of_each(new, frames), strict=True):
+            self.counts.frames += is_new
+            self.tally.frame(said.node_id, listed, second, frame.tasks, said.is_backfill, is_new)
+            if frame.slow is not None and is_new:
+                values, absent = slow_values(frame.slow.values, frame.slow.absent)
+                self._aside(second, segment).slow.append(SlowRows(slots, second, values, absent))
+        frames.clear()
+
+    def _aside(self, second: int, segment: int) -> Aside:
+        start = second - second % BLOCK_S
+        found = self.asides.get(start)
+        if found is None:
+            found = self.asides[start] = Aside()
+        if found.first_segment is None:
+            found.first_segment = segment
+        return found
+
+    def _event(self, said: Stored, event: Event, segment: int) -> None:
+        t = min(event.taken_at, said.received_at)
+        start = int(t) - int(t) % BLOCK_S
+        key = (said.node_id, said.stream, event.seq)
+        if start not in self._known_events:
+            self._known_events = dict(list(self._known_events.items())[-64:])
+            self._known_events[start] = self._events_in_files(start)
+        if key in self._known_events[start]:
+            return
+        self._known_events[start].add(key)
+        self._aside(int(t), segment).events[key] = (t, event)
+
+    # -- out, for the files
+
+    def close(self, start: int) -> Aside:
+        """Beside a block that is being closed."""
+        aside = self.asides.pop(start, None) or Aside()
+        aside.minutes = self.tally.pop(start)
+        if start in self.closed_asides:
+            _join(self.closed_asides[start], aside)
+        else:
+            self.closed_asides[start] = aside
+        return self.closed_asides[start]
+
+    def written(self, start: int) -> None:
+        self.closed_asides.pop(start, None)
+
+    def first_segment(self) -> int | None:
+        found = [aside.first_segment for asides in (self.asides, self.closed_asides)
+                 for aside in asides.values() if aside.first_segment is not None]
+        oldest = self.head.first_segment()
+        return min([*found, *([] if oldest is None else [oldest])], default=None)
+
+
+def _join(into: Aside, more: Aside) -> None:
+    into.slow += more.slow
+    into.events |= more.events
+    for key, held in more.minutes.items():
+        if key in into.minutes:
+            _add(into.minutes[key], held)
+        else:
+            into.minutes[key] = held
+    if into.first_segment is None:
+        into.first_segment = more.first_segment
+
+
+def _add(held: Any, more: Any) -> None:
+    for name in ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s"):
+        setattr(held, name, getattr(held, name) + getattr(more, name))
+    for name in ("mem_max_bytes", "sm_max_pct"):
+        tops = [top for top in (getattr(held, name), getattr(more, name)) if top is not None]
+        setattr(held, name, max(tops, default=None))
+
+
+def _any_of_each(new: Bools, frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]
+                 ) -> list[bool]:
+    """Of each Frame, whether a row was new."""
+    ends = np.cumsum([len(listed) for _, _, _, (_, listed) in frames])
+    count = np.concatenate([[0], np.cumsum(new)])
+    starts = np.concatenate([[0], ends[:-1]])
+    found: list[bool] = (count[ends] > count[starts]).tolist()
+    return found
+
+
+def _batch(frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]) -> tuple[Batch, int]:
+    counts = [len(listed) for _, _, _, (_, listed) in frames]
+    steps, missing = quantise(b"".join([frame.values for _, frame, _, _ in frames]),
+                              b"".join([frame.absent for _, frame, _, _ in frames]))
+    seconds: Ints = np.repeat(np.array([second for _, _, second, _ in frames], np.int64), counts)
+    states = np.frombuffer(b"".join([frame.states for _, frame, _, _ in frames]), np.uint8) + 1
+    slots = np.concatenate([slots for _, _, _, (slots, _) in frames])
+    now = int(min(said.received_at for said, _, _, _ in frames))
+    return Batch(slots, seconds, states.astype(np.uint8), missing, steps), now
+
+
+def event_columns(events: dict[EventKey, tuple[float, Event]]) -> dict[str, list[Any]]:
+    rows = sorted(events.items(), key=lambda row: (row[1][0], row[0]))
+    return {
+        "t": [t for _, (t, _) in rows], "node": [key[0] for key, _ in rows],
+        "kind": [event.kind for _, (_, event) in rows],
+        "gpu": [event.gpu_uuid for _, (_, event) in rows],
+        "task": [event.task_id for _, (_, event) in rows],
+        "text": [event.text for _, (_, event) in rows],
+        "numbers": [msgspec.json.encode(event.numbers).decode() for _, (_, event) in rows],
+        "stream": [key[1] for key, _ in rows], "seq": [key[2] for key, _ in rows],
+    }

@@ -1,0 +1,102 @@
+"""History as a folder: what is in it, whether it is whole, a copy and its way back."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from .manifest import COPIES, Manifest, Segment, digest, sync_folder
+
+TRIES = 5
+
+
+class Spoilt(Exception):
+    """A file is not what was written; says which."""
+
+
+def read(folder: Path) -> Manifest:
+    """Without changing anything: a hub may be running there."""
+    manifest = Manifest(folder)
+    manifest.read()
+    return manifest
+
+
+def totals(manifest: Manifest) -> dict[str, dict[str, Any]]:
+    kinds: dict[str, dict[str, Any]] = {}
+    for one in manifest.segments.values():
+        kind = kinds.setdefault(one.kind, {"files": 0, "rows": 0, "bytes": 0, "oldest": one.start,
+                                           "newest": one.end})
+        kind["files"] += 1
+        kind["rows"] += one.rows
+        kind["bytes"] += one.size_bytes
+        kind["oldest"] = min(kind["oldest"], one.start)
+        kind["newest"] = max(kind["newest"], one.end)
+    return kinds
+
+
+def verified(folder: Path) -> int:
+    """How many files are whole: all of them, or Spoilt."""
+    manifest = read(folder)
+    if manifest.damaged_lines:
+        raise Spoilt(f"{manifest.damaged_lines} lines of {' and '.join(COPIES)} in {folder} are "
+                     "damaged; start the hub there: it goes on with what the other copy says")
+    for at, segment in enumerate(_by_time(manifest)):
+        flaw = _flaw(folder, segment)
+        # A hub that runs there may have merged it away meanwhile.
+        if flaw is not None and segment.name in read(folder).segments:
+            raise Spoilt(f"{folder / segment.name} {flaw}; it is file {at + 1} of "
+                         f"{len(manifest.segments)}: bring it back from a backup, or start the "
+                         "hub, which puts it aside and leaves a hole")
+    return len(manifest.segments)
+
+
+def _by_time(manifest: Manifest) -> list[Segment]:
+    return sorted(manifest.segments.values(), key=lambda one: (one.start, one.name))
+
+
+def _flaw(folder: Path, segment: Segment) -> str | None:
+    path = folder / segment.name
+    try:
+        if path.stat().st_size != segment.size_bytes:
+            return f"has {path.stat().st_size} bytes and should have {segment.size_bytes}"
+        return None if digest(path) == segment.sha256 else "does not read as it was written"
+    except FileNotFoundError:
+        return "is gone"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
+def copied(source: Path, target: Path) -> int:
+    """A whole copy in a new folder, each file checked; how many. The source may be in use."""
+    former = set(read(target).segments)  # of an earlier copy in the same place
+    for attempt in range(TRIES):
+        manifest = read(source)
+        try:
+            for segment in _by_time(manifest):
+                _copy(source, target, segment)
+        except Spoilt:
+            if attempt == TRIES - 1 or all(name in read(source).segments
+                                           for name in manifest.segments):
+                raise
+            continue  # it was merged away under us
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Manifest(target).begin(manifest)
+        for name in former - manifest.segments.keys():
+            (target / name).unlink(missing_ok=True)
+        return len(manifest.segments)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _copy(source: Path, target: Path, segment: Segment) -> None:
+    made = target / segment.name
+    if _flaw(target, segment) is None:
+        return
+    made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flaw = _flaw(source, segment)
+    if flaw is None:
+        shutil.copyfile(source / segment.name, made)
+        made.chmod(0o600)
+        flaw = _flaw(target, segment)
+    if flaw is not None:
+        made.unlink(missing_ok=True)
+        raise Spoilt(f"{source / segment.name} {flaw}")
+    sync_folder(made.parent)

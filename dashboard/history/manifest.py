@@ -1,0 +1,260 @@
+"""Which files are history, and how each must read: `manifest.jsonl`, one line per change.
+
+A line is JSON, a tab, and the CRC-32 of the JSON. What a line adds is on disk, whole and named,
+before the line is; what it drops is deleted after. So a file that no line names is either half a
+change, which the head log brings again, or nothing of ours. The manifest is kept twice: a flipped
+bit in one copy costs nothing.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import threading
+import zlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger("gpudeck.history")
+
+# What the files hold. Version n is read by steps from n to n + 1 (MIGRATIONS in parquet.py).
+SCHEMA_VERSION = 1
+COPIES = ("manifest.jsonl", "manifest.copy.jsonl")
+QUARANTINE = "quarantine"
+REWRITE_LINES = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file. `span_s`: of how long a stretch it is the whole; 0: what came late for it."""
+
+    name: str  # below the folder
+    kind: str
+    start: int
+    end: int
+    span_s: int
+    rows: int
+    size_bytes: int
+    sha256: str
+    made_at: float = 0.0
+    schema: int = SCHEMA_VERSION
+
+    def meets(self, t0: float, t1: float) -> bool:
+        return self.start < t1 and t0 < self.end
+
+
+class Manifest:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.segments: dict[str, Segment] = {}
+        self.quarantined: list[str] = []
+        self.forgotten: dict[str, int] = {}  # kind -> before when its files have been given up
+        self.damaged_lines = 0
+        self.number = 0  # of the newest line; names of files carry it
+        self._verified: dict[str, tuple[int, int]] = {}
+        self._lines = 0
+        self._lock = threading.RLock()  # a reader may find a damaged file while one is written
+
+    def load(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        are_alike = self.read()
+        self._clear()
+        if self.damaged_lines or not are_alike or self._lines > REWRITE_LINES:
+            self.rewrite()
+
+    def begin(self, other: "Manifest") -> None:
+        """Anew, with what another says."""
+        self.segments, self.number = dict(other.segments), other.number
+        self.forgotten = dict(other.forgotten)
+        self.rewrite()
+
+    def read(self) -> bool:
+        """Nothing is changed. Whether both copies have the same lines."""
+        copies = [_read(self.folder / name) for name in COPIES]
+        lines: dict[int, dict[str, Any]] = copies[1][0] | copies[0][0]
+        self.damaged_lines = sum(bad for _, bad in copies)
+        for number in sorted(lines):
+            self._apply(lines[number])
+        self.number = max(lines, default=0)
+        self._lines = len(lines)
+        return len(copies[0][0]) == len(copies[1][0])
+
+    def _apply(self, line: dict[str, Any]) -> None:
+        if line.get("base"):
+            self.segments.clear()
+        for name in line.get("drop", ()):
+            self.segments.pop(name, None)
+        for kind, end in line.get("forgot", {}).items():
+            self.forgotten[kind] = max(end, self.forgotten.get(kind, 0))
+        for added in line.get("add", ()):
+            segment = Segment(**added)
+            self.segments[segment.name] = segment
+
+    def _clear(self) -> None:
+        """Half a change goes; where the manifest itself was damaged, a file that no line names may
+        be history, and is put aside."""
+        for path in sorted(self.folder.glob("*/*")):
+            name = path.relative_to(self.folder).as_posix()
+            if name in self.segments or name.startswith(QUARANTINE + "/"):
+                continue
+            if self.damaged_lines and path.suffix == ".parquet":
+                self._put_aside(path)
+            else:
+                path.unlink()
+        for name in [name for name in self.segments if not (self.folder / name).exists()]:
+            log.warning("history file is gone file=%r", name)
+            self.quarantined.append(name)
+            del self.segments[name]
+
+    def find(self, kind: str, t0: float, t1: float) -> list[Segment]:
+        return [segment for segment in self.segments.values()
+                if segment.kind == kind and segment.meets(t0, t1)]
+
+    def of_kind(self, kind: str) -> list[Segment]:
+        return [segment for segment in self.segments.values() if segment.kind == kind]
+
+    def commit(self, add: Iterable[Segment], drop: Iterable[str] = (),
+               forgot: dict[str, int] | None = None) -> None:
+        """From here on these are history and those are not."""
+        line = {"add": [asdict(segment) for segment in add],
+                "drop": list(drop), "forgot": forgot or {}}
+        with self._lock:
+            self._say(line | {"n": self.number + 1})
+
+    def _say(self, line: dict[str, Any]) -> None:
+        for at, name in enumerate(COPIES):
+            try:
+                _append(self.folder / name, _line(line))
+            except OSError:
+                if at == 0:
+                    raise  # nothing was said yet
+                log.warning("the second copy of the manifest is behind")
+        self.number += 1
+        self._lines += 1
+        self._apply(line)
+
+    def rewrite(self) -> None:
+        line = {"n": self.number, "base": True, "forgot": self.forgotten,
+                "add": [asdict(segment) for segment in self.segments.values()]}
+        for name in COPIES:
+            draft = self.folder / (name + ".new")
+            write_whole(draft, _line(line))
+            draft.replace(self.folder / name)
+            sync_folder(self.folder)
+        self._lines = 1
+
+    # -- before it is believed
+
+    def verified(self, segments: Iterable[Segment]) -> list[Path]:
+        """The files of those that are what was written; the others are put aside and counted."""
+        paths = []
+        for segment in segments:
+            path = self.folder / segment.name
+            if self._is_whole(segment, path):
+                paths.append(path)
+            elif segment.name in self.segments:
+                self.condemn(segment)
+        return paths
+
+    def _is_whole(self, segment: Segment, path: Path) -> bool:
+        try:
+            found = path.stat()
+            mark = (found.st_mtime_ns, found.st_size)
+            if self._verified.get(segment.name) == mark:
+                return True
+            if found.st_size != segment.size_bytes or digest(path) != segment.sha256:
+                return False
+        except OSError:
+            return False
+        self._verified[segment.name] = mark
+        return True
+
+    def trust(self, segment: Segment) -> None:
+        """It was written just now, and read back for its digest."""
+        found = (self.folder / segment.name).stat()
+        self._verified[segment.name] = (found.st_mtime_ns, found.st_size)
+
+    def condemn(self, segment: Segment) -> None:
+        with self._lock:
+            if segment.name not in self.segments:
+                return
+            log.error("history file is damaged and was put aside file=%r", segment.name)
+            self.quarantined.append(segment.name)
+            self.commit((), (segment.name,))
+            path = self.folder / segment.name
+            if path.exists():
+                self._put_aside(path)
+
+    def _put_aside(self, path: Path) -> None:
+        aside = self.folder / QUARANTINE
+        aside.mkdir(mode=0o700, exist_ok=True)
+        path.replace(aside / path.name)
+
+
+def _line(line: dict[str, Any]) -> bytes:
+    body = json.dumps(line, separators=(",", ":"), sort_keys=True).encode()
+    return b"%s\t%08x\n" % (body, zlib.crc32(body))
+
+
+def _read(path: Path) -> tuple[dict[int, dict[str, Any]], int]:
+    """The whole lines by number, and how many are not. A later `base` says all anew."""
+    found: dict[int, dict[str, Any]] = {}
+    bad = 0
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return {}, 0
+    for raw in data.split(b"\n"):
+        body, _, crc = raw.rpartition(b"\t")
+        if not raw:
+            continue
+        if crc != b"%08x" % zlib.crc32(body):
+            bad += 1
+            continue
+        line = json.loads(body)
+        found[line["n"]] = line
+    return found, bad
+
+
+def _append(path: Path, data: bytes) -> None:
+    """A torn line before it is ended first, so that it stays one line."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "r+b", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+            data = b"\n" + data
+        try:
+            _write_all(file, data)
+            os.fdatasync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def _write_all(file: Any, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left):]
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "wb", buffering=0) as file:
+        _write_all(file, data)
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def digest(path: Path) -> str:
+    """As `sha256sum` prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

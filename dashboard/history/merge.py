@@ -1,0 +1,57 @@
+"""Which files are to become one. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from .manifest import Segment
+from .parquet import LAYOUTS
+
+SETTLE_S = 120  # after its end, a stretch waits for what comes late
+MANY_LATE = 64  # so many make a stretch worth writing anew while more comes in
+QUIET_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    kind: str
+    start: int
+    end: int
+    span_s: int
+    parts: tuple[Segment, ...]
+
+
+def merges(segments: Iterable[Segment], now: float) -> list[Merge]:
+    """Those that are due, the shortest stretches first; each segment is in one at most."""
+    by_kind: dict[str, list[Segment]] = {}
+    for segment in segments:
+        by_kind.setdefault(segment.kind, []).append(segment)
+    found: list[Merge] = []
+    for kind, ours in by_kind.items():
+        taken: set[str] = set()
+        for span_s in LAYOUTS[kind].spans[1:]:
+            for one in _of_span(kind, [part for part in ours if part.name not in taken], span_s,
+                                now):
+                taken.update(part.name for part in one.parts)
+                found.append(one)
+    return sorted(found, key=lambda one: one.span_s)
+
+
+def _of_span(kind: str, segments: list[Segment], span_s: int, now: float) -> Iterator[Merge]:
+    stretches: dict[int, list[Segment]] = {}
+    for segment in segments:
+        start = segment.start - segment.start % span_s
+        if segment.span_s <= span_s and segment.end <= start + span_s:
+            stretches.setdefault(start, []).append(segment)
+    for start, parts in sorted(stretches.items()):
+        if start + span_s + SETTLE_S <= now and _is_due(parts, span_s, now):
+            yield Merge(kind, start, start + span_s, span_s, tuple(parts))
+
+
+def _is_due(parts: list[Segment], span_s: int, now: float) -> bool:
+    """Beside a whole, late ones are let gather until no more come."""
+    if len(parts) < 2:
+        return False
+    beside = [part.made_at for part in parts if part.span_s != span_s]
+    if len(beside) == len(parts):
+        return True
+    return len(beside) >= MANY_LATE or now - max(beside, default=now) >= QUIET_S

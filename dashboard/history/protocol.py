@@ -1,0 +1,70 @@
+"""What every engine of history answers, as DataFrames. Times are UTC seconds by the hub's clock.
+
+Nothing is made up: where no sample is, there is no row; where a metric is missing, its value is
+null and, where the engine keeps it, `missing` says why.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from .feed import Stored
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Agg = Literal["min", "mean", "max", "n"]
+AGGS: tuple[Agg, ...] = ("min", "mean", "max")
+By = Literal["user", "node", "gpu"]
+BYS: tuple[By, ...] = ("user", "node", "gpu")
+Nodes = frozenset[str] | None  # None: all of them
+
+
+class TooMuch(Exception):
+    """The answer would be larger than anyone can read; says what to ask instead."""
+
+
+class NoSuchMetric(Exception):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What there is, and how it fares."""
+
+    kinds: dict[str, dict[str, Any]]  # files, rows, bytes, oldest, newest
+    bytes: int
+    open_seconds: int  # Gpu-seconds in memory
+    quarantined: list[str]
+    counts: dict[str, int]
+    error: str | None
+
+
+class History(Protocol):
+    def append(self, messages: Sequence[Stored], segment: int) -> None:
+        """They are on disk, in this segment of the head log."""
+
+    def series(self, gpus: Sequence[str], metrics: Sequence[str], t0: float, t1: float, step: int,
+               aggs: Sequence[Agg] = AGGS, nodes: Nodes = None) -> "pd.DataFrame":
+        """gpu, t, and METRIC_AGG for each: one row per bucket of `step` seconds that has a
+        sample."""
+
+    def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
+        """gpu, node, t, value, missing: one row per Gpu that was ever there."""
+
+    def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
+        """The five minutes around t: seconds down, Gpus across."""
+
+    def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None
+              ) -> "pd.DataFrame":
+        """t, `by`, and what they held of it."""
+
+    def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
+              limit: int = 10_000) -> "pd.DataFrame":
+        """One row per minute, Gpu and Task."""
+
+    def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000
+               ) -> "pd.DataFrame":
+        """Newest last."""
+
+    def info(self) -> Info: ...

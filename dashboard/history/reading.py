@@ -1,0 +1,266 @@
+"""Parquet files of history as arrays and, several at a time, as one: what merging, late seconds and
+moments of the fleet need. What is asked of long stretches goes through DuckDB instead."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .columns import KEYS
+from .head import BLOCK_S
+from .manifest import SCHEMA_VERSION
+from .parquet import (
+    GROUP_GPUS,
+    HOUR_S,
+    LAYOUTS,
+    MINUTE_S,
+    RAW_GROUP_GPUS,
+    TASK_SUMS,
+    TASK_TOPS,
+    TASK_WORDS,
+    USAGE_SUMS,
+    Names,
+    Table,
+    arrow,
+    is_sorted_by_gpu,
+    rollup_table,
+    schema,
+    sorted_table,
+)
+from .rollup import Rollup, coarser
+
+
+class Source:
+    """A file that is being merged, row group by row group."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        import pyarrow.parquet as pq
+
+        self.file = pq.ParquetFile(path)
+        self.shape = schema(kind)
+        self._bounds = {name: [self._bounds_of(at, name)
+                               for at in range(self.file.num_row_groups)]
+                        for name in ("gpu", "t") if name in self.file.schema_arrow.names}
+
+    def _bounds_of(self, at: int, name: str) -> tuple[Any, Any]:
+        column = self.file.schema_arrow.names.index(name)
+        found = self.file.metadata.row_group(at).column(column).statistics
+        return (None, None) if found is None or not found.has_min_max else (found.min, found.max)
+
+    def _groups(self, name: str, low: Any, high: Any) -> set[int]:
+        return {at for at, (least, most) in enumerate(self._bounds[name])
+                if least is None or (least <= high and low <= most)}
+
+    def _is_within(self, at: int, name: str, low: Any, high: Any) -> bool:
+        least, most = self._bounds[name][at]
+        return least is not None and bool(low <= least and most <= high)
+
+    def gpus(self) -> set[str]:
+        found: set[str] = set()
+        for at in range(self.file.num_row_groups):
+            column = self.file.read_row_group(at, columns=["gpu"]).column(0)
+            found.update(column.unique().to_pylist())
+        return found
+
+    def table(self, low: str, high: str, t0: int, t1: int) -> Table | None:
+        """The rows of these Gpus, both included, from t0 until before t1."""
+        pa = arrow()
+        import pyarrow.compute as pc
+
+        groups = sorted(self._groups("gpu", low, high) & self._groups("t", t0, t1 - 1))
+        if not groups:
+            return None
+        table = migrated(self.file.read_row_groups(groups), self.shape)
+        if all(self._is_within(at, "gpu", low, high) and self._is_within(at, "t", t0, t1 - 1)
+               for at in groups):
+            return table
+        gpu, t = table.column("gpu").cast(pa.string()), table.column("t")
+        return table.filter(pc.and_(
+            pc.and_(pc.greater_equal(gpu, low), pc.less_equal(gpu, high)),
+            pc.and_(pc.greater_equal(t, t0), pc.less(t, t1))))
+
+    def whole(self) -> Table:
+        return migrated(self.file.read(), self.shape)
+
+
+# Step n makes a table of version n into one of version n + 1. What was written once is read for
+# ever: a new metric is a column of nulls in what is older, which needs no step.
+MIGRATIONS: dict[int, Callable[[Table], Table]] = {}
+
+
+def migrated(table: Table, shape: Any) -> Table:
+    pa = arrow()
+    said = json.loads((table.schema.metadata or {}).get(b"gpudeck", b'{"version": 1}'))
+    for version in range(said["version"], SCHEMA_VERSION):
+        table = MIGRATIONS[version](table)
+    if table.schema.equals(shape):
+        return table
+    columns = [table.column(field.name).cast(field.type) if field.name in table.column_names
+               else pa.nulls(table.num_rows, field.type) for field in shape]
+    return pa.Table.from_arrays(columns, schema=shape)
+
+
+def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[Table]:
+    """The rows of several files in the order of one, some Gpus at a time. Seconds stay in blocks
+    of five minutes, so that one moment of the fleet lies together."""
+    sources = [Source(path, kind) for path in paths]
+    pa = arrow()
+    if not is_sorted_by_gpu(kind):
+        yield sorted_table(kind, pa.concat_tables([one.whole() for one in sources]))
+        return
+    gpus = sorted(set().union(*(one.gpus() for one in sources)))
+    many, window_s = (RAW_GROUP_GPUS, BLOCK_S) if kind == "raw" else (GROUP_GPUS, end - start)
+    for t0 in range(start, end, window_s):
+        for at in range(0, len(gpus), many):
+            part = gpus[at : at + many]
+            found = [table for one in sources
+                     if (table := one.table(part[0], part[-1], t0, t0 + window_s)) is not None]
+            if len(found) == 1:
+                yield combined(kind, found[0])  # it is sorted
+            elif found:
+                yield combined(kind, sorted_table(kind, pa.concat_tables(found)))
+
+
+def combined(kind: str, table: Table) -> Table:
+    """Of a sorted table, rows with the same keys made one."""
+    how = LAYOUTS[kind].merge
+    if how == "none" or table.num_rows == 0:
+        return table
+    if how == "rollup":
+        made, names = rollup_of(table)
+        bucket_s = MINUTE_S if kind == "minutes" else HOUR_S
+        return rollup_table(kind, coarser(made, bucket_s), names)
+    sums = TASK_SUMS if how == "tasks" else USAGE_SUMS
+    tops = TASK_TOPS if how == "tasks" else ()
+    keys = [*LAYOUTS[kind].keys]
+    firsts = [name for name in TASK_WORDS if name not in keys] if how == "tasks" else []
+    pairs = ([(name, "sum") for name in sums] + [(name, "max") for name in tops]
+             + [(name, "first") for name in firsts])
+    pa = arrow()
+    plain = pa.Table.from_arrays(
+        [column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+         for column in table.columns], names=table.column_names)
+    found = plain.group_by(keys, use_threads=False).aggregate(pairs)
+    arrays = [found.column(field.name if field.name in keys else next(
+        f"{name}_{verb}" for name, verb in pairs if name == field.name)).cast(field.type)
+        for field in schema(kind)]
+    return pa.Table.from_arrays(arrays, schema=schema(kind))
+
+
+def rollup_of(table: Table) -> tuple[Rollup, Names]:
+    """A table of roll-ups as arrays; its slots are numbers of its own."""
+    gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
+    pairs = gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0]
+    used, slot = np.unique(pairs, return_inverse=True)
+    names = Names([gpus[1][pair // len(nodes[1])] for pair in used.tolist()],
+                  [nodes[1][pair % len(nodes[1])] for pair in used.tolist()])
+    made = Rollup(slot, _ints(table, "t"), _ints(table, "seconds"), [], [], [], [])
+    for key in KEYS:
+        n = _ints(table, f"{key}_n")
+        made.low.append(_floats(table, f"{key}_min"))
+        made.high.append(_floats(table, f"{key}_max"))
+        made.total.append(_floats(table, f"{key}_mean") * n)
+        made.n.append(n)
+    return made, names
+
+
+def _encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Where a word is missing, its number is -1."""
+    import pyarrow.compute as pc
+
+    one = column.unify_dictionaries().combine_chunks()
+    return pc.fill_null(one.indices, -1).to_numpy(), one.dictionary.to_pylist()
+
+
+def _floats(table: Table, name: str) -> npt.NDArray[np.float64]:
+    found: npt.NDArray[np.float64] = table.column(name).to_numpy().astype(np.float64)
+    return np.nan_to_num(found)
+
+
+def _ints(table: Table, name: str) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = table.column(name).to_numpy().astype(np.int64)
+    return found
+
+
+def seen_seconds(path: Path, t0: int, t1: int) -> tuple[list[str], list[str],
+                                                      npt.NDArray[np.intp], npt.NDArray[np.int64]]:
+    """Gpus, nodes, and per row a number of each pair and the second."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=["gpu", "node", "t"], read_dictionary=["gpu", "node"])
+    table = table.filter(pc.and_(pc.greater_equal(table["t"], t0), pc.less(table["t"], t1)))
+    if table.num_rows == 0:
+        return [], [], np.zeros(0, np.intp), np.zeros(0, np.int64)
+    gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
+    pairs = gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0]
+    used, at = np.unique(pairs, return_inverse=True)
+    return ([gpus[1][pair // len(nodes[1])] for pair in used.tolist()],
+            [nodes[1][pair % len(nodes[1])] for pair in used.tolist()], at, _ints(table, "t"))
+
+
+def event_keys(path: Path) -> set[tuple[str, str, int]]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=["node", "stream", "seq"])
+    return set(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+@dataclass(slots=True)
+class Places:
+    """Of the rows of one block in a file: whose, when, and what is said to be missing."""
+
+    groups: list[int]  # row groups in which they lie
+    rows: npt.NDArray[np.intp] | None  # of these groups, those of the block; None: all
+    gpus: list[str]
+    nodes: list[str]
+    pair: npt.NDArray[np.int32]
+    t: npt.NDArray[np.int16]  # seconds since the block began
+    words: list[str]
+    missing: npt.NDArray[np.int32]  # which of the words; -1: nothing is missing
+
+
+def block_places(path: Path, t0: int, t1: int) -> Places:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path, read_dictionary=["gpu", "node", "missing"])
+    at_t = file.schema_arrow.names.index("t")
+    groups = [at for at in range(file.num_row_groups)
+              if (found := file.metadata.row_group(at).column(at_t).statistics) is None
+              or (found.min < t1 and t0 <= found.max)]
+    if not groups:
+        none = np.zeros(0, np.int32)
+        return Places([], None, [], [], none, none.astype(np.int16), [], none)
+    table = file.read_row_groups(groups, columns=["gpu", "node", "t", "missing"])
+    t = _ints(table, "t")
+    inside = (t >= t0) & (t < t1)
+    rows = None if inside.all() else np.flatnonzero(inside)
+    if rows is not None:
+        table, t = table.take(rows), t[rows]
+    gpus, nodes, missing = (_encoded(table.column(name)) for name in ("gpu", "node", "missing"))
+    pairs = gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0]
+    # In runs of one pair: their starts are few, and what is unique among them is found fast.
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(pairs)) + 1])
+    used, of_run = np.unique(pairs[starts], return_inverse=True)
+    pair = np.repeat(of_run, np.diff(np.append(starts, len(pairs)))).astype(np.int32)
+    return Places(groups, rows, [gpus[1][at // len(nodes[1])] for at in used.tolist()],
+                  [nodes[1][at % len(nodes[1])] for at in used.tolist()], pair,
+                  (t - t0).astype(np.int16), missing[1], missing[0])
+
+
+def block_column(path: Path, key: str, places: Places, rows: npt.NDArray[np.intp] | None = None
+                 ) -> npt.NDArray[np.float64]:
+    """A metric of these rows, or of some of them; NaN where it is missing."""
+    import pyarrow.parquet as pq
+
+    column = pq.ParquetFile(path).read_row_groups(places.groups, columns=[key]).column(0)
+    found = column.to_numpy()
+    for which in (places.rows, rows):
+        if which is not None:
+            found = found[which]
+    values: npt.NDArray[np.float64] = found.astype(np.float64)
+    return values

@@ -1,0 +1,379 @@
+"""The files of history: seals blocks, writes what came late, merges, forgets.
+
+Everything here runs in native threads, never on the event loop. One change is one line of the
+manifest: its files are whole, named and on disk before. A kill at any point leaves the former
+picture, and the head log brings the rest again: what is in files already is known by its content,
+(gpu, node, second), and is not taken twice.
+"""
+
+import logging
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .columns import AT
+from .feed import Aside, EventKey, Feed, Stored, event_columns
+from .head import BLOCK_S, Block, Bools, Rows, Slots, joined
+from .manifest import Manifest, Segment
+from .merge import merges
+from .parquet import (
+    GROUP_GPUS,
+    HOUR_S,
+    MINUTE_S,
+    RAW_GROUP_GPUS,
+    Table,
+    raw_table,
+    rollup_table,
+    slow_table,
+    table_of,
+    write,
+)
+from .reading import event_keys, merged, seen_seconds
+from .rollup import Rollup, coarser, rolled_up
+from .rollup import joined as joined_rollups
+from .tally import task_columns, usage_columns, usages
+
+log = logging.getLogger("gpudeck.history")
+
+GRACE_S = 20  # after its end, a block waits for stragglers
+LATE_S = 20.0  # what came late waits this long for more
+LATE_ROWS = 200_000
+MAX_OPEN = 6
+RETRY_S = 30.0
+LEAP_S, REMEMBER_S = 3_600.0, 86_400.0
+
+UTIL, UTIL_MAX, POWER = AT["util_pct"], AT["util_max_pct"], AT["power_w"]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """For how long. 0 bytes: as much as there is."""
+
+    raw_s: int = 24 * 3_600
+    minutes_s: int = 90 * 86_400
+    hours_s: int = 730 * 86_400
+    size_bytes: int = 0
+
+    def of(self, kind: str) -> int:
+        if kind == "raw":
+            return self.raw_s
+        return self.hours_s if kind in ("hours", "usage", "events") else self.minutes_s
+
+
+class Store:
+    def __init__(self, folder: Path, keep: Keep | None = None) -> None:
+        self.folder = folder
+        self.keep = keep or Keep()
+        self.manifest = Manifest(folder)
+        self.lock = threading.RLock()
+        self.feed = Feed(self._seen_in_files, self._events_in_files)
+        self.error: str | None = None
+        self.failures = 0
+        self._segment = 0
+        self._now = 0.0
+        self._steady: tuple[float, float] | None = None  # wall and monotonic clock, last time
+        self._remember_until = -1.0  # by the monotonic clock
+        self._late_since: float | None = None
+        self._retry_at = 0.0
+        self._readers: dict[int, int] = {}  # token -> the manifest's number when it began
+        self._tokens = 0
+        self._retired: list[tuple[int, str]] = []
+
+    def open(self) -> None:
+        self.manifest.load()
+
+    # -- in
+
+    def append(self, messages: Sequence[Stored], segment: int) -> None:
+        """They are in this segment of the head log, on disk."""
+        with self.lock:
+            self._segment = segment
+            self.feed.take(messages, segment)
+
+    def first_segment(self) -> int | None:
+        """Segments of the head log before it are in files. None: all are."""
+        with self.lock:
+            return self.feed.first_segment()
+
+    def _seen_in_files(self, start: int) -> Bools | None:
+        found = self.manifest.find("raw", start, start + BLOCK_S)
+        if not found:
+            return None
+        pairs: list[tuple[Slots, Slots]] = []
+        for path in self.manifest.verified(found):
+            gpus, nodes, at, t = seen_seconds(path, start, start + BLOCK_S)
+            slots = np.array([self.feed.slot(*pair) for pair in zip(gpus, nodes, strict=True)],
+                             np.intp)
+            pairs.append((t - start, slots[at] if len(at) else at))
+        seen = np.zeros((BLOCK_S, max(64, len(self.feed.names.gpus))), bool)
+        for seconds, slots in pairs:
+            seen[seconds, slots] = True
+        return seen
+
+    def _events_in_files(self, start: int) -> set[EventKey]:
+        found = self.manifest.find("events", start, start + BLOCK_S)
+        return set().union(*(event_keys(path) for path in self.manifest.verified(found)))
+
+    # -- what time does
+
+    def tend(self, now: float, mono: float | None = None) -> None:
+        """Every few seconds, from one thread at a time. `mono`: the monotonic clock; None: time
+        passes as `now` says."""
+        if mono is not None:
+            self._watch_clock(now, mono)
+        if now < self._retry_at <= now + RETRY_S:
+            return
+        self._now = now
+        try:
+            self._seal_due(now)
+            self._write_late(now)
+            self._merge(now)
+            if mono is None or mono >= self._remember_until:
+                self._forget(now)
+            self._delete_retired()
+            self.error = None
+            self._retry_at = 0.0
+        except OSError as error:
+            self.failures += 1
+            self._retry_at = now + RETRY_S
+            if self.error is None:
+                log.warning("history cannot be written, it waits in memory reason=%r",
+                            error.strerror or str(error))
+            self.error = error.strerror or str(error)
+            self._shed()
+
+    def _watch_clock(self, now: float, mono: float) -> None:
+        """A clock that leaps ahead makes all of history old at once: then nothing is forgotten for
+        a day, so that somebody can set it right."""
+        if self._steady is None:
+            newest = max((one.end for one in self.manifest.segments.values()), default=now)
+            self._steady = (newest, mono)
+        was, was_mono = self._steady
+        self._steady = (now, mono)
+        if now - was - (mono - was_mono) > LEAP_S:
+            self._remember_until = mono + REMEMBER_S
+            log.warning("clock leapt ahead seconds=%d; history forgets nothing for a day",
+                        now - was - (mono - was_mono))
+
+    def _seal_due(self, now: float) -> None:
+        with self.lock:
+            head = self.feed.head
+            due = [start for start in sorted(head.open) if start + BLOCK_S + GRACE_S <= now]
+            most = sorted(head.open)[: max(0, len(head.open) - MAX_OPEN)]
+            for start in sorted({*due, *most}):
+                head.close(start)
+                self.feed.close(start)
+            waiting = sorted(head.closed.items())
+        for start, block in waiting:
+            self._seal(start, block)
+
+    def _seal(self, start: int, block: Block) -> None:
+        with self.lock:
+            aside = self.feed.closed_asides.get(start) or Aside()
+            order = self.feed.order()
+        chunks = (block.rows(order[at : at + RAW_GROUP_GPUS])
+                  for at in range(0, len(order), RAW_GROUP_GPUS))
+        segments = self._write_all(chunks, aside, (start, start + BLOCK_S, BLOCK_S))
+        with self.lock:
+            self._commit(segments)
+            self.feed.head.sealed(start)
+            self.feed.written(start)
+
+    def _write_late(self, now: float) -> None:
+        with self.lock:
+            late = self.feed.head.late()
+            self.feed.tally.add_up()
+            gone = {start for starts in (late, self.feed.asides, self.feed.tally.blocks,
+                                   self.feed.closed_asides)
+                    for start in starts if self._is_past(start, now)}
+            if not gone:
+                self._late_since = None
+                return
+            if self._late_since is None:
+                self._late_since = now
+            count = sum(len(part) for parts in late.values() for part in parts)
+            if now - self._late_since < LATE_S and count < LATE_ROWS:
+                return
+            for start in gone - set(self.feed.closed_asides):
+                self.feed.close(start)
+            asides = {start: aside for start, aside in self.feed.closed_asides.items()
+                      if start not in self.feed.head.closed}
+            segment, order = self._segment, self.feed.order()
+        rank = np.argsort(order)
+        segments: list[Segment] = []
+        for hour in sorted({start - start % HOUR_S for start in (*late, *asides)}):
+            rows = joined([part for start, parts in sorted(late.items())
+                           if start - start % HOUR_S == hour for part in parts])
+            rows = rows.take(np.lexsort((rows.t, rank[rows.slot])))
+            aside = _joined_asides([aside for start, aside in asides.items()
+                                    if start - start % HOUR_S == hour])
+            segments += self._write_all(iter([rows]), aside, (hour, hour + HOUR_S, 0))
+        with self.lock:
+            self._commit(segments)
+            self.feed.head.written(late, segment)
+            for start in asides:
+                self.feed.written(start)
+            self._late_since = None
+
+    def _is_past(self, start: int, now: float) -> bool:
+        head = self.feed.head
+        if start in head.open or start in head.closed:
+            return False
+        return start in head.pasts or start + BLOCK_S + GRACE_S <= now
+
+    def _write_all(self, chunks: Iterator[Rows], aside: Aside, stretch: tuple[int, int, int]
+                   ) -> list[Segment]:
+        """One part of history in all its files."""
+        number, names = self.manifest.number + 1, self.feed.names
+        rolled: list[Rollup] = []
+
+        def raw() -> Iterator[Table]:
+            for rows in chunks:
+                rolled.append(rolled_up(rows, MINUTE_S))
+                yield raw_table(rows, names)
+
+        def put(kind: str, tables: Iterator[Table]) -> Segment | None:
+            return write(self.folder, kind, stretch, (number, self._now), tables)
+
+        written = [put("raw", raw())]
+        minutes = joined_rollups(rolled)
+        hours = coarser(minutes, HOUR_S)
+        written.append(put("minutes", _by_gpus("minutes", minutes, self)))
+        written.append(put("hours", _by_gpus("hours", hours, self)))
+        rank = np.argsort(self.feed.order())
+        if aside.slow:
+            written.append(put("slow", iter([slow_table(aside.slow, names)])))
+        if aside.minutes:
+            written.append(put("tasks", iter([table_of("tasks", task_columns(
+                aside.minutes, names.gpus, names.nodes, rank))])))
+            held = usages(aside.minutes, minutes, UTIL, UTIL_MAX, POWER)
+            written.append(put("usage", iter([table_of("usage", usage_columns(
+                held, names.gpus, names.nodes, rank))])))
+        if aside.events:
+            written.append(put("events", iter([table_of("events",
+                                                        event_columns(aside.events))])))
+        return [segment for segment in written if segment is not None]
+
+    def _commit(self, add: list[Segment], drop: Sequence[str] = (),
+                forgot: dict[str, int] | None = None) -> None:
+        if not add and not drop:
+            return
+        self.manifest.commit(add, drop, forgot)
+        for segment in add:
+            self.manifest.trust(segment)
+        self._retired += [(self.manifest.number, name) for name in drop]
+
+    def _merge(self, now: float) -> None:
+        with self.lock:
+            todo = merges(list(self.manifest.segments.values()), now)
+        for one in todo:
+            parts = one.parts
+            paths = self.manifest.verified(parts)
+            if len(paths) < len(parts):
+                return  # one was put aside just now; what is left is looked at anew
+            made = write(self.folder, one.kind, (one.start, one.end, one.span_s),
+                         (self.manifest.number + 1, now),
+                         merged(one.kind, paths, one.start, one.end))
+            with self.lock:
+                self._commit([] if made is None else [made], [part.name for part in parts])
+            self._delete_retired()
+
+    def _forget(self, now: float) -> None:
+        with self.lock:
+            segments = sorted(self.manifest.segments.values(), key=lambda one: one.end)
+            old = [one for one in segments if one.end < now - self.keep.of(one.kind)]
+            if self.keep.size_bytes:
+                left = [one for one in segments if one not in old]
+                size = sum(one.size_bytes for one in left)
+                # The finest first: it is the most, and the coarser files tell of the same time.
+                for kinds in (("raw",), ("minutes", "tasks", "slow"), ("hours", "usage", "events")):
+                    for one in left:
+                        if size > self.keep.size_bytes and one.kind in kinds:
+                            old.append(one)
+                            size -= one.size_bytes
+            if old:
+                forgot: dict[str, int] = {}
+                for one in old:
+                    forgot[one.kind] = max(one.end, forgot.get(one.kind, 0))
+                self._commit([], [one.name for one in old], forgot)
+
+    def _shed(self) -> None:
+        """The disk takes nothing: memory is bounded all the same."""
+        with self.lock:
+            head = self.feed.head
+            for start in sorted(head.closed)[: max(0, len(head.closed) - MAX_OPEN)]:
+                block = head.closed.pop(start)
+                self.feed.written(start)
+                self.feed.counts.shed_seconds += block.row_count
+                log.error("history was shed start=%d gpu_seconds=%d", start, block.row_count)
+
+    # -- readers
+
+    @contextmanager
+    def reading(self) -> Iterator["Files"]:
+        """No file that is history now is deleted until this ends."""
+        with self.lock:
+            self._tokens += 1
+            token = self._tokens
+            self._readers[token] = self.manifest.number
+        try:
+            yield Files(self)
+        finally:
+            with self.lock:
+                del self._readers[token]
+
+    def _delete_retired(self) -> None:
+        with self.lock:
+            oldest = min(self._readers.values(), default=self.manifest.number)
+            gone = [(number, name) for number, name in self._retired if number <= oldest]
+            self._retired = [one for one in self._retired if one not in gone]
+        for _, name in gone:
+            (self.folder / name).unlink(missing_ok=True)
+
+    def free_bytes(self) -> int:
+        return shutil.disk_usage(self.folder).free
+
+
+class Files:
+    """The files as they were at one moment: `look` is called under the lock, together with the
+    look into memory, so that what is being sealed is in exactly one of both."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._segments: list[Segment] = []
+
+    def look(self) -> None:
+        self._segments = list(self._store.manifest.segments.values())
+
+    def begin(self, kind: str) -> int:
+        """Before it, files of this kind have been given up for their age or size."""
+        return self._store.manifest.forgotten.get(kind, 0)
+
+    def find(self, kind: str, t0: int, t1: int) -> list[Path]:
+        return self._store.manifest.verified(
+            one for one in self._segments if one.kind == kind and one.meets(t0, t1))
+
+
+def _by_gpus(kind: str, made: Rollup, store: Store) -> Iterator[Table]:
+    """In row groups of some Gpus."""
+    changes = np.concatenate([[0], np.flatnonzero(np.diff(made.slot)) + 1, [len(made)]])
+    for at in range(0, len(changes) - 1, GROUP_GPUS):
+        first, last = changes[at], changes[min(at + GROUP_GPUS, len(changes) - 1)]
+        if first < last:
+            yield rollup_table(kind, made.take(np.s_[int(first) : int(last)]), store.feed.names)
+
+
+def _joined_asides(asides: Sequence[Aside]) -> Aside:
+    found = Aside()
+    for aside in asides:
+        found.slow = found.slow + aside.slow
+        found.events = found.events | aside.events
+        found.minutes = found.minutes | aside.minutes  # a minute is of one block only
+    return found
+
+

@@ -1,0 +1,155 @@
+"""History under kill -9, flipped bits and cut files: nothing acked is lost, nothing is made up."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dashboard.history.embedded import Embedded
+from dashboard.history.headlog import MAGIC, Damage, pack, scan
+from tests.faults.history_writer import REPOSITORY, SIZE, entry, numbered, replayed
+from tests.unit.histories import START, Source, differences
+
+KILLS = int(os.environ.get("GPUDECK_HISTORY_KILLS", "4"))
+FLIPS = int(os.environ.get("GPUDECK_HISTORY_FLIPS", "40"))
+REOPEN_S = 2.0
+
+
+def killed(folder: Path, seed: int, first: int, after: int) -> int:
+    """The last second that was acked."""
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.history_writer", str(folder), str(seed), str(first)],
+        cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    acked = first - 1
+    for line in writer.stdout:
+        acked = int(line)
+        if acked >= first + after:
+            break
+    time.sleep(random.random() * 0.05)  # anywhere in what it does next
+    writer.kill()
+    rest, _ = writer.communicate(timeout=30)
+    whole = [line for line in rest.splitlines(keepends=True) if line.endswith("\n")]
+    return int(whole[-1]) if whole else acked
+
+
+def reopened(folder: Path, seed: int, last: int) -> tuple[Embedded, Source]:
+    began = time.process_time()
+    history = Embedded(folder / "history")
+    history.open()
+    log = replayed(folder, history)
+    log.close()
+    assert time.process_time() - began < REOPEN_S
+    source = Source(seed, *SIZE)
+    for t in range(START, last + 1):
+        numbered(source, t)
+    return history, source
+
+
+def check(folder: Path, seed: int, last: int) -> None:
+    history, source = reopened(folder, seed, last)
+    wrong = differences(history, source, START, last + 1)
+    assert wrong == [], f"seed {seed}: {len(wrong)} differ, first {wrong[:3]}"
+    assert history.info().quarantined == []
+    hours = history.series(source.all_uuids, ["power_w"], START, last + 1, 3_600, ("n",))
+    # One second more may be in the log than was acked.
+    held = sum(isinstance(said["power_w"], float) for said in source.truth.values())
+    assert held <= int(hours["power_w_n"].sum()) <= held + len(source.all_uuids)
+
+
+def test_no_acked_second_is_lost_or_doubled(tmp_path: Path) -> None:
+    run_kills(tmp_path, KILLS)
+
+
+@pytest.mark.soak
+def test_soak_no_acked_second_is_lost_or_doubled(tmp_path: Path) -> None:
+    run_kills(tmp_path, int(os.environ.get("GPUDECK_SOAK_HISTORY_KILLS", "200")))
+
+
+def run_kills(folder: Path, kills: int) -> None:
+    seed, first, last = random.randrange(10**9), START, START
+    for _kill in range(kills):
+        last = killed(folder, seed, first, random.randint(20, 250))
+        check(folder, seed, last)
+        first = last + 1
+        if first - START > 1_500:
+            shutil.rmtree(folder)
+            folder.mkdir()
+            first = START
+    print(f"history: {kills} kills, 0 acked seconds lost, seed {seed}")
+
+
+# -- bits
+
+
+def written(folder: Path, seconds: int) -> tuple[int, int]:
+    """Some history in files and in the log; the seed and the end."""
+    seed = random.randrange(10**9)
+    killed(folder, seed, START, seconds)
+    return seed, START + seconds
+
+
+def test_every_byte_of_the_logs_end_cut_or_flipped_is_seen(tmp_path: Path) -> None:
+    source = Source(1, *SIZE)
+    entries = [entry(one, seq, one.second) for seq, t in enumerate(range(START, START + 40), 1)
+               for one in numbered(source, t)]
+    data = MAGIC + b"".join(map(pack, entries))
+    for at in range(max(len(MAGIC), len(data) - 4_096), len(data)):
+        damage = Damage()
+        found = list(scan(data[:at], damage))
+        assert found == entries[: len(found)]
+        assert damage.torn_bytes or len(b"".join(map(pack, found))) + len(MAGIC) == at
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << random.randrange(8)
+        damage = Damage()
+        found = list(scan(bytes(flipped), damage))
+        assert all(one in entries for one in found)
+        assert damage.torn_bytes or damage.bad_records
+
+
+def test_a_flipped_bit_anywhere_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    run_flips(tmp_path, FLIPS)
+
+
+@pytest.mark.soak
+def test_soak_a_flipped_bit_anywhere_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    run_flips(tmp_path, int(os.environ.get("GPUDECK_SOAK_HISTORY_FLIPS", "2000")))
+
+
+def run_flips(folder: Path, flips: int) -> None:
+    whole, broken = folder / "whole", folder / "broken"
+    whole.mkdir()
+    seed, end = written(whole, 340)
+    _, source = reopened(whole, seed, end)
+    files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+    told = silent = 0
+    for _ in range(flips):
+        shutil.rmtree(broken, ignore_errors=True)
+        shutil.copytree(whole, broken)
+        flip(broken / random.choice(files))
+        history = Embedded(broken / "history")
+        history.open()
+        log = replayed(broken, history)
+        log.close()
+        wrong = differences(history, source, START, end)
+        lies = [one for one in wrong if not one.startswith("missing")]
+        assert lies == [], f"seed {seed}: silently wrong: {lies[:3]}"
+        info = history.info()
+        is_told = bool(info.quarantined or info.counts["damaged_lines"] or log.damage.torn_bytes
+                       or log.damage.bad_records)
+        assert is_told or not wrong, f"seed {seed}: {len(wrong)} seconds lost without a word"
+        told += is_told
+        silent += not is_told
+    print(f"history: {flips} flips, {told} told, {silent} without consequence, 0 wrong")
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    if data:
+        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+        path.write_bytes(data)

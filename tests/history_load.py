@@ -1,0 +1,184 @@
+"""The load behind `bench/history.py`: what a point costs to take, seal and merge, what it takes on
+disk, and how long questions last while more comes in.
+
+Seconds of a made-up fleet go in as fast as they can; what is counted is the CPU of this process
+without that of making them up.
+"""
+
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dashboard.history.columns import AT, KEYS
+from dashboard.history.embedded import Embedded
+from dashboard.history.feed import Stored
+from gpudeck.metrics import WIDTH
+from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use
+
+START = 1_700_000_100 - 1_700_000_100 % 3_600
+PER_NODE = 8
+NO_FAN = 1
+ROUNDS = 15
+
+Told = tuple[str, float, str, float | None]  # name, value, unit, goal
+
+
+class Fleet:
+    """Jobs that come and go; three noisy metrics, the rest steady, as on real boards."""
+
+    def __init__(self, gpus: int) -> None:
+        self.many = gpus
+        self.rng = np.random.default_rng(1)
+        self.busy = self.rng.random(gpus) < 0.6
+        self.temp, self.mem = np.full(gpus, 40.0), np.zeros(gpus)
+        self.energy = self.rng.uniform(0, 1e9, gpus)
+        names = random.Random(3)
+        self.uuids = [f"GPU-{names.getrandbits(128):032x}" for _ in range(gpus)]
+        self.absent = bytes([NO_FAN * (key == "fan_pct") for key in KEYS]) * PER_NODE
+
+    def greetings(self) -> list[Stored]:
+        found = []
+        for at in range(self.many // PER_NODE):
+            node = f"{at:064x}"
+            hello = Hello((1,), bytes(32), bytes(64), node, "h", "b", "s", 0, "0", "t")
+            facts = tuple(GpuFacts(uuid, index, "H100") for index, uuid in enumerate(
+                self.uuids[at * PER_NODE : (at + 1) * PER_NODE]))
+            found += [Stored(node, "s", 0.0, hello), Stored(node, "s", 0.0, Inventory(1, facts))]
+        return found
+
+    def second(self, t: int) -> list[Stored]:
+        rows = self._rows()
+        found = []
+        for at in range(self.many // PER_NODE):
+            if self.rng.random() < 0.003:
+                continue
+            node = f"{at:064x}"
+            part = rows[at * PER_NODE : (at + 1) * PER_NODE]
+            # Processes are read every two seconds.
+            tasks = self._tasks(at, t) if (t + at) % 2 == 0 or t == START else None
+            found.append(Stored(node, "s", t + 0.5, Frame(
+                t - START + 1, t + 0.5, 1.0, 1, part.tobytes(), self.absent, bytes(PER_NODE),
+                tasks), t))
+        return found
+
+    def _tasks(self, at: int, t: int) -> Tasks:
+        ids = [f"boot:{at}:{gpu}" for gpu in range(PER_NODE)]
+        began = tuple(Task(one, 1, 1, 1.0, f"user{at % 50}", "python") for one in ids)
+        return Tasks(t <= START + 1, began if t <= START + 1 else (),
+                     tuple(Use(one, gpu, 1e9, 50.0) for gpu, one in enumerate(ids)))
+
+    def _rows(self) -> Any:
+        many, rng = self.many, self.rng
+        turned = rng.random(many) < 1 / 600
+        self.busy ^= turned
+        util = np.where(self.busy, np.clip(rng.normal(96, 3, many), 0, 100), 0)
+        util = np.rint(util * 6) / 6  # the driver samples six times a second
+        self.mem = np.where(turned, np.where(self.busy, rng.integers(100, 1_200, many) * 2**26,
+                                             2**29), self.mem)
+        power = np.where(self.busy, rng.normal(600, 20, many), rng.normal(75, 1, many)).clip(0)
+        self.temp += (power / 10 + 20 - self.temp) / 60
+        self.energy += power
+        rows = np.zeros((many, WIDTH))
+        pcie = [np.where(self.busy, rng.lognormal(18, 1, many), 0) for _ in range(2)]
+        for key, values in {
+            "util_pct": util, "mem_util_pct": np.rint(util * 2.4) / 6, "sm_active_pct": util * 0.8,
+            "util_max_pct": np.minimum(100, np.ceil(util) + 2), "mem_used_bytes": self.mem,
+            "temp_c": np.rint(self.temp), "mem_temp_c": np.rint(self.temp + 8), "power_w": power,
+            "power_max_w": power * 1.02, "energy_j": self.energy, "mem_clock_mhz": 2_619,
+            "sm_clock_mhz": np.where(self.busy, 1_980 - 15 * rng.integers(0, 3, many), 345),
+            "throttle_bits": np.where(self.busy, 0, 1), "pcie_tx_bytes_per_s": pcie[0],
+            "pcie_rx_bytes_per_s": pcie[1],
+        }.items():
+            rows[:, AT[key]] = values
+        return rows
+
+
+def measured(folder: Path, gpus: int, seconds: int) -> Iterator[Told]:
+    fleet, history = Fleet(gpus), Embedded(folder)
+    history.open()
+    history.append(fleet.greetings(), 1)
+    take_s, keep_s = _taken(fleet, history, seconds)
+    points = gpus * seconds * WIDTH / 1e6
+    what = f"history, {gpus:,} Gpus"
+    yield (f"{what}: CPU per million points, all in", (take_s + keep_s) / points, "s", 0.08)
+    yield ("  of it to take them", take_s / points, "s", None)
+    yield ("  to seal, roll up and merge", keep_s / points, "s", None)
+    raw = history.info().kinds["raw"]
+    yield ("  bytes per point, default steps", raw["bytes"] / raw["rows"] / WIDTH, "B", 0.35)
+    minutes = history.info().kinds["minutes"]
+    yield ("  bytes per metric and minute (min, mean, max)",
+                 minutes["bytes"] / minutes["rows"] / WIDTH, "B", 2.3)
+    yield from _questions(fleet, history, seconds)
+
+
+def _taken(fleet: Fleet, history: Embedded, seconds: int) -> tuple[float, float]:
+    take_s = keep_s = 0.0
+    for t in range(START, START + seconds):
+        said = fleet.second(t)
+        began = time.process_time()
+        history.append(said, 1)
+        took = time.process_time()
+        if t % 30 == 0:
+            history.store.tend(t)
+            keep_s += time.process_time() - took
+        take_s += took - began
+    return take_s, keep_s
+
+
+def _questions(fleet: Fleet, history: Embedded, seconds: int) -> Iterator[Told]:
+    """Each asked some times, at random, while seconds go on coming in."""
+    end = START + seconds
+    stop = threading.Event()
+    writer = threading.Thread(target=_go_on, args=(fleet, history, end, stop))
+    writer.start()
+    first = max(START, end - 3_600)
+    chance = random.Random(4)
+
+    def one() -> str:
+        return chance.choice(fleet.uuids)
+
+    def some_node() -> list[str]:
+        at = chance.randrange(len(fleet.uuids) // PER_NODE) * PER_NODE
+        return fleet.uuids[at : at + PER_NODE]
+
+    asked: tuple[tuple[str, Callable[[], object], float | None], ...] = (
+        ("q1: one Gpu, one metric, the last hour of seconds",
+         lambda: history.series([one()], ["power_w"], first, end, 1, ("mean",)), 15.0),
+        ("q2: one metric of every Gpu at a past second",
+         lambda: history.instant("temp_c", chance.randint(START + 5, end - 400)), 25.0),
+        ("q3: one node, all metrics, minutes",
+         lambda: history.series(some_node(), KEYS, START, end, 60), None),
+        ("q4: what each user held, by hour",
+         lambda: history.usage("user", 3_600, START, end), None),
+        ("the fleet's five minutes around a moment",
+         lambda: history.block("temp_c", chance.randint(START, end - 400)), None),
+    )
+    try:
+        for name, ask, goal in asked:
+            times_ms = _times_ms(ask)
+            yield (f"  {name}, p50", statistics.median(times_ms), "ms", goal)
+            yield ("    slowest, with cold files", max(times_ms), "ms", None)
+    finally:
+        stop.set()
+        writer.join()
+
+
+def _times_ms(ask: Callable[[], object]) -> list[float]:
+    found = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        ask()
+        found.append((time.perf_counter() - began) * 1e3)
+    return found
+
+
+def _go_on(fleet: Fleet, history: Embedded, t: int, stop: threading.Event) -> None:
+    while not stop.wait(0.9):
+        history.append(fleet.second(t), 1)
+        t += 1

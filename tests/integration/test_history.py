@@ -1,0 +1,138 @@
+"""The past of a real hub, over REST: what was acked is there, also after a kill -9."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.integration.hubs import HubProcess, WireAgent, one_task, wait_for
+from tests.integration.visitors import add_program
+
+GPU = "GPU-n1-0"
+HOUR_S = 3_600
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("hub") / "data", 0,
+                    "--agent-messages-per-s", "1000") as hub:
+        yield hub
+        assert hub.stop() == 0
+        said = hub.log.read_text()
+        assert "Traceback" not in said
+        assert "leaked" not in said  # as DuckDB's binding says of what nobody closed
+
+
+def series(hub: HubProcess, start: float, end: float, step: int = 1) -> dict[int, Any]:
+    found = hub.get(f"/api/v1/series?gpu={GPU}&metric=util_pct&start={start}&end={end}&step={step}")
+    assert len(found["t"]) == len(found["mean"]) == len(found["min"]) == len(found["max"])
+    return {t: value for t, value in zip(found["t"], found["max"], strict=True)
+            if value is not None}
+
+
+def sent(agent: WireAgent, begin: int, seconds: int) -> dict[int, float]:
+    """Seconds of long ago; a hole in their middle."""
+    truth = {}
+    for t in range(begin, begin + seconds):
+        if t != begin + seconds // 2:
+            agent.tick(one_task(), taken_at=t + 0.5)
+            truth[t] = round(agent.util[0] * 2) / 2
+    wait_for(lambda: agent.acked == agent.seq, 20, "the acks")
+    return truth
+
+
+def test_what_was_acked_is_told_before_and_after_a_kill_and_from_files(hub: HubProcess) -> None:
+    agent = WireAgent("n1")
+    agent.connect(hub)
+    now = int(time.time())
+    recent, past = now - 40, now - 2 * HOUR_S
+    truth = sent(agent, recent, 20)
+    assert series(hub, recent, recent + 20) == truth
+    hub.kill()
+    hub.start()
+    assert series(hub, recent, recent + 20) == truth
+    agent.connect(hub)
+    old = sent(agent, past, 10)
+    assert series(hub, past, past + 10) == old
+    raw = hub.folder / "history" / "raw"
+    wait_for(lambda: list(raw.glob("*.parquet")), 60, "late seconds in a file")
+    assert series(hub, past, past + 10) == old
+    hub.kill()
+    hub.start()
+    assert series(hub, past, past + 10) == old
+    assert series(hub, recent, recent + 20) == truth
+    [(_, peak)] = series(hub, past - past % 60, past - past % 60 + 60, 60).items()
+    assert peak >= max(value for t, value in old.items() if t < past - past % 60 + 60)
+
+
+def test_an_instant_is_a_value_or_a_reason_for_every_gpu(hub: HubProcess) -> None:
+    agent = WireAgent("n2")
+    agent.connect(hub)
+    t = int(time.time()) - 30
+    sent(agent, t, 3)
+    items = hub.get(f"/api/v1/instant?metric=util_pct&at={t}")["items"]
+    by_gpu = {item["gpu"]: item for item in items}
+    assert {GPU, "GPU-n2-0", "GPU-n2-1"} <= by_gpu.keys()
+    assert by_gpu["GPU-n2-1"]["value"] is not None
+    assert all((item["value"] is None) != (item["missing"] is None) for item in items)
+    gone = hub.get(f"/api/v1/instant?metric=util_pct&at={t - 9 * HOUR_S}")["items"]
+    assert {item["missing"] for item in gone} == {"unknown"}
+
+
+def test_usage_counts_seconds_of_tasks(hub: HubProcess) -> None:
+    agent = WireAgent("n3")
+    agent.connect(hub)
+    agent.tick(one_task("boot-1:200:5", "carol"))
+    t = int(time.time()) - 400
+    count = len(sent_with(agent, t, 12, "carol"))
+    items = hub.get(f"/api/v1/usage?by=user&bucket=3600&start={t - HOUR_S}")["items"]
+    assert sum(item["gpu_s"] for item in items if item["of"] == "carol") == count + 1
+    by_node = hub.get(f"/api/v1/usage?by=node&bucket=3600&start={t - HOUR_S}")["items"]
+    assert {agent.node_id} <= {item["of"] for item in by_node}
+
+
+def sent_with(agent: WireAgent, begin: int, seconds: int, user: str) -> list[int]:
+    for t in range(begin, begin + seconds):
+        agent.tick(one_task("boot-1:200:5", user), taken_at=t + 0.5)
+    wait_for(lambda: agent.acked == agent.seq, 20, "the acks")
+    return list(range(begin, begin + seconds))
+
+
+@pytest.mark.parametrize(("path", "says"), [
+    ("series?metric=util_pct", "gpu is needed"),
+    (f"series?gpu={GPU}&metric=warmth", "no metric"),
+    (f"series?gpu={GPU}&metric=util_pct&step=61", "60 or 120"),
+    (f"series?gpu={GPU}&metric=util_pct&start=0&end=1000000&step=1", "a step of"),
+    (f"series?gpu={GPU}&metric=util_pct&start=yesterday", "UTC seconds"),
+    (f"series?gpu={GPU}&metric=util_pct&start=20&end=10", "before"),
+    (f"series?gpu={GPU}&metric=util_pct&color=red", "no parameter"),
+    ("instant?metric=util_pct&at=2026-01-01T00:00:00", "UTC seconds"),
+    ("usage?bucket=100", "whole hours"),
+    ("usage?by=shoe", "by is one of"),
+])
+def test_a_wrong_question_is_told_what_to_ask(hub: HubProcess, path: str, says: str) -> None:
+    found = hub.ask(f"/api/v1/{path}")
+    assert found.status == 400, found.body
+    assert says in found.json["detail"]
+
+
+def test_times_may_be_rfc_3339_and_the_step_is_found(hub: HubProcess) -> None:
+    start = quote("2026-09-21T14:00:00+00:00")
+    found = hub.get(f"/api/v1/series?gpu={GPU}&metric=power_w&start={start}"
+                    "&end=2026-09-21T16:00:00Z")
+    assert found["step"] == 10
+    assert found["start"] == 1_790_000_000 - 1_790_000_000 % 3_600
+    assert set(found["mean"]) == {None}
+
+
+def test_what_is_out_of_scope_has_no_past(hub: HubProcess) -> None:
+    elsewhere = add_program(hub, "operator", ["elsewhere"])
+    now = time.time()
+    asked = f"/api/v1/series?gpu={GPU}&metric=util_pct&start={now - 900}"
+    wait_for(lambda: hub.ask(asked, token=elsewhere).status != 401, why="the token")
+    assert hub.ask(asked).status == 200
+    assert hub.ask(asked, token=elsewhere).status == 404
+    assert hub.ask("/api/v1/instant?metric=util_pct", token=elsewhere).json["items"] == []
+    assert hub.ask("/api/v1/usage", token=elsewhere).json["items"] == []

@@ -1,0 +1,48 @@
+"""The examples of docs/history.md, run as they stand while a hub writes."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from dashboard.history.embedded import Embedded
+from tests.integration.hubs import HubProcess, WireAgent, one_task
+from tests.unit.histories import Source
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "history.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+
+
+def test_the_examples_read_the_files_while_the_hub_writes(tmp_path: Path) -> None:
+    data = tmp_path / ".local" / "state" / "gpudeck" / "hub"
+    data.mkdir(mode=0o700, parents=True)
+    source = some_past(data / "history")
+    with HubProcess(data) as hub:
+        agent = WireAgent("n1")
+        agent.connect(hub)
+        said = []
+        for example in EXAMPLES:
+            agent.tick(one_task())
+            done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True,
+                                  env=os.environ | {"HOME": str(tmp_path)}, timeout=60,
+                                  check=False)
+            assert done.returncode == 0, done.stderr
+            said.append(done.stdout)
+    assert len(said) == 3
+    assert all(uuid in said[0] for uuid in source.all_uuids)
+    assert "user-n0" in said[1]
+    assert re.search(r"\d+ files, \d+ rows", said[2])
+
+
+def some_past(folder: Path) -> Source:
+    source, history = Source(1), Embedded(folder)
+    history.open()
+    history.append(source.greetings(), 1)
+    begin = int(time.time()) - 2_000
+    for t in range(begin, begin + 700):
+        history.append(source.second(t), 1)
+        if t % 60 == 0:
+            history.store.tend(t)
+    return source

@@ -1,0 +1,163 @@
+"""A seeded source of Frames with holes, and what history must say of it."""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dashboard.history.columns import AT, KEYS, STORED
+from dashboard.history.feed import Stored
+from gpudeck.metrics import COLUMNS, SLOW_WIDTH, WIDTH, Absence
+from gpudeck.wire import (
+    Event,
+    Frame,
+    GpuFacts,
+    Hello,
+    Inventory,
+    Slow,
+    Task,
+    Tasks,
+    Use,
+    pack,
+)
+
+START = 1_700_000_100 - 1_700_000_100 % 3_600
+EVENT = "gpu_lost"
+
+Truth = dict[tuple[str, int], dict[str, float | str]]  # (gpu, second) -> metric -> value or why not
+
+
+@dataclass
+class Source:
+    """Some Nodes; what they send, and the truth of it."""
+
+    seed: int
+    nodes: int = 2
+    gpus: int = 2
+    truth: Truth = field(default_factory=dict)
+    tasks: dict[tuple[str, int, str], int] = field(default_factory=dict)  # gpu, minute, task
+    events: list[tuple[str, int]] = field(default_factory=list)
+    seqs: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.uuids = {f"n{node}": [f"GPU-{self.random.getrandbits(64):016x}-{node}-{at}"
+                                   for at in range(self.gpus)] for node in range(self.nodes)}
+
+    def greetings(self, stream: str = "s") -> list[Stored]:
+        found = []
+        for node, uuids in self.uuids.items():
+            said = Hello((1,), bytes(32), bytes(64), node, node, "boot", stream, 0, "0", "test")
+            facts = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(uuids))
+            found += [Stored(node, stream, 0.0, said), Stored(node, stream, 0.0,
+                                                              Inventory(1, facts))]
+        return found
+
+    def second(self, t: int, received_at: float | None = None, whole: bool = False) -> list[Stored]:
+        """What comes of one second; now and then a Node says nothing."""
+        return [one for node in self.uuids if whole or self.random.random() > 0.1
+                for one in self.node_second(node, t, received_at)]
+
+    def node_second(self, node: str, t: int, received_at: float | None = None) -> list[Stored]:
+        received = t + 0.5 if received_at is None else received_at
+        frame = self._frame(node, t)
+        found = [Stored(node, "s", received, frame, t)]
+        if self.random.random() < 0.02:
+            event = Event(self._seq(node), t + 0.25, EVENT, self.uuids[node][0])
+            self.events.append((node, event.seq))
+            found.append(Stored(node, "s", received, event))
+        return found
+
+    def _seq(self, node: str) -> int:
+        self.seqs[node] = self.seqs.get(node, 0) + 1
+        return self.seqs[node]
+
+    def _frame(self, node: str, t: int) -> Frame:
+        values, absent = [], bytearray()
+        for uuid in self.uuids[node]:
+            row, why = self._row()
+            values += row
+            absent += why
+            self.truth.setdefault((uuid, t), _said(row, why))
+        tasks = self._tasks(node, t)
+        slow = None
+        if t % 20 == 0:
+            slow = Slow(pack([float(self.random.randint(0, 1)) for _ in range(
+                self.gpus * SLOW_WIDTH)]), bytes(self.gpus * SLOW_WIDTH))
+        return Frame(self._seq(node), t + self.random.random() * 0.9, 1.0, 1, pack(values),
+                     bytes(absent), bytes(self.gpus), tasks, slow)
+
+    def _row(self) -> tuple[list[float], bytes]:
+        row, why = [], bytearray()
+        for metric in COLUMNS:
+            if self.random.random() < 0.05:
+                row.append(0.0)
+                why.append(self.random.choice((1, 2, 3, 5)))
+            else:
+                row.append(self.random.uniform(metric.low, min(metric.high, 1e12)))
+                why.append(0)
+        return row, bytes(why)
+
+    def _tasks(self, node: str, t: int) -> Tasks:
+        task = Task(f"boot:{node}:1", 1, 1, 1.0, f"user-{node}", "python x.py", job_id="j")
+        uuid = self.uuids[node][0]
+        key = (uuid, t - t % 60, task.id)
+        self.tasks[key] = self.tasks.get(key, 0) + 1
+        return Tasks(True, (task,), (Use(task.id, 0, 1e9, 50.0),))
+
+    def span(self, t0: int, t1: int) -> list[Stored]:
+        return [one for t in range(t0, t1) for one in self.second(t)]
+
+    @property
+    def all_uuids(self) -> list[str]:
+        return [uuid for uuids in self.uuids.values() for uuid in uuids]
+
+
+def _said(row: list[float], why: bytes) -> dict[str, float | str]:
+    found: dict[str, float | str] = {}
+    for at, column in enumerate(STORED):
+        if why[at]:
+            found[column.key] = Absence(why[at]).word
+        else:
+            found[column.key] = float(np.rint(row[at] * (1 / column.step)) * column.step)
+    return found
+
+
+assert len(KEYS) == WIDTH
+
+
+def seconds_of(history: Any, source: Source, t0: int, t1: int) -> Truth:
+    """What history says of each second, by `series`; a missing value is its null."""
+    frame = history.series(source.all_uuids, list(KEYS), t0, t1, 1, ("max",))
+    found: Truth = {}
+    for row in frame.to_dict("records"):
+        found[row["gpu"], int(row["t"])] = {
+            key: row[f"{key}_max"] for key in KEYS}
+    return found
+
+
+def differences(history: Any, source: Source, t0: int, t1: int) -> list[str]:
+    said = seconds_of(history, source, t0, t1)
+    wanted = {key: row for key, row in source.truth.items() if t0 <= key[1] < t1}
+    wrong = [f"missing {key}" for key in wanted if key not in said]
+    wrong += [f"made up {key}" for key in said if key not in wanted]
+    for key in wanted.keys() & said.keys():
+        wrong += [f"{key} {metric}: {said[key][metric]} for {value}"
+                  for metric, value in wanted[key].items()
+                  if not _same(said[key][metric], value)]
+    return wrong
+
+
+def _same(said: Any, wanted: float | str) -> bool:
+    if isinstance(wanted, str):
+        return bool(np.isnan(said))
+    return bool(said == wanted)
+
+
+def by_second(stored: Iterable[Stored]) -> list[Stored]:
+    return sorted(stored, key=lambda one: one.received_at)
+
+
+assert AT
