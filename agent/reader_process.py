@@ -12,54 +12,39 @@ hung. A hung child is not killed at once: killing a process inside an NVML call 
 boards (reliability-security.md F12, row 19).
 """
 
+import gc
 import logging
 import os
 import selectors
 import signal
-import struct
 import subprocess
 import sys
 import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
-from msgspec import Struct
+from msgspec import structs
 
 from gpudeck.wire import ReaderState
 
 from .backends import Fresh, Happening, Reader, Reading, Renew, Unavailable, choose_reader
+from .reader_answers import Answer, Answers, Lasting, packed
 from .redact import redact
 
 log = logging.getLogger("gpudeck.agent.reader")
 
 PERIOD_S = 1.0
-MAX_ANSWER_BYTES = 16_000_000
+# How often the watchdog looks by itself.
+ROUND_MAX_S, ROUND_TROUBLED_S = 1.5, 0.5
 # How a child ends that only wants to be a fresh process: nothing is wrong with the driver.
 RENEW = os.EX_TEMPFAIL
 MAX_HAPPENINGS = 1_024  # that nobody has fetched
-_LENGTH = struct.Struct(">I")
-
-
-class Answer(Struct, frozen=True, array_like=True):
-    """One line of the pipe: a Reading, or why there is none. `detail` beside a Reading is about
-    single Gpus."""
-
-    reading: Reading | None
-    state: ReaderState = "ok"
-    detail: str = ""
-    fresh: Fresh | None = None
-    asked: int = 0  # the newest request that was there before `fresh` was read
-    # Told at once, beside the Readings: what comes just before the driver hangs matters most.
-    happenings: tuple[Happening, ...] = ()
-
-
-_decoder = msgspec.msgpack.Decoder(Answer)
 
 
 def phase_of(node_id: str) -> float:
@@ -131,11 +116,13 @@ def serve(
     """Answers once a second until told to leave or until there is nothing to read any more: a
     fresh process must find the driver then, as this one may have an old library mapped."""
     due: float | None = None
+    told = Lasting()
     try:
         reader = open_reader()
         reader.watch(lambda happened: _write(out, Answer(None, happenings=(happened,))))
+        gc.freeze()  # what is there now stays: no collection needs to look at it again
         while not orders.leave:
-            _write(out, _answer(reader))
+            _write(out, told.without(_answer(reader)))
             due = next_second(time.time(), phase_s, due)
             _answer_until(time.monotonic() + due - time.time(), reader, out, orders)
         reader.close()
@@ -147,7 +134,7 @@ def _answer(reader: Reader) -> Answer:
     began = time.monotonic()
     reading = reader.read()
     took_s = time.monotonic() - began
-    return Answer(msgspec.structs.replace(reading, took_s=took_s), detail=reading.detail)
+    return Answer(structs.replace(reading, took_s=took_s), detail=reading.detail)
 
 
 def _answer_until(deadline: float, reader: Reader, out: BinaryIO, orders: Orders) -> None:
@@ -171,9 +158,9 @@ _writing = threading.Lock()
 
 
 def _write(out: BinaryIO, answer: Answer) -> None:
-    body = msgspec.msgpack.encode(answer)
+    body = packed(answer)
     with _writing:
-        out.write(_LENGTH.pack(len(body)) + body)
+        out.write(body)
         out.flush()
 
 
@@ -200,25 +187,13 @@ class Child:
     told: ReaderState | None = None  # the last state it reported itself
     asked: int = 0  # for a Fresh list
     fresh: Answer | None = None  # the newest
-    buffer: bytearray = field(default_factory=bytearray)
+    answers: Answers = field(default_factory=Answers)
     last_words: str = ""
 
     def due_at(self, patience: Patience) -> float:
         if self.answered_at is None:
             return self.started_at + patience.start_s
         return self.answered_at + PERIOD_S + patience.answer_s
-
-    def answers(self, data: bytes) -> Iterator[Answer]:
-        self.buffer += data
-        while len(self.buffer) >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self.buffer)
-            if size > MAX_ANSWER_BYTES:
-                raise msgspec.DecodeError(f"an answer of {size} bytes")
-            if len(self.buffer) < _LENGTH.size + size:
-                return
-            body = bytes(self.buffer[_LENGTH.size : _LENGTH.size + size])
-            del self.buffer[: _LENGTH.size + size]
-            yield _decoder.decode(body)
 
 
 class ReaderProcess:
@@ -303,15 +278,22 @@ class ReaderProcess:
     def _run(self) -> None:
         last_round = time.monotonic()
         while not self._closing.is_set():
-            for key, _ in self._selector.select(timeout=0.5):
+            for key, _ in self._selector.select(timeout=self._wait_s(time.monotonic())):
                 self._receive(key)
             now = time.monotonic()
             # Whoever was stopped or starved himself must not call others late.
-            if now - last_round < 2.0:
+            if now - last_round < ROUND_MAX_S + 0.5:
                 self._judge(now)
                 self._replace(now)
             last_round = now
         self._end_all()
+
+    def _wait_s(self, now: float) -> float:
+        """While all goes well, the next answer comes before this is over."""
+        child = self._current
+        if child is None or child.answered_at is None or len(self._children) > 1:
+            return ROUND_TROUBLED_S
+        return min(max(child.due_at(self._patience) - now, 0.01), ROUND_MAX_S)
 
     def _receive(self, key: selectors.SelectorKey) -> None:
         if key.data is None:
@@ -342,12 +324,12 @@ class ReaderProcess:
 
     def _take(self, child: Child, data: bytes) -> None:
         try:
-            for answer in child.answers(data):
+            for answer in child.answers.read(data):
                 self._answered(child, answer, time.monotonic())
         except msgspec.MsgspecError as error:
             log.error("reader_garbled pid=%d error=%r", child.process.pid, str(error))
             child.last_words = "it wrote something that is not a reading"
-            child.buffer.clear()
+            child.answers.clear()
             _close_stdin(child)
 
     def _answered(self, child: Child, answer: Answer, now: float) -> None:
@@ -360,6 +342,7 @@ class ReaderProcess:
             self._happened.extend(answer.happenings)
             self._on_news()
             return
+        reading = answer.reading
         came_back = child.hung_at is not None
         child.answered_at, child.hung_at, child.told = now, None, answer.state
         if child is not self._current:
@@ -371,10 +354,10 @@ class ReaderProcess:
             self._current = child
         if came_back:
             log.info("reader_back pid=%d", child.process.pid)
-        if answer.reading is not None:
-            self._happened.extend(answer.reading.happenings)
-            self._unread, self._read_at = answer.reading, now
-            self.read_s = answer.reading.took_s
+        if reading is not None:
+            self._happened.extend(reading.happenings)
+            self._unread, self._read_at = reading, now
+            self.read_s = reading.took_s
         if now - child.started_at > self._patience.back_off_s[1]:
             self._back_off_s = self._patience.back_off_s[0]
         self._say(answer.state, answer.detail)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pynvml
 
+from agent.backends import nvml_processes
 from agent.backends.nvml import NvmlReader
 from agent.cost import cpu_s as cpu_s
 
@@ -62,6 +63,8 @@ def _calls_of_a_minute() -> list[list[Call]]:
     once()
     for name, call in real.items():
         setattr(pynvml, name, traced(call))
+    lists = nvml_processes.rows_of  # goes by pynvml, and is none of its functions
+    nvml_processes.rows_of = traced(lists)
     try:
         seconds = []
         for _ in range(MINUTE):
@@ -71,6 +74,7 @@ def _calls_of_a_minute() -> list[list[Call]]:
     finally:
         for name, call in real.items():
             setattr(pynvml, name, call)
+        nvml_processes.rows_of = lists
     return seconds
 
 

@@ -23,7 +23,7 @@ WANTED = SINGLE | DOUBLE | XID
 KINDS = {SINGLE: "ecc_corrected", DOUBLE: "ecc_uncorrected", XID: "xid"}
 TIMEOUT = 10
 NO_INSTANCE = 0xFFFF_FFFF
-WAIT_MS = 250  # also how late the end is noticed: the child has a second to leave
+WAIT_MS = 500  # also how late the end is noticed: the child has a second to leave
 REGISTER_EVERY_S = 60.0  # a Gpu that could not be registered may be back
 PAUSE_S = (1.0, 60.0)
 
@@ -110,13 +110,14 @@ class Events:
         return 0
 
     def _wait(self, events: Any) -> None:
-        try:
-            event = pynvml.nvmlEventSetWait_v2(events, WAIT_MS)
-        except pynvml.NVMLError as error:
-            if error.value != TIMEOUT:
-                raise
+        event = pynvml.c_nvmlEventData_t()
+        # Not by pynvml's own wait, which makes an exception of every timeout: it is the rule.
+        call = pynvml._nvmlGetFunctionPointer("nvmlEventSetWait_v2")
+        code = call(events, ctypes.byref(event), ctypes.c_uint(WAIT_MS))
+        if code == TIMEOUT:
             self._register_missing(events)
             return
+        pynvml._nvmlCheckReturn(code)
         self._happened(event)
 
     def _register_missing(self, events: Any) -> None:

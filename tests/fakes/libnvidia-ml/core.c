@@ -1,7 +1,10 @@
 /* The file, its errors and hangs, and the life of the library. */
 
 #include "fake.h"
+#include <libgen.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -179,6 +182,36 @@ void unlocked_sleep(unsigned us) {
     pthread_mutex_lock(&lock);
     reload();
 }
+
+/* Of the folder, as a file comes by a rename. */
+static int watched(void) {
+    char path[4096];
+    int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (watch >= 0 && path_of(&sources[1], path)
+        && inotify_add_watch(watch, dirname(path), IN_MOVED_TO | IN_CLOSE_WRITE) >= 0) return watch;
+    if (watch >= 0) close(watch);
+    return -1;
+}
+
+/* A driver wakes nobody who waits for an event until there is one, and a bench counts what that
+ * takes. Where files cannot be watched they are looked at. */
+void unlocked_wait(int *watch, unsigned ms) {
+    char changes[4096];
+    struct pollfd waits;
+    if (!*watch) {
+        *watch = watched();
+        reload(); /* what came before the watch */
+        return;
+    }
+    waits = (struct pollfd){ *watch, POLLIN, 0 };
+    pthread_mutex_unlock(&lock);
+    poll(&waits, 1, *watch < 0 && ms > 25 ? 25 : (int)ms);
+    while (*watch >= 0 && read(*watch, changes, sizeof changes) > 0) {}
+    pthread_mutex_lock(&lock);
+    reload();
+}
+
+void unwatch(int watch) { if (watch > 0) close(watch); }
 
 /* Calls by name, of this process: a name is one text, so its address will do. */
 enum { CALLS = 1024 };

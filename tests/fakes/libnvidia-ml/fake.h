@@ -28,6 +28,8 @@ void leave(int *code);
 
 void reload(void);
 void unlocked_sleep(unsigned us);
+void unlocked_wait(int *watch, unsigned ms); /* or until a file changes; *watch is 0 at first */
+void unwatch(int watch);
 int is_ignored(handle board, const char *call);
 u64 now_us(void);
 
