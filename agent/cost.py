@@ -114,7 +114,7 @@ def size_of(files: Iterable[Path]) -> float | None:
     sizes = []
     for path in files:
         try:
-            sizes.append(path.stat().st_size)
+            sizes.append(os.stat(path).st_size)
         except OSError:
             continue
     return float(sum(sizes)) if sizes else None

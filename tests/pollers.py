@@ -15,7 +15,7 @@ from typing import Any
 
 import pynvml
 
-from agent.backends import nvml_processes
+from agent.backends import nvml_fields, nvml_processes
 from agent.backends.nvml import NvmlReader
 from agent.cost import cpu_s as cpu_s
 
@@ -63,8 +63,10 @@ def _calls_of_a_minute() -> list[list[Call]]:
     once()
     for name, call in real.items():
         setattr(pynvml, name, traced(call))
-    lists = nvml_processes.rows_of  # goes by pynvml, and is none of its functions
-    nvml_processes.rows_of = traced(lists)
+    own = (nvml_processes, "rows_of"), (nvml_fields, "said_of")  # around pynvml's functions
+    ours = [getattr(module, name) for module, name in own]
+    for (module, name), call in zip(own, ours, strict=True):
+        setattr(module, name, traced(call))
     try:
         seconds = []
         for _ in range(MINUTE):
@@ -74,7 +76,8 @@ def _calls_of_a_minute() -> list[list[Call]]:
     finally:
         for name, call in real.items():
             setattr(pynvml, name, call)
-        nvml_processes.rows_of = lists
+        for (module, name), call in zip(own, ours, strict=True):
+            setattr(module, name, call)
     return seconds
 
 

@@ -11,7 +11,7 @@
 enum { LINES = 4096, WIDTH = 512, COUNTED = 64, PLACES = 16384 };
 
 static char lines[LINES][WIDTH];
-static int count_lines, initialized, count_faults;
+static int count_lines, count_events, initialized, count_faults;
 static short first_line[PLACES]; /* by hash of "gpu 0 key": its line's number + 1 */
 static struct source { const char *suffix; struct stat seen; } sources[] = {{".set", {0}}, {"", {0}}};
 static struct { char words[WIDTH]; unsigned calls; } counted[COUNTED];
@@ -75,10 +75,11 @@ static size_t three_words(const char *line) {
 /* A bench takes calls of this library for the floor, so they have to be cheap. */
 static void make_index(void) {
     memset(first_line, 0, sizeof first_line);
-    count_faults = 0;
+    count_faults = count_events = 0;
     for (int at = 0; at < count_lines; at++) {
         short *place = place_of(lines[at], three_words(lines[at]));
         if (!*place) *place = (short)(at + 1);
+        count_events += begins(at, "event", 5);
         count_faults += begins(at, "error", 5) || begins(at, "hang", 4) || begins(at, "lost", 4)
                         || begins(at, "unloaded", 8);
     }
@@ -130,6 +131,8 @@ int boards(void) {
     while (number < GPUS && of(number + 1, "uuid")) number++;
     return number;
 }
+
+int has_events(void) { return count_events > 0; }
 
 static unsigned calls_so_far(const char *words) {
     for (int at = 0; at < COUNTED; at++) {

@@ -36,6 +36,7 @@ u64 now_us(void);
 const char *name_of(handle board); /* "0"; of a MIG device "0:1" */
 handle parent_of(handle board);
 int boards(void);
+int has_events(void);
 
 /* The rest of the first line from *at on that begins with these words. */
 const char *line(int *at, const char *words);

@@ -147,6 +147,7 @@ static int next_event(struct events *set, struct event *out) {
     int board;
     u64 kind, data;
     const char *rest;
+    if (!has_events()) return 0;
     for (int at = 0; (rest = line(&at, "event"));)
         if (sscanf(rest, "%u %d %llu %llu", &seq, &board, &kind, &data) == 4
             && board >= 0 && board < GPUS && seq >= set->read_to && seq < best
