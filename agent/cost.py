@@ -14,7 +14,7 @@ from .processes import table
 
 PROC = Path("/proc")
 # The kernel walks all pages for it: about a millisecond.
-MEMORY_EVERY_S = 30.0
+MEMORY_EVERY_S = 60.0
 
 
 class Meter:
