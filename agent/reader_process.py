@@ -44,6 +44,7 @@ PERIOD_S = 1.0
 ROUND_MAX_S, ROUND_TROUBLED_S = 1.5, 0.5
 # How a child ends that only wants to be a fresh process: nothing is wrong with the driver.
 RENEW = os.EX_TEMPFAIL
+PIPE_BYTES = 65_536  # what a pipe holds
 MAX_HAPPENINGS = 1_024  # that nobody has fetched
 
 
@@ -300,7 +301,7 @@ class ReaderProcess:
             os.read(key.fd, 4_096)
             return
         child, is_stderr = key.data
-        data = os.read(key.fd, 262_144)
+        data = os.read(key.fd, PIPE_BYTES)
         if not data:
             self._forget(key)
             child.open_pipes -= 1
