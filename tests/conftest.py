@@ -1,6 +1,14 @@
-"""The order of the test files: what takes long begins first, so that no worker ends on it alone."""
+"""One seed for all workers of a run, or their random values would name the same tests differently;
+and the order of the files: what takes long begins first, so that no worker ends on it alone."""
+
+import os
+import random
+import secrets
 
 import pytest
+
+SEED = os.environ.setdefault("GPUDECK_TEST_SEED", str(secrets.randbits(32)))
+random.seed(int(SEED))
 
 LONGEST = (
     "faults/test_pid_reuse.py", "browser/test_hostile_text.py", "faults/test_every_seq.py",
@@ -9,6 +17,10 @@ LONGEST = (
     "integration/test_make_demo.py", "integration/test_transport.py",
     "integration/test_openapi.py", "integration/test_wheel.py", "faults/",
 )
+
+
+def pytest_report_header() -> str:
+    return f"random values: GPUDECK_TEST_SEED={SEED}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -71,7 +71,7 @@ def test_kubelets_logs_can_be_read_by_anybody(tmp_path: Path) -> None:
     "", "{", "[]", "null", '{"Name": 7}', '{"Name": null}', "[" * 100_000, "\udcff".encode(
         errors="surrogateescape").decode(errors="replace"), '{"annotations": [1]}',
     f'[{{"id": "{ID}", "names": 3}}]', f'[{{"id": "{ID}", "names": []}}]', "[1, null, {}]",
-])
+], ids=range(12))
 def test_files_that_are_not_what_they_should_be(tmp_path: Path, content: str) -> None:
     for path in (f"var/lib/docker/containers/{ID}/config.v2.json",
                  "var/lib/containers/storage/overlay-containers/containers.json",
