@@ -1,4 +1,5 @@
-"""Writes performance.md from bench/results.json, on the machine that `make bench` ran on.
+"""Writes performance.md from bench/results.json, on the machine that `make bench` ran on:
+`python -m docs.make_performance`.
 
 Not a part of `make docs`: the figures of one machine and day are kept, not made anew by everybody.
 """
@@ -36,7 +37,7 @@ def page(figures: Iterable[Figure], machine: str, day: date, note: str = "") -> 
         f"Measured on {day.isoformat()}, on {machine}.{note and f' {note}'}",
         verdict,
         table(HEAD, [_row(figure) for figure in figures]),
-        "To make this page anew: `make bench`, then `python docs/make_performance.py`.",
+        "To make this page anew: `make bench`, then `python -m docs.make_performance`.",
     ]) + "\n"
 
 
