@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from getpass import getpass
 from types import FrameType
 
@@ -24,7 +25,7 @@ from .acts_journal import ActsStore
 from .backends import ProcessReading, Reading, resolve
 from .backends.recorded import FORMAT, Head
 from .cost import AgentCost
-from .hold import hold_files, holds
+from .hold import driver_order, hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
 from .link import tls_context
@@ -104,7 +105,8 @@ def _run(
         # An admin who approves it compares these two.
         log.info("fingerprint %s", spaced(identity.node_id))
     recording = _recording(settings, backend)
-    source = ReaderProcess(backend, settings.reader_options, phase_of(identity.node_id))
+    source = ReaderProcess(backend, settings.reader_options, phase_of(identity.node_id),
+                           order=partial(driver_order, settings.data))
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
@@ -200,7 +202,8 @@ def read_once(
     """This machine's newest Reading after so many, and after so many process lists, which come
     with every other one. Rates are differences: they need two."""
     news = threading.Event()
-    source = ReaderProcess(asked.backend, asked.simulate)
+    source = ReaderProcess(asked.backend, asked.simulate,
+                           order=partial(driver_order, asked.data))
     source.on_news(news.set)
     processes: tuple[ProcessReading, ...] = ()
     before: Reading | None = None

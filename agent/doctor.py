@@ -22,9 +22,10 @@ from gpudeck.settings import Setting, flag, folder, load
 
 from .checkup import Check, Verdict, worst
 from .doctor_bundle import Scrub, write_bundle
-from .doctor_driver import ask_driver, device_check, driver_checks
+from .doctor_driver import ask_driver, device_check, driver_checks, let_go
 from .doctor_hub import hub_checks
 from .doctor_node import frameworks_check, node_checks, program_check
+from .hold import driver_order
 from .settings import CA_FILE, CEILING, HUB, state_folder
 
 TABLE: tuple[Setting, ...] = (
@@ -66,7 +67,8 @@ def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
 
 
 def examine(asked: Asked) -> list[Check]:
-    report = ask_driver()
+    order = driver_order(asked.data)
+    report = let_go(order) if order else ask_driver()
     return [
         program_check(), *driver_checks(report), device_check(report),
         *node_checks(asked.data, asked.ceiling), *hub_checks(asked.hub, asked.ca_file, asked.data),

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .backends.nvml_report import BoardReport, Report, last_told
+from .backends.nvml_session import module_version
 from .checkup import Check
-from .reader_process import child_environment
+from .reader_child import child_environment
 
 DRIVER_WITHIN_S = 20.0
 DEVICES = Path("/dev")
@@ -35,11 +36,17 @@ def ask_driver(within_s: float = DRIVER_WITHIN_S) -> Report:
     return last_told(said)
 
 
+def let_go(order: str) -> Report:
+    """Not asked: to ask it would open it, and on some machines load it again."""
+    return Report(module_version=module_version(), state="released", detail=order)
+
+
 def driver_checks(report: Report) -> Iterator[Check]:
     yield _library(report)
     yield _driver(report)
     if not report.boards:
-        why = "no driver that answers" if report.state != "no_gpus" else "no Gpu"
+        why = {"no_gpus": "no Gpu", "released": "nothing reads the driver now"}.get(
+            report.state, "no driver that answers")
         yield Check("gpus", "Gpus", "problem" if report.state == "no_gpus" else "not checked",
                     report.detail if report.state == "no_gpus" else why)
         return
@@ -62,6 +69,9 @@ def _driver(report: Report) -> Check:
     title = "NVIDIA driver"
     if report.state == "hung":
         return Check("driver", title, "problem", "the driver does not answer", HANGS)
+    if report.state == "released":
+        return Check("driver", title, "warning", report.detail,
+                     "run `gpudeck release` when the driver is ready")
     if report.state == "no_library":
         return Check("driver", title, "not checked",
                      f"kernel module {report.module_version}" if report.module_version

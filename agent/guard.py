@@ -4,7 +4,7 @@ Nothing here can be widened from the hub: what is protected is listed below, and
 the node can only add to it, or open what its owner opened by name.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpudeck.acts import YOUNGEST_S, Refusal, TaskAction
@@ -60,6 +60,7 @@ class Subject:
     kind: str | None = None  # of its Task; None: it uses no Gpu
     may_signal: bool = True
     is_ours: bool = False  # the agent, its ancestors, its reader
+    is_frozen: bool = False  # with its cgroup: it hears no signal but SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,11 @@ def gone(task_id: str) -> Refusal:
                            "touched. Look at the list of tasks again.")
 
 
+def held(holds: Sequence[str]) -> Refusal:
+    return Refusal("hold", f"all acts on this node are on hold: {'; '.join(holds)}. Release the "
+                           "hold first."[:1_024])
+
+
 def unreadable(why: str) -> Refusal:
     return Refusal("unreadable", "the driver did not list its processes just now, and without a "
                                  f"fresh list nothing is done{why and f' ({why})'}. Try again; "
@@ -128,8 +134,7 @@ def _by_ceiling(case: Case) -> Iterator[Refusal]:
         yield Refusal("type", "the ceiling of this node does not permit acts from its terminal; "
                               "act through the hub.")
     if case.holds:
-        yield Refusal("hold", f"all acts on this node are on hold: {'; '.join(case.holds)}. "
-                              "Release the hold first."[:1_024])
+        yield held(case.holds)
     if not case.sees_host_pids and not ceiling.own_pid_namespace:
         yield Refusal("pidns", "this agent runs in a PID namespace of its own, so the driver's "
                                "numbers may mean other processes here. Run it on the host (or "
@@ -192,6 +197,12 @@ def _by_kind(case: Case) -> Iterator[Refusal]:
     if case.manager is not None and case.ceiling.managed != "allow":
         yield Refusal("managed", f"it belongs to {case.manager}, which would start it again or "
                                  f"lose count of it; {_owners_verb(case.manager)}")
+    frozen = [subject for subject in case.subjects if subject.is_frozen]
+    if frozen:
+        yield Refusal("condition", f"process {frozen[0].facts.identity.pid} is frozen with its "
+                                   "cgroup, and would die without having heard that it is asked "
+                                   "to end. Thaw it first: `docker unpause`, `systemctl thaw`, or "
+                                   "whatever froze it.")
     clients = [subject for subject in case.subjects if subject.kind == "mps_client"]
     if clients and case.action in ("pause", "resume"):
         yield Refusal("mps", "it is a client of MPS: stopping it would stall every other client of "

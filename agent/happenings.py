@@ -30,7 +30,7 @@ XIDS_MAX = 256
 TORN_DOWN = 45
 _TROUBLE: dict[ReaderState, str] = {
     "hung": "reader_hung", "failed": "reader_failed", "no_gpus": "reader_failed",
-    "no_driver": "driver_gone", "no_library": "driver_gone",
+    "no_driver": "driver_gone", "no_library": "driver_gone", "released": "driver_released",
 }
 
 
@@ -102,6 +102,13 @@ class Happenings:
 
     def reader(self, state: ReaderState, detail: str, at: float) -> list[Event]:
         """The watchdog's news."""
+        events = []
+        if self._kept.trouble == "driver_released" and state != "released":
+            events, self._kept.trouble = [_event("driver_taken", at, "the agent takes the driver "
+                                                 "back")], ""
+        return events + self._trouble(state, detail, at)
+
+    def _trouble(self, state: ReaderState, detail: str, at: float) -> list[Event]:
         if state == "starting":
             return []
         trouble, self._kept.trouble = self._kept.trouble, _TROUBLE.get(state, "")

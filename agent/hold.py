@@ -1,14 +1,26 @@
-"""The hold files: who can write one of these stops every act on this node, at once."""
+"""The hold files: who can write one of these stops every act on this node, at once; one of the
+driver's own lets go of the driver as well. Its lines, both for people: why, and who."""
 
+import os
+import pwd
+import time
 from pathlib import Path
 
 HOLD_FILE = "hold"
 MACHINE_FILES = (Path("/etc/gpudeck/hold"), Path("/run/gpudeck/hold"))
+DRIVER_FILE = "driver-hold"
+MACHINE_DRIVER_FILES = tuple(path.with_name(DRIVER_FILE) for path in MACHINE_FILES)
 REASON_MAX = 200
+NAME_MAX = 64
 
 
 def hold_files(data: Path) -> tuple[Path, ...]:
-    return (*MACHINE_FILES, data / HOLD_FILE)
+    """The driver's first, and of each kind the agent's own last."""
+    return (*driver_files(data), *MACHINE_FILES, data / HOLD_FILE)
+
+
+def driver_files(data: Path) -> tuple[Path, ...]:
+    return (*MACHINE_DRIVER_FILES, data / DRIVER_FILE)
 
 
 def holds(files: tuple[Path, ...]) -> tuple[str, ...]:
@@ -16,7 +28,33 @@ def holds(files: tuple[Path, ...]) -> tuple[str, ...]:
     return tuple(_sentence(path) for path in files if _is_there(path))
 
 
+def driver_order(data: Path) -> str:
+    """Who wants the driver let go of, for people; "": nobody. What cannot be looked for is no order
+    to go blind: the files of holds, in the same folders, count as there then."""
+    return next((said for path in driver_files(data) if (said := _driver_sentence(path))), "")
+
+
+def _driver_sentence(path: Path) -> str:
+    try:
+        about = path.lstat()
+    except OSError:
+        return ""
+    reason, name = _lines(path)
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(about.st_mtime))
+    return (f"let go of the driver by order of {name or _user(about.st_uid)} since {since}"
+            f"{reason and f' ({reason})'}; `gpudeck release` on the node takes it back")
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
 def _is_there(path: Path) -> bool:
+    if path.name == DRIVER_FILE:
+        return _driver_sentence(path) != ""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -29,10 +67,20 @@ def _is_there(path: Path) -> bool:
 
 
 def _sentence(path: Path) -> str:
+    said = _driver_sentence(path) if path.name == DRIVER_FILE else _lines(path)[0]
+    return f"the file {path}" + (f" says: {said}" if said else "")
+
+
+def _lines(path: Path) -> tuple[str, str]:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            line = file.readline(4 * REASON_MAX)
+        with open(path, encoding="utf-8", errors="replace", opener=_at_once) as file:
+            lines = [file.readline(4 * REASON_MAX) for _ in range(2)]
     except OSError:
-        line = ""
-    reason = "".join(char for char in line.strip() if char.isprintable())[:REASON_MAX]
-    return f"the file {path}" + (f" says: {reason}" if reason else "")
+        return "", ""
+    why, who = ("".join(char for char in line.strip() if char.isprintable()) for line in lines)
+    return why[:REASON_MAX], who[:NAME_MAX]
+
+
+def _at_once(path: str, flags: int) -> int:
+    """A pipe that nobody writes to holds as well, and must not hang us."""
+    return os.open(path, flags | os.O_NONBLOCK)

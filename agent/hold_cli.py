@@ -19,23 +19,39 @@ from gpudeck.until import parse_until
 from .act_settings import DATA, HUB, JSON, Reach, read_reach
 from .acts_cli import client_of
 from .desk import no_such_task
-from .hold import MACHINE_FILES, REASON_MAX, hold_files, holds
+from .hold import (
+    DRIVER_FILE,
+    MACHINE_DRIVER_FILES,
+    MACHINE_FILES,
+    REASON_MAX,
+    driver_files,
+    hold_files,
+    holds,
+)
+from .locked import agent_pid
+from .openers import openers, readers
 from .settings import CA_FILE, TOKEN_FILE
+from .terminals import who_is_here
 
 TABLE = (HUB, TOKEN_FILE, CA_FILE, DATA, JSON)
 KEEP_TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
 IN_EFFECT_WITHIN_S = 15.0
 LOOK_EVERY_S = 0.1
+QUIET_S = 1.0  # twice as long as an agent may take to see the file
 
 
 def hold(argv: Sequence[str]) -> int:
     made = _parser("hold", "Stop every act on this machine, a node, or the fleet; at once.")
     made.add_argument("--reason", metavar="TEXT", default="", help="why; everybody sees it")
+    made.add_argument("--driver", action="store_true",
+                      help="on this machine: let go of the driver too, so that it can be reloaded")
     asked = made.parse_args(list(argv))
     reach = read_reach("hold", TABLE, asked, os.environ)
     if reach.hub is None:
         _check_local(asked)
-        return _told(reach, *_hold_here(reach, asked.reason))
+        held = _hold_here(reach, asked.reason, asked.driver)
+        return _let_go(reach, held) if asked.driver else _told(reach, *held)
+    _check_hub(asked)
     client = client_of(reach, reach.hub)
     node_id = _node(client, asked)
     client.hold(node_id, asked.reason)
@@ -43,11 +59,15 @@ def hold(argv: Sequence[str]) -> int:
 
 
 def release(argv: Sequence[str]) -> int:
-    asked = _parser("release", "Let acts happen again.").parse_args(list(argv))
+    made = _parser("release", "Let acts happen again, and take the driver back.")
+    made.add_argument("--driver", action="store_true",
+                      help="on this machine: take the driver back, and leave other holds")
+    asked = made.parse_args(list(argv))
     reach = read_reach("release", TABLE, asked, os.environ)
     if reach.hub is None:
         _check_local(asked)
-        return _told(reach, *_release_here(reach))
+        return _told(reach, *_release_here(reach, asked.driver))
+    _check_hub(asked)
     client = client_of(reach, reach.hub)
     node_id = _node(client, asked)
     client.release(node_id)
@@ -106,16 +126,52 @@ def _check_local(asked: argparse.Namespace) -> None:
         raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
 
 
-def _hold_here(reach: Reach, reason: str) -> tuple[str, ...]:
+def _check_hub(asked: argparse.Namespace) -> None:
+    if asked.driver:
+        raise CommandError("--driver is said on the machine itself: run it there, without --hub",
+                           ExitCode.USAGE)
+
+
+def _hold_here(reach: Reach, reason: str, driver: bool) -> tuple[str, ...]:
     """For all of the machine if we may, else, or where a folder was named, for the agent there."""
-    line = "".join(char if char.isprintable() else " " for char in reason)[:REASON_MAX]
-    own = hold_files(reach.data)[-1]
-    if reach.names_data or not _written(MACHINE_FILES[0], line):
+    lines = "".join(char if char.isprintable() else " " for char in reason)[:REASON_MAX] + "\n"
+    own, machine = hold_files(reach.data)[-1], MACHINE_FILES[0]
+    if driver:
+        lines += who_is_here() + "\n"
+        own, machine = driver_files(reach.data)[-1], MACHINE_DRIVER_FILES[0]
+    if reach.names_data or not _written(machine, lines):
         _check_agent(reach.data)
-        if not _written(own, line):
+        if not _written(own, lines):
             raise CommandError(f"cannot write {own}; run it as root, or as the agent's user",
                                ExitCode.CANNOT_START)
     return holds(hold_files(reach.data))
+
+
+def _let_go(reach: Reach, held: Sequence[str]) -> int:
+    """Done means that no reading process is left, as the kernel says."""
+    left = _left(agent_pid(reach.data) if reach.names_data else None)
+    others = openers()
+    said = [f"reading process {pid} STILL has the driver open; see `dmesg`" for pid in left] or [
+        "let go: no reading process of gpudeck is left here"]
+    if others.found:
+        said.append("the driver is still open for: "
+                    + ", ".join(f"{printable(name)} ({pid})" for pid, name in others.found))
+    if others.unseen:
+        said.append(f"{others.unseen} processes of others could not be looked at; root may")
+    document = {"holds": [*held], "readers": left, "unseen": others.unseen,
+                "open_for": [{"pid": pid, "name": name} for pid, name in others.found]}
+    _say(reach, document, *(f"held: {each}" for each in held), *said)
+    return ExitCode.UNKNOWN if left else ExitCode.OK
+
+
+def _left(agent: int | None) -> list[int]:
+    now = time.monotonic()
+    deadline, seen_at = now + IN_EFFECT_WITHIN_S, now
+    while now < deadline and now - seen_at < QUIET_S:
+        time.sleep(LOOK_EVERY_S)
+        now = time.monotonic()
+        seen_at = now if readers(agent) else seen_at
+    return readers(agent)
 
 
 def _check_agent(data: Path) -> None:
@@ -132,22 +188,28 @@ def _check_agent(data: Path) -> None:
                        ExitCode.CANNOT_START)
 
 
-def _written(path: Path, line: str) -> bool:
+def _written(path: Path, lines: str) -> bool:
+    """Whole, or not at all: an agent obeys it at once."""
+    new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with open(new, "w", encoding="utf-8") as file:
+            file.write(lines)
             file.flush()
             os.fsync(file.fileno())
+        new.replace(path)
     except OSError:
         return False
     return True
 
 
-def _release_here(reach: Reach) -> tuple[str, ...]:
+def _release_here(reach: Reach, driver: bool) -> tuple[str, ...]:
     """Where a folder was named, the machine's own files stay."""
     files = hold_files(reach.data)
-    for path in files[-1:] if reach.names_data else files:
+    for path in files:
+        if (reach.names_data and path.parent != reach.data) or (
+                driver and path.name != DRIVER_FILE):
+            continue
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

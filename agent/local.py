@@ -8,6 +8,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -34,7 +35,7 @@ from .actions import make_room
 from .acts_journal import ActsJournal, ActsStore, JournalRefuses
 from .backends import resolve
 from .hand import Hand, Patience
-from .hold import hold_files, holds
+from .hold import driver_order, hold_files, holds
 from .lock import ActLock
 from .reader_process import ReaderProcess
 from .scene import Ask, Place, find
@@ -59,7 +60,8 @@ class Local:
         self._journal = ActsJournal(self._store)
         self._lock = ActLock(data)
         self._patience = patience
-        self._source = ReaderProcess(resolve(backend), simulate)
+        self._source = ReaderProcess(resolve(backend), simulate,
+                                     order=partial(driver_order, data))
         self._place = Place(
             node_id=NODE, boot_id=boot_id(), source=self._source, holds=self.holds,
             kills_since=self._journal.kills_since, ceiling_file=ceiling,

@@ -207,9 +207,10 @@ class _Node:
         self._desk.hear(message, now)
 
     def _read(self, now: float) -> None:
+        # The state first: what is read under it is never newer than a state that ended readings.
+        state, detail = self._source.state, self._source.detail
         reading = self._source.latest()
         happened = self._source.happenings()
-        state, detail = self._source.state, self._source.detail
         if self._memory.reader == "starting" and state != "starting":
             self._talk.hold_until(now)
         if state != self._memory.reader:

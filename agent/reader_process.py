@@ -24,8 +24,6 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
@@ -34,18 +32,28 @@ from msgspec import structs
 from gpudeck.wire import ReaderState
 
 from .backends import Fresh, Happening, Reader, Reading, Renew, Unavailable, choose_reader
-from .reader_answers import Answer, Answers, Lasting, packed
+from .reader_answers import Answer, Lasting, packed
+from .reader_child import (
+    PERIOD_S,
+    Child,
+    Patience,
+    ask,
+    child_environment,
+    close_stdin,
+    reap,
+)
 from .redact import redact
 
 log = logging.getLogger("gpudeck.agent.reader")
 
-PERIOD_S = 1.0
-# How often the watchdog looks by itself.
-ROUND_MAX_S, ROUND_TROUBLED_S = 1.5, 0.5
 # How a child ends that only wants to be a fresh process: nothing is wrong with the driver.
 RENEW = os.EX_TEMPFAIL
 PIPE_BYTES = 65_536  # what a pipe holds
 MAX_HAPPENINGS = 1_024  # that nobody has fetched
+# While all goes well the next answer comes before a round is over.
+ROUND_S, WELL_ROUND_S = 0.5, 1.25
+LET_GO_ROUND_S = 0.2  # whoever takes the driver back waits for it
+LEAVE_WITHIN_S = 5.0  # a call into a driver that is well takes less
 
 
 def phase_of(node_id: str) -> float:
@@ -168,35 +176,6 @@ def _write(out: BinaryIO, answer: Answer) -> None:
 # the parent
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    start_s: float = 30.0  # a first nvmlInit without persistence mode takes seconds per board
-    answer_s: float = 5.0  # beyond the due time
-    stuck_s: float = 60.0  # before a hung child may be killed, and between two replacements
-    stuck_max: int = 3
-    back_off_s: tuple[float, float] = (1.0, 30.0)
-
-
-@dataclass(slots=True, eq=False)
-class Child:
-    process: "subprocess.Popen[bytes]"
-    started_at: float
-    answered_at: float | None = None
-    hung_at: float | None = None
-    killed: bool = False
-    open_pipes: int = 2  # stdout and stderr
-    told: ReaderState | None = None  # the last state it reported itself
-    asked: int = 0  # for a Fresh list
-    fresh: Answer | None = None  # the newest
-    answers: Answers = field(default_factory=Answers)
-    last_words: str = ""
-
-    def due_at(self, patience: Patience) -> float:
-        if self.answered_at is None:
-            return self.started_at + patience.start_s
-        return self.answered_at + PERIOD_S + patience.answer_s
-
-
 class ReaderProcess:
     """A source of Readings for `node.run_node`, with its watchdog. One thread of its own."""
 
@@ -206,18 +185,22 @@ class ReaderProcess:
         options: str = "",
         phase_s: float = 0.0,
         patience: Patience | None = None,
+        order: Callable[[], str] = lambda: "",
     ) -> None:
+        """`order`: a sentence, while the driver is to be let go of."""
         self.state: ReaderState = "starting"
         self.detail = ""
         self.read_s: float | None = None  # that the last Reading took
         self._command = [backend, repr(phase_s), options]
         self._patience = patience or Patience()
+        self._order, self._ordered, self._ordered_at = order, "", 0.0
         self._on_news: Callable[[], None] = lambda: None
         self._unread: Reading | None = None
         self._happened: deque[Happening] = deque(maxlen=MAX_HAPPENINGS)
         self._read_at: float | None = None
         self._fresh_came = threading.Condition()
         self._children: list[Child] = []
+        self._unreaped: list[subprocess.Popen[bytes]] = []
         self._current: Child | None = None
         self._back_off_s = self._patience.back_off_s[0]
         self._next_start_at = 0.0
@@ -253,7 +236,7 @@ class ReaderProcess:
         if child is None:
             return None
         with self._fresh_came:
-            if not _ask(child):
+            if not ask(child):
                 return None
             child.asked += 1
             wanted = child.asked
@@ -279,22 +262,51 @@ class ReaderProcess:
     def _run(self) -> None:
         last_round = time.monotonic()
         while not self._closing.is_set():
-            for key, _ in self._selector.select(timeout=self._wait_s(time.monotonic())):
-                self._receive(key)
             now = time.monotonic()
+            self._obey(now)
             # Whoever was stopped or starved himself must not call others late.
-            if now - last_round < ROUND_MAX_S + 0.5:
+            if now - last_round < 2.0:
                 self._judge(now)
                 self._replace(now)
             last_round = now
+            for key, _ in self._selector.select(self._round_s(time.monotonic())):
+                self._receive(key)
         self._end_all()
 
-    def _wait_s(self, now: float) -> float:
-        """While all goes well, the next answer comes before this is over."""
+    def _round_s(self, now: float) -> float:
+        if self._ordered:
+            return LET_GO_ROUND_S
         child = self._current
         if child is None or child.answered_at is None or len(self._children) > 1:
-            return ROUND_TROUBLED_S
-        return min(max(child.due_at(self._patience) - now, 0.01), ROUND_MAX_S)
+            return ROUND_S
+        return min(max(child.due_at(self._patience) - now, 0.01), WELL_ROUND_S)
+
+    def _obey(self, now: float) -> None:
+        """An order is obeyed when no process of ours has the driver's files and library any more:
+        only then can it be reloaded, and only then we say so."""
+        was, self._ordered = self._ordered, self._order()
+        if self._ordered and not was:
+            log.info("driver_ordered why=%r", self._ordered)
+            self._ordered_at, self._current, self._unread = now, None, None
+            for child in self._children:
+                close_stdin(child)
+                child.leaves = True
+        if self._ordered:
+            self._say_let_go(now)
+        elif was:
+            self._next_start_at, self._back_off_s = now, self._patience.back_off_s[0]
+            self._say("starting", "")
+
+    def _say_let_go(self, now: float) -> None:
+        # The kernel closes a pipe before it closes the driver's files, and may hang between.
+        self._unreaped = [process for process in self._unreaped if process.poll() is None]
+        left = [*(child.process for child in self._children), *self._unreaped]
+        if not left:
+            self._say_once("released", self._ordered)
+        elif now - self._ordered_at > LEAVE_WITHIN_S:
+            pids = ", ".join(str(process.pid) for process in left)
+            self._say_once("hung", "the driver is to be let go of, and does not let go: reading "
+                                   f"process {pids} still has it open; see `dmesg`.")
 
     def _receive(self, key: selectors.SelectorKey) -> None:
         if key.data is None:
@@ -331,7 +343,7 @@ class ReaderProcess:
             log.error("reader_garbled pid=%d error=%r", child.process.pid, str(error))
             child.last_words = "it wrote something that is not a reading"
             child.answers.clear()
-            _close_stdin(child)
+            close_stdin(child)
 
     def _answered(self, child: Child, answer: Answer, now: float) -> None:
         if answer.asked:
@@ -343,22 +355,23 @@ class ReaderProcess:
             self._happened.extend(answer.happenings)
             self._on_news()
             return
-        reading = answer.reading
+        if child.leaves:
+            return
         came_back = child.hung_at is not None
         child.answered_at, child.hung_at, child.told = now, None, answer.state
         if child is not self._current:
             if self._current is not None and self._current.told == "ok":
-                _close_stdin(child)  # it came back after it had been replaced
+                close_stdin(child)  # it came back after it had been replaced
                 return
             if self._current is not None:
-                _close_stdin(self._current)
+                close_stdin(self._current)
             self._current = child
         if came_back:
             log.info("reader_back pid=%d", child.process.pid)
-        if reading is not None:
-            self._happened.extend(reading.happenings)
-            self._unread, self._read_at = reading, now
-            self.read_s = reading.took_s
+        if answer.reading is not None:
+            self._happened.extend(answer.reading.happenings)
+            self._unread, self._read_at = answer.reading, now
+            self.read_s = answer.reading.took_s
         if now - child.started_at > self._patience.back_off_s[1]:
             self._back_off_s = self._patience.back_off_s[0]
         self._say(answer.state, answer.detail)
@@ -378,7 +391,7 @@ class ReaderProcess:
                 child.process.kill()
 
     def _replace(self, now: float) -> None:
-        if self._current is not None or now < self._next_start_at:
+        if self._ordered or self._current is not None or now < self._next_start_at:
             return
         if len(self._children) >= self._patience.stuck_max:
             return
@@ -403,8 +416,10 @@ class ReaderProcess:
         self._selector.register(process.stderr, selectors.EVENT_READ, (child, True))
 
     def _bury(self, child: Child, now: float) -> None:
-        status = _reap(child)
+        status = reap(child)
         self._children.remove(child)
+        if status is None:
+            self._unreaped.append(child.process)
         if child is not self._current:
             return
         self._current = None
@@ -425,49 +440,22 @@ class ReaderProcess:
         self.state, self.detail = state, detail
         self._on_news()
 
+    def _say_once(self, state: ReaderState, detail: str) -> None:
+        if (state, detail) != (self.state, self.detail):
+            self._say(state, detail)
+
     def _end_all(self) -> None:
         for child in self._children:
-            _close_stdin(child)
+            close_stdin(child)
         deadline = time.monotonic() + 1.0
         for child in self._children:
             if child.hung_at is None:
-                _reap(child, deadline - time.monotonic())
+                reap(child, deadline - time.monotonic())
         for key in list(self._selector.get_map().values()):
             self._forget(key)
         self._selector.close()
         os.close(self._bell_r)
         os.close(self._bell_w)
-
-
-def _ask(child: Child) -> bool:
-    assert child.process.stdin is not None
-    try:
-        return child.process.stdin.write(b"f") == 1
-    except (OSError, ValueError):  # it has just ended
-        return False
-
-
-def _close_stdin(child: Child) -> None:
-    if child.process.stdin is not None:
-        child.process.stdin.close()
-
-
-def _reap(child: Child, timeout_s: float = 1.0) -> int | None:
-    _close_stdin(child)
-    try:
-        return child.process.wait(timeout=max(timeout_s, 0.01))
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def child_environment(env: "os._Environ[str]") -> dict[str, str]:
-    """Without our secrets, and able to import this package: it may be `agent` of a bare checkout,
-    which only the checkout's root on the path makes visible, or `gpudeck.agent` as installed."""
-    kept = {name: value for name, value in env.items() if not name.startswith("GPUDECK_TOKEN")}
-    if __package__ == "agent":
-        root = str(Path(__file__).resolve().parents[1])
-        kept["PYTHONPATH"] = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))
-    return kept
 
 
 if __name__ == "__main__":

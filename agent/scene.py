@@ -30,6 +30,7 @@ from . import guard
 from .actions import Grips
 from .backends import Fresh
 from .ceiling import read_ceiling
+from .freezer import is_frozen
 from .guard import Case, Protected, Subject
 from .jobs import Row, members, root_of
 from .managers import WHOLE_JOBS
@@ -118,7 +119,9 @@ def preview(place: Place, ask: Ask) -> Preview:
     """Not signed yet."""
     found = find(place)
     if found is None:
-        return nothing(place, ask, guard.unreadable(getattr(place.source, "detail", "")))
+        holds = place.holds()  # one of them may be why there is nothing to read
+        return nothing(place, ask, guard.held(holds) if holds else guard.unreadable(
+            getattr(place.source, "detail", "")))
     task = found.task(ask.task_id)
     if task is None:
         return nothing(place, ask, guard.gone(ask.task_id))
@@ -176,7 +179,7 @@ def subject_of(
 ) -> Subject:
     pid = facts.identity.pid
     is_ours = pid in ourselves() or pid in place.source.pids
-    return Subject(facts, user, kind, may_signal, is_ours)
+    return Subject(facts, user, kind, may_signal, is_ours, is_frozen(facts.cgroups))
 
 
 def managed_by(facts: Facts) -> str | None:

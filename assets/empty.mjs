@@ -9,6 +9,7 @@ import { plural } from "./format.mjs";
 const READER_WORDS = {
   starting: "reading for the first time", hung: "the driver does not answer", failed: "reading fails",
   no_library: "no NVIDIA library", no_driver: "no NVIDIA driver", no_gpus: "no GPU",
+  released: "the driver was let go of, by order",
 };
 
 /** Called with every picture; builds only when there is something new to say. */

@@ -76,7 +76,9 @@ BEAT_EVERY_S = 2.0
 
 GpuState = Literal["ok", "stale", "lost"]
 GPU_STATES: tuple[GpuState, ...] = ("ok", "stale", "lost")
-ReaderState = Literal["starting", "ok", "hung", "failed", "no_library", "no_driver", "no_gpus"]
+# "released": by order, nothing of the agent has the driver open.
+ReaderState = Literal[
+    "starting", "ok", "hung", "failed", "no_library", "no_driver", "no_gpus", "released"]
 
 
 class WireError(ValueError):

@@ -15,7 +15,8 @@ LONGEST = (
     "browser/test_acts_pages.py", "integration/test_audit_agent.py",
     "browser/test_settings_page.py", "integration/test_acts.py", "integration/test_thefts.py",
     "integration/test_make_demo.py", "integration/test_transport.py",
-    "integration/test_openapi.py", "integration/test_wheel.py", "faults/",
+    "integration/test_openapi.py", "browser/test_told_page.py", "browser/test_lines_page.py",
+    "integration/test_wheel.py", "faults/",
 )
 
 

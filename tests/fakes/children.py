@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.backends import Fresh, ProcessReading, Reading
+from agent.backends import Fresh, Happening, ProcessReading, Reading
 from agent.processes import row_of
 from agent.tasks import boot_id
 from gpudeck.wire import ReaderState
@@ -171,6 +171,9 @@ class Children:
                       float(random.randint(2**28, 2**33)), kind)
         self.all.append(child)
         return child
+
+    def happenings(self) -> tuple[Happening, ...]:
+        return ()
 
     def fresh(self, timeout_s: float) -> Fresh | None:
         if self.hangs:

@@ -20,7 +20,8 @@ from agent.acts_journal import ActsStore
 from agent.journal import Journal
 from agent.key import Identity, node_key
 from agent.node import NodeConfig, run_node
-from agent.reader_process import Patience, ReaderProcess
+from agent.reader_child import Patience
+from agent.reader_process import ReaderProcess
 from gpudeck.keys import fingerprint
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import GPU_STATES, Frame, unpack

@@ -20,7 +20,7 @@ from agent.acts_journal import ActsJournal, ActsStore
 from agent.hand import Patience
 from agent.journal import Journal
 from agent.key import Identity, node_key
-from agent.node import NodeConfig, run_node
+from agent.node import NodeConfig, Source, run_node
 from agent.tasks import boot_id
 from gpudeck.acts import Preview, Reply
 from gpudeck.chain import verify
@@ -84,8 +84,8 @@ def a_running_node(hub: FakeHub, children: Children, data: Path) -> Iterator[Non
                         ActsStore(data / "acts.db"), ceiling=data / "ceiling.toml")
     stop = threading.Event()
     greeted = len(hub.hellos)
-    thread = threading.Thread(target=run_node,
-                              args=(config, children, journal.outbox(), stop))
+    source: Source = children  # held to it by mypy, which does not look at what a thread is given
+    thread = threading.Thread(target=run_node, args=(config, source, journal.outbox(), stop))
     thread.start()
     try:
         wait_for(lambda: len(hub.hellos) > greeted and hub.beats)

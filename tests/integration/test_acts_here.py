@@ -18,7 +18,8 @@ from agent.lock import ActLock
 from agent.mps import Mps
 from gpudeck.acts import Process
 from gpudeck.chain import verify
-from tests.fakes.children import STUBBORN, Children, a_ceiling, wait_until_old
+from tests.fakes.children import STUBBORN, Children, a_ceiling, state_of, wait_until_old
+from tests.fakes.hub import wait_for
 from tests.integration.test_acts_crash import write_world
 
 
@@ -85,6 +86,8 @@ def test_a_grip_never_reaches_another(children: Children) -> None:
         assert facts is not None
         assert is_same(facts.identity, facts.identity)
         assert grip.send(signal.SIGKILL)
+        wait_for(lambda: state_of(child.pid) == "Z")
+        assert grip.facts() is None  # it has ended, reaped or not
         child.process.wait()
         assert grip.facts() is None
         assert not grip.send(signal.SIGKILL)

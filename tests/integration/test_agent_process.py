@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.reader_process import Patience, ReaderProcess
+from agent.reader_child import Patience
+from agent.reader_process import ReaderProcess
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Frame, unpack
 from tests.fakes.hub import FakeHub, wait_for
@@ -246,6 +247,33 @@ def test_driver_gone_and_back(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -
         nvml.write()
         wait_for(source.latest, 10)
         assert source.state == "ok"
+    finally:
+        source.close()
+
+
+def test_an_order_that_comes_and_goes(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken back before the old process has left: its last answer counts for nothing."""
+    use_fake(nvml, monkeypatch)
+    orders = [""]
+    source = ReaderProcess("nvml", patience=Patience(back_off_s=(0.1, 1.0)),
+                           order=lambda: orders[0])
+    try:
+        wait_for(source.latest, 10)
+        for _ in range(3):
+            before = source.pids
+            orders[0] = f"because {random.random()}"
+            wait_for(lambda: source.state == "released" and source.detail == orders[0], 10)
+            assert (source.latest(), source.fresh(0.1), source.pids) == (None, None, frozenset())
+            assert all(is_zombie(pid) for pid in before)
+            orders[0] = ""
+            wait_for(lambda: source.latest() is not None and source.state == "ok", 10)
+        for _ in range(5):
+            orders[0] = "x"
+            time.sleep(random.uniform(0.0, 0.7))
+            orders[0] = ""
+            time.sleep(random.uniform(0.0, 0.7))
+        wait_for(lambda: source.latest() is not None and source.state == "ok", 10)
+        wait_for(lambda: len(source.pids) == 1, 10)
     finally:
         source.close()
 

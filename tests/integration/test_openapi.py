@@ -36,7 +36,7 @@ def test_no_5xx_and_no_answer_that_is_not_documented(
     done = subprocess.run(
         [TOOL, "run", f"{hub.url}/api/v1/openapi.json", "-H",
          f"Authorization: Bearer {hub.api_token}", which, "remove_token",
-         "--exclude-checks", "positive_data_acceptance", "--max-examples", "15",
+         "--exclude-checks", "positive_data_acceptance", "--max-examples", "10",
          "--generation-database", "none", "--no-color"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout[-4_000:]

@@ -1,7 +1,9 @@
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -198,8 +200,14 @@ def test_whatever_a_backend_says_the_frame_is_in_the_contract(
         assert why != Absence.PRESENT or metric.low <= value <= metric.high
 
 
-def test_the_longest_command_lines_still_fit_a_message() -> None:
+NAMES = ("user", "manager", "job_id", "container", "container_name", "pod", "namespace",
+         "slurm_job", "unit", "notebook", "launch")
+
+
+@pytest.mark.parametrize("names", [{}, dict.fromkeys(NAMES, "x" * 128)], ids=["bare", "named"])
+def test_the_longest_command_lines_still_fit_a_message(names: dict[str, str]) -> None:
     tasks = [seen(f"{at:0128}", gpu="7", command="\U0001f600" * 1_024) for at in range(4_096)]
+    tasks = [replace(each, task=structs.replace(each.task, **names)) for each in tasks]
     gpus = (slowly(a_gpu(str(at), util_pct=at / 3)) for at in range(MAX_GPUS))
     step = sample(Memory(), a_reading(*gpus), tasks, 1, 0.0)
     assert frame_of(step).slow is not None

@@ -1,13 +1,14 @@
 """The ceiling: what cannot be trusted permits nothing."""
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from agent import ceiling
 from agent.ceiling import Ceiling, read_ceiling
-from agent.hold import hold_files, holds
+from agent.hold import DRIVER_FILE, driver_files, driver_order, hold_files, holds
 
 
 @pytest.fixture
@@ -83,3 +84,28 @@ def test_hold_files(tmp_path: Path) -> None:
     mine[0].unlink()
     mine[0].symlink_to("/nowhere")  # somebody meant to hold
     assert len(holds(mine)) == 1
+
+
+def test_an_order_to_let_go_of_the_driver_holds_acts_too(tmp_path: Path) -> None:
+    own = driver_files(tmp_path)[-1]
+    assert own.parent == tmp_path
+    assert driver_order(tmp_path) == ""
+    own.write_text("new driver\x1b\nada as root\n")
+    os.utime(own, (0, 0))
+    assert driver_order(tmp_path) == (
+        "let go of the driver by order of ada as root since 1970-01-01 00:00:00 UTC (new driver); "
+        "`gpudeck release` on the node takes it back")
+    [said] = [said for said in holds(hold_files(tmp_path)) if str(own) in said]
+    assert driver_order(tmp_path) in said
+    own.unlink()
+    own.touch()  # by hand, without a word
+    assert f"by order of {pwd.getpwuid(os.getuid()).pw_name} since" in driver_order(tmp_path)
+    own.unlink()
+    os.mkfifo(own)  # that nobody writes to
+    assert driver_order(tmp_path) != ""
+
+
+def test_a_hold_alone_lets_go_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "hold").write_text("flaky\n")
+    assert driver_order(tmp_path) == ""
+    assert (tmp_path / DRIVER_FILE) in hold_files(tmp_path)

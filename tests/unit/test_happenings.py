@@ -336,16 +336,25 @@ def test_the_life_of_the_driver(node: Node) -> None:
         ("ok", []), ("hung", ["reader_hung"]), ("hung", []), ("ok", ["reader_back"]),
         ("no_driver", ["driver_gone"]), ("no_driver", []), ("no_library", []),
         ("ok", ["driver_back"]), ("failed", ["reader_failed"]), ("no_gpus", []),
-        ("ok", ["reader_back"]), ("starting", []),
+        ("ok", ["reader_back"]), ("starting", []), ("released", ["driver_released"]),
+        ("released", []), ("starting", ["driver_taken"]), ("ok", []),
+        ("released", ["driver_released"]), ("ok", ["driver_taken"]),
+        ("hung", ["reader_hung"]), ("released", ["driver_released"]),
+        ("starting", ["driver_taken"]), ("no_driver", ["driver_gone"]), ("ok", ["driver_back"]),
     ]
     for state, expected in table:
         told = node.agent.reader(state, f"it is {state}", T0)
         assert [each.kind for each in told] == expected, state
-        assert state == "ok" or not told or f"it is {state}" in told[0].text
+        assert state in ("ok", "starting") or not told or f"it is {state}" in told[0].text
     node.agent.reader("no_driver", "", T0)
     node.restart()
     assert node.agent.reader("no_driver", "", T0) == []
     assert [each.kind for each in node.agent.reader("ok", "", T0)] == ["driver_back"]
+    node.agent.reader("released", "", T0)
+    node.restart()
+    assert node.agent.reader("released", "", T0) == []
+    assert [each.kind for each in node.agent.reader("no_driver", "", T0)] == [
+        "driver_taken", "driver_gone"]
 
 
 def test_another_driver_is_told_with_both_versions(node: Node) -> None:

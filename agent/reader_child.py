@@ -1,0 +1,73 @@
+"""What the agent holds of one reading process: its pipe, its answers, and how it is let go."""
+
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpudeck.wire import ReaderState
+
+from .reader_answers import Answer, Answers
+
+PERIOD_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    start_s: float = 30.0  # a first nvmlInit without persistence mode takes seconds per board
+    answer_s: float = 5.0  # beyond the due time
+    stuck_s: float = 60.0  # before a hung child may be killed, and between two replacements
+    stuck_max: int = 3
+    back_off_s: tuple[float, float] = (1.0, 30.0)
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    process: "subprocess.Popen[bytes]"
+    started_at: float
+    answered_at: float | None = None
+    hung_at: float | None = None
+    killed: bool = False
+    leaves: bool = False  # it was told to let go of the driver
+    open_pipes: int = 2  # stdout and stderr
+    told: ReaderState | None = None  # the last state it reported itself
+    asked: int = 0  # for a Fresh list
+    fresh: Answer | None = None  # the newest
+    answers: Answers = field(default_factory=Answers)
+    last_words: str = ""
+
+    def due_at(self, patience: Patience) -> float:
+        if self.answered_at is None:
+            return self.started_at + patience.start_s
+        return self.answered_at + PERIOD_S + patience.answer_s
+
+
+def ask(child: Child) -> bool:
+    assert child.process.stdin is not None
+    try:
+        return child.process.stdin.write(b"f") == 1
+    except (OSError, ValueError):  # it has just ended
+        return False
+
+
+def close_stdin(child: Child) -> None:
+    if child.process.stdin is not None:
+        child.process.stdin.close()
+
+
+def reap(child: Child, timeout_s: float = 1.0) -> int | None:
+    close_stdin(child)
+    try:
+        return child.process.wait(timeout=max(timeout_s, 0.01))
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def child_environment(env: "os._Environ[str]") -> dict[str, str]:
+    """Without our secrets, and able to import this package: it may be `agent` of a bare checkout,
+    which only the checkout's root on the path makes visible, or `gpudeck.agent` as installed."""
+    kept = {name: value for name, value in env.items() if not name.startswith("GPUDECK_TOKEN")}
+    if __package__ == "agent":
+        root = str(Path(__file__).resolve().parents[1])
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))
+    return kept

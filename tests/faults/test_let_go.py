@@ -1,0 +1,230 @@
+"""`gpudeck hold --driver` on a real agent over the C fake: the reading process is really gone, so
+that a driver can be reloaded; the agent lives, acts are refused, and all comes back when told."""
+
+import itertools
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent import hold_cli
+from agent.locked import locked
+from agent.openers import openers, readers
+from gpudeck.errors import ExitCode
+from gpudeck.wire import Event
+from tests.fakes.hub import FakeHub, wait_for
+from tests.fakes.nvml import FakeNvml
+from tests.faults.test_driver_life import BEAT_GAP_MAX_S, all_well, frames, states
+from tests.integration.test_agent_process import an_agent, children_of, flags
+from tests.terminals import ROOT, run
+
+STATUS = "import sys; from agent.cli import status; sys.exit(status(sys.argv[1:]))"
+DOCTOR = "import sys; from agent.doctor import doctor; sys.exit(doctor(sys.argv[1:]))"
+BACK_WITHIN_S = 2.0
+BUSY_S = 6.0  # that a loaded test machine may take longer
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake = FakeNvml(tmp_path, gpus=random.randint(1, 4))
+    fake.save()
+    for name, value in fake.env().items():
+        monkeypatch.setenv(name, value)
+    return fake
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    hub = FakeHub()
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def bystander(nvml: FakeNvml) -> "Iterator[subprocess.Popen[bytes]]":
+    """A task on the first Gpu."""
+    child = subprocess.Popen(["sleep", "300"])
+    nvml.gpus[0].process(child.pid, random.randint(2**28, 2**30))
+    nvml.save()
+    yield child
+    child.kill()
+    child.wait()
+
+
+def mapped_by(nvml: FakeNvml) -> set[int]:
+    """Every process of this machine but ourselves that has this very library open."""
+    found = set()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                if str(nvml.library) in (folder / "maps").read_text(errors="replace"):
+                    found.add(int(folder.name))
+            except OSError:
+                continue
+    return found
+
+
+def events(hub: FakeHub, *kinds: str) -> list[Event]:
+    return [each for _, each in sorted(hub.kept[hub.stream].items())
+            if isinstance(each, Event) and each.kind in kinds]
+
+
+def well(hub: FakeHub, nvml: FakeNvml) -> None:
+    wait_for(lambda: hub.hellos and frames(hub) and all_well(hub, nvml), 20)
+
+
+def task_id(hub: FakeHub, pid: int) -> str:
+    def found() -> str | None:
+        tasks = {task.id for frame in frames(hub) if frame.tasks for task in frame.tasks.began
+                 if task.pid == pid}
+        return tasks.pop() if tasks else None
+
+    said: str = wait_for(found, 10)
+    return said
+
+
+def test_let_go_and_taken_back(
+    hub: FakeHub, nvml: FakeNvml, tmp_path: Path, bystander: "subprocess.Popen[bytes]"
+) -> None:
+    data, why = str(tmp_path / "data"), f"driver {secrets.token_hex(4)}"
+    with an_agent(*flags(hub, tmp_path), env={**os.environ, **nvml.env()}) as agent:
+        well(hub, nvml)
+        assert mapped_by(nvml) == set(children_of(agent.pid)) != set()  # the control arm
+        victim = task_id(hub, bystander.pid)
+        codes = {refusal.code for refusal in hub.look(victim).refusals}
+        assert "hold" not in codes
+
+        said = run("hold", "--driver", "--data", data, "--reason", why, "--json")
+        assert said.code == ExitCode.OK, said
+        [shown] = said.documents
+        assert shown["readers"] == []
+        assert mapped_by(nvml) == set()
+        assert children_of(agent.pid) == []
+
+        wait_for(lambda: hub.beats[-1][1].reader == "released", 10)
+        wait_for(lambda: set(states(hub).values()) == {"stale"}, 10)
+        beat, beats, seen = hub.beats[-1][1], len(hub.beats), len(frames(hub))
+        assert why in beat.detail
+        assert "`gpudeck release` on the node takes it back" in beat.detail
+        assert any(why in hold for hold in beat.holds)
+        assert "hold" in {refusal.code for refusal in hub.look(victim).refusals}
+        nvml.unload()
+        nvml.driver = f"575.{random.randint(10, 99)}.08"
+        nvml.load()
+        wait_for(lambda: len(hub.beats) >= beats + 2, 15)
+        assert hub.beats[-1][1].reader == "released"
+        assert (len(frames(hub)), mapped_by(nvml)) == (seen, set())
+        [told] = events(hub, "driver_released")
+        assert why in told.text
+        assert events(hub, "driver_taken", "driver_gone", "reader_failed", "reader_hung") == []
+
+        assert run("release", "--data", data).code == ExitCode.OK
+        released = time.monotonic()
+        wait_for(lambda: all_well(hub, nvml), BACK_WITHIN_S + BUSY_S)
+        print(f"read again after {time.monotonic() - released:.2f} s")
+        wait_for(lambda: hub.hellos[-1].driver_version == nvml.driver, 10)
+        wait_for(lambda: len(events(hub, "driver_taken")) == 1, 5)
+        wait_for(lambda: hub.beats[-1][1].reader == "ok" and hub.beats[-1][1].holds == (), 10)
+        assert len(events(hub, "driver_released")) == 1
+        assert agent.poll() is None
+    assert bystander.poll() is None
+    beats_at = [at for at, _ in hub.beats]
+    assert max(later - at for at, later in itertools.pairwise(beats_at)) < BEAT_GAP_MAX_S
+    assert hub.broken == []
+
+
+def test_an_agent_that_is_started_anew_does_not_open_it(
+    hub: FakeHub, nvml: FakeNvml, tmp_path: Path
+) -> None:
+    """Nor does whoever asks this machine's own programs: to each of them the library would be
+    missing by then."""
+    data, libraries = tmp_path / "data", tmp_path / "lib"
+    libraries.mkdir()
+    library = libraries / "libnvidia-ml.so.1"
+    library.symlink_to(nvml.library)
+    env = {**os.environ, **nvml.env(), "LD_LIBRARY_PATH": str(libraries)}
+    with an_agent(*flags(hub, tmp_path), env=env):
+        well(hub, nvml)
+        assert run("hold", "--driver", "--data", str(data)).code == ExitCode.OK
+    library.unlink()
+    beats = len(hub.beats)
+    with an_agent(*flags(hub, tmp_path), env=env):
+        wait_for(lambda: hub.beats[beats:] and hub.beats[-1][1].reader == "released", 20)
+        wait_for(lambda: set(states(hub).values()) == {"stale"}, 10)
+        for code in (STATUS, DOCTOR):
+            done = subprocess.run([sys.executable, "-c", code, "--data", str(data)], cwd=ROOT,
+                                  env=env, capture_output=True, text=True, timeout=60, check=False)
+            assert "let go of the driver by order of" in done.stdout + done.stderr, done
+            assert "libnvidia-ml.so.1 is not" not in done.stdout + done.stderr, done
+        ended = run("end", "x", "--data", str(data), "--backend", "nvml", "--reason", "x", env=env,
+                    answers=["y"])
+        assert "let go of the driver by order of" in ended.err, ended
+        assert {beat.reader for _, beat in hub.beats[beats:]} <= {"starting", "released"}
+        library.symlink_to(nvml.library)
+        assert run("release", "--driver", "--data", str(data)).code == ExitCode.OK
+        well(hub, nvml)
+
+
+def test_a_reading_process_that_hangs_has_not_let_go(
+    hub: FakeHub, nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(hold_cli, "IN_EFFECT_WITHIN_S", 2.0)
+    data = tmp_path / "data"
+    with an_agent(*flags(hub, tmp_path), env={**os.environ, **nvml.env()}) as agent:
+        well(hub, nvml)
+        [child] = children_of(agent.pid)
+        nvml.lines = ["hang nvmlDeviceGetUtilizationRates"]
+        nvml.save()
+        wait_for(lambda: hub.beats[-1][1].reader == "hung", 20)
+        assert hold_cli.hold(["--driver", "--data", str(data)]) == ExitCode.UNKNOWN
+        assert f"reading process {child} STILL has the driver open" in capsys.readouterr().out
+        wait_for(lambda: f"process {child} still has it open" in hub.beats[-1][1].detail, 20)
+        assert "released" not in {beat.reader for _, beat in hub.beats}
+        nvml.lines = []
+        nvml.save()
+        wait_for(lambda: hub.beats[-1][1].reader == "released", 15)
+        assert mapped_by(nvml) == set()
+
+
+def test_who_has_it_open_is_named(nvml: FakeNvml, tmp_path: Path) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", "import ctypes, sys, time; ctypes.CDLL(sys.argv[1]); "
+         "print('open', flush=True); time.sleep(300)", str(nvml.library)], stdout=subprocess.PIPE)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        assert other.pid in dict(openers().found)
+        assert other.pid not in readers(None)
+    finally:
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+        if other.stdout is not None:
+            other.stdout.close()
+    assert other.pid not in dict(openers().found)
+
+
+@pytest.mark.parametrize("verb", ["hold", "release"])
+def test_the_driver_is_let_go_of_on_the_machine_itself(verb: str) -> None:
+    said = run(verb, "--driver", "--hub", "http://127.0.0.1:9", "--fleet")
+    assert (said.code, "without --hub" in said.err) == (ExitCode.USAGE, True), said
+
+
+def test_a_release_of_the_driver_leaves_other_holds(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with locked(data):
+        assert run("hold", "--data", str(data), "--reason", "flaky").code == ExitCode.OK
+        assert run("hold", "--driver", "--data", str(data)).code == ExitCode.OK
+        assert {path.name for path in data.iterdir()} == {"lock", "hold", "driver-hold"}
+        assert run("release", "--driver", "--data", str(data)).code == ExitCode.OK
+        assert {path.name for path in data.iterdir()} == {"lock", "hold"}
+        assert run("hold", "--driver", "--data", str(data)).code == ExitCode.OK
+        assert run("release", "--data", str(data)).code == ExitCode.OK
+        assert {path.name for path in data.iterdir()} == {"lock"}
