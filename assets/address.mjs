@@ -24,3 +24,14 @@ export function addressOf(view, pathname = location.pathname) {
 export function writeAddress(view) {
   history.replaceState(history.state, "", addressOf(view));
 }
+
+// Back from a Gpu or a Node, the Fleet page is as it was left.
+const KEPT = "gpudeck.fleet";
+
+export function keepFleetAddress() {
+  try { sessionStorage.setItem(KEPT, location.pathname + location.search); } catch { /* then it begins anew */ }
+}
+
+export function fleetAddress() {
+  try { return sessionStorage.getItem(KEPT) ?? "/"; } catch { return "/"; }
+}

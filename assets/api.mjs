@@ -49,11 +49,11 @@ export function look(path) {
 }
 
 /** All items of a list, page after page. */
-export async function lookAtAll(path) {
+export async function lookAtAll(path, more = "") {
   const items = [];
   let cursor = "";
   for (let page = 0; page < MOST_PAGES; page++) {
-    const answer = await look(`${path}?limit=1000${cursor}`);
+    const answer = await look(`${path}?limit=1000${more}${cursor}`);
     items.push(...answer.items);
     if ((answer.next ?? null) === null) break;
     cursor = `&cursor=${encodeURIComponent(answer.next)}`;

@@ -5,21 +5,25 @@ import { mountActs } from "./acts.mjs";
 import { Holds } from "./holds.mjs";
 import { Live } from "./live.mjs";
 import { mountShell } from "./shell.mjs";
+import { nameTab, tabLink } from "./tab.mjs";
 import { Tray } from "./tray.mjs";
 
 // Each page's own modules come when it is that page: the others' would only stand in its way.
 const PAGES = {
-  "/tasks": { id: "tasks", come: () => import("./tasks.mjs"), build: ({ Tasks }, root, store, holds) => new Tasks(root, live, store, holds) },
-  "/record": { id: "record", come: () => import("./record.mjs"), build: ({ Record }, root) => new Record(root, live) },
-  "/settings": { id: "settings", come: () => import("./settings.mjs"), build: ({ Settings }, root, _store, holds) => new Settings(root, live, holds) },
-  "/": { id: "fleet", come: () => import("./fleet.mjs"), build: ({ Fleet }, root, _store, holds) => { fleet = new Fleet(root, live, holds); } },
+  "/tasks": { id: "tasks", name: "Tasks", come: () => import("./tasks.mjs"), build: ({ Tasks }, root, store, holds) => new Tasks(root, live, store, holds) },
+  "/record": { id: "record", name: "Record", come: () => import("./record.mjs"), build: ({ Record }, root) => new Record(root, live) },
+  "/settings": { id: "settings", name: "Settings", come: () => import("./settings.mjs"), build: ({ Settings }, root, _store, holds) => new Settings(root, live, holds) },
+  "/": { id: "fleet", name: "Fleet", come: () => import("./fleet.mjs"), build: ({ Fleet }, root, _store, holds) => { fleet = new Fleet(root, live, holds); } },
 };
-const path = location.pathname in PAGES ? location.pathname : "/";
-const page = PAGES[path];
+const LINES = { id: "lines", name: "Timelines", come: () => import("./timelines.mjs"), build: ({ Timelines }, root, _store, holds) => { lines = new Timelines(root, live, holds); } };
+const isLines = /^\/(?:gpu|node)\/[^/]+$|^\/compare$/.test(location.pathname);
+const path = !isLines && location.pathname in PAGES ? location.pathname : "/";
+const page = isLines ? LINES : PAGES[path];
 const coming = page.come();
-const live = new Live({ isIdle: page.id !== "fleet" });
+const live = new Live({ isIdle: !["fleet", "lines"].includes(page.id) });
 const longTasks = { count: 0, longest_ms: 0 };
 let fleet = null;
+let lines = null;
 
 function mount() {
   const root = document.getElementById(page.id);
@@ -27,6 +31,8 @@ function mount() {
   seen.disconnect();
   root.hidden = false;
   document.querySelector(`.bar nav a[href="${path}"]`).setAttribute("aria-current", "page");
+  nameTab(page.name);
+  live.addEventListener("state", () => tabLink(live.state));
   mountShell(live);
   const store = new ActsStore(live);
   mountActs(store);
@@ -49,6 +55,7 @@ if (PerformanceObserver.supportedEntryTypes.includes("longtask")) {
 // Read only, described in docs/internals/live.md: what is drawn, and what drawing costs.
 globalThis.gpudeck = Object.freeze({
   cell: (uuid) => fleet?.cell(uuid) ?? null,
+  line: (uuid, key) => lines?.line(uuid, key) ?? null,
   get stats() {
     return { ...fleet?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms, link: live.state };
   },

@@ -1,7 +1,8 @@
 // The Fleet page: the picture on one side, the controls on the other, and what joins them.
 
-import { readAddress, writeAddress } from "./address.mjs";
+import { keepFleetAddress, readAddress, writeAddress } from "./address.mjs";
 import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
+import { readBook } from "./book.mjs";
 import { drawEmpty } from "./empty.mjs";
 import { Drawer } from "./drawer.mjs";
 import { EventsPanel } from "./events.mjs";
@@ -12,15 +13,17 @@ import { Heatmap } from "./heatmap.mjs";
 import { Hover } from "./hover.mjs";
 import { Picture } from "./picture.mjs";
 import { TableView } from "./table.mjs";
+import { tabTotals } from "./tab.mjs";
 import { drawTotals } from "./totals.mjs";
 
 const FILTER_WAIT_MS = 250;
+const MOST_COMPARED = 16;
 
 export class Fleet {
   constructor(root, live, holds) {
     this.root = root;
     this.live = live;
-    this.book = readBook(root);
+    this.book = readBook();
     this.picture = new Picture();
     this.goodFilter = "";
     this.filterError = null;
@@ -34,6 +37,7 @@ export class Fleet {
     this.listen();
     this.listenLive();
     this.restore();
+    addEventListener("pagehide", keepFleetAddress);
   }
 
   describe(slot) {
@@ -77,7 +81,7 @@ export class Fleet {
     live.addEventListener("layout", ({ detail }) => this.onLayout(detail));
     live.addEventListener("owners", ({ detail }) => { this.picture.takeOwners(detail); this.heatmap.refresh(); });
     live.addEventListener("cells", ({ detail }) => this.onCells(detail));
-    live.addEventListener("totals", ({ detail }) => drawTotals(byId("totals"), detail));
+    live.addEventListener("totals", ({ detail }) => { drawTotals(byId("totals"), detail); tabTotals(detail); });
     live.addEventListener("filter", ({ detail }) => this.onFilter(detail));
     live.addEventListener("state", () => this.onLink());
   }
@@ -164,6 +168,10 @@ export class Fleet {
 
   drawSelection() {
     const { selected } = this.heatmap;
+    const compared = [...selected].slice(0, MOST_COMPARED);
+    show(byId("compare"), selected.size > 1);
+    byId("compare").href = `/compare?${new URLSearchParams(compared.map((slot) => ["gpu", this.picture.uuids[slot]]))}`;
+    say(byId("compare"), selected.size > MOST_COMPARED ? `Compare the first ${MOST_COMPARED}` : "Compare");
     if (selected.size === 0) { say(byId("selection"), ""); return; }
     const values = [...selected].filter((slot) => this.picture.code(slot) < 249).map((slot) => this.picture.exact?.[slot] ?? (this.picture.code(slot) / 239) * 100);
     const unit = this.picture.exact === null || this.metric().key === "mem_used_bytes" ? "%" : this.metric().unit;
@@ -252,6 +260,8 @@ export class Fleet {
     if (event.key === "Escape") { this.escape(event); return; }
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/") { event.preventDefault(); this.filter.focus(); this.filter.select(); }
+    if (event.key === "o" && this.drawer.isOpen) byId("drawer-lines").click();
+    if (event.key === "c" && !byId("compare").hidden) byId("compare").click();
     if (event.key === "v") this.choose({ view: this.view.view === "map" ? "table" : "map" });
   }
 
@@ -277,11 +287,6 @@ export class Fleet {
       matched: this.picture.isLit(slot),
     };
   }
-}
-
-function readBook(root) {
-  const metrics = new Map(JSON.parse(root.dataset.metrics).map((metric) => [metric.key, metric]));
-  return { metrics, sections: JSON.parse(root.dataset.sections), reasons: JSON.parse(root.dataset.reasons), absence: JSON.parse(root.dataset.absence) };
 }
 
 function errorWords({ error, at }, text) {

@@ -15,7 +15,7 @@ export function waitBefore(attempt, random = Math.random()) {
   return random * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt);
 }
 
-/** Events: layout cells owners totals filter bye command hold events (as received) and `state`. */
+/** Events: layout cells lines owners totals filter bye command hold events (as received) and `state`. */
 export class Live extends EventTarget {
   /** `isIdle`: a page that shows nothing live, and holds the socket to know how it stands. */
   constructor({ isIdle = false } = {}) {
@@ -27,6 +27,7 @@ export class Live extends EventTarget {
     this.attempt = 0;
     this.isTrying = false;
     this.watched = null;
+    this.lined = [];
     this.socket = this.makeSocket();
     setInterval(() => this.checkSilence(), 1_000);
     document.addEventListener("visibilitychange", () => this.onVisibility());
@@ -44,7 +45,7 @@ export class Live extends EventTarget {
     socket.on("connect", () => this.onConnect());
     socket.on("connect_error", () => this.onLost());
     socket.on("disconnect", () => this.onLost());
-    for (const name of ["layout", "cells", "owners", "totals", "filter", "bye", "command", "hold", "events"]) {
+    for (const name of ["layout", "cells", "owners", "totals", "filter", "bye", "command", "hold", "lines", "events"]) {
       socket.on(name, (message) => this.onMessage(name, message));
     }
     return socket;
@@ -55,17 +56,28 @@ export class Live extends EventTarget {
     if (this.socket.connected) this.socket.emit("watch", this.watched);
   }
 
+  /** Every Sample of these Gpus, from now on. */
+  lines(uuids) {
+    this.lined = uuids;
+    if (this.socket.connected) this.socket.emit("lines", { gpus: uuids });
+  }
+
   onConnect() {
     clearTimeout(this.timer);
     this.isTrying = false;
     this.attempt = 0;
     this.retryAt = null;
     if (this.isIdle) this.enter("live");
-    if (this.watched !== null && !document.hidden) this.socket.emit("watch", this.watched);
+    if (!document.hidden) this.askAgain();
+  }
+
+  askAgain() {
+    if (this.watched !== null) this.socket.emit("watch", this.watched);
+    if (this.lined.length > 0) this.socket.emit("lines", { gpus: this.lined });
   }
 
   onMessage(name, message) {
-    if (name === "cells" || name === "totals") {
+    if (name === "cells" || name === "totals" || name === "lines") {
       this.heardAt = performance.now();
       this.enter("live");
     }
@@ -109,9 +121,9 @@ export class Live extends EventTarget {
   onVisibility() {
     if (!this.socket.connected) { if (!document.hidden) this.connectNow(); return; }
     if (document.hidden) this.socket.emit("hide");
-    else if (this.watched !== null) {
+    else {
       this.heardAt = performance.now();
-      this.socket.emit("watch", this.watched);
+      this.askAgain();
     }
   }
 

@@ -68,8 +68,8 @@ export class Picture {
   takeCells(message) {
     if (message.epoch !== this.epoch) return false;
     if (message.metric !== this.metric) this.past = null;
-    this.cells = bytes(message.cells);
-    this.mask = message.mask === null ? null : bytes(message.mask);
+    this.cells = bytesOf(message.cells);
+    this.mask = message.mask === null ? null : bytesOf(message.mask);
     this.exact = message.exact === null ? null : floats(message.exact);
     this.metric = message.metric;
     this.at = message.at;
@@ -82,7 +82,7 @@ export class Picture {
   takeOwners(message) {
     if (message.epoch !== this.epoch) return;
     this.owners = message.names;
-    const raw = bytes(message.owner);
+    const raw = bytesOf(message.owner);
     this.owner = new Uint16Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength));
   }
 
@@ -165,12 +165,12 @@ export class Picture {
 }
 
 // The MessagePack parser hands out an ArrayBuffer or a view of a larger one.
-function bytes(data) {
+export function bytesOf(data) {
   if (data instanceof ArrayBuffer) return new Uint8Array(data);
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
 function floats(data) {
-  const raw = bytes(data);
+  const raw = bytesOf(data);
   return new Float32Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength));
 }

@@ -28,8 +28,8 @@ from .room import Room
 PREFIX = "/api/v1"
 DEFAULT_LIMIT = 100
 KNOWN = ("limit", "cursor", "filter")
-OF_GPUS = ("metrics",)
-OF_TASKS = ("sort", "order", "group", "open")
+OF_GPUS = ("metrics", "node")
+OF_TASKS = ("sort", "order", "group", "open", "node")
 MAX_OPEN = 100
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
@@ -205,7 +205,7 @@ class Api:
 
     def gpus(self) -> Response:
         asked, only, lens = question(OF_GPUS), _metrics(request.args.get("metrics")), self._lens()
-        mono, fleet = time.monotonic(), self._room.fleet
+        mono, fleet, node_id = time.monotonic(), self._room.fleet, request.args.get("node")
         show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
         # By place in the lens, in fixed width: text then sorts as the number does. A place means a
         # Gpu only within its epoch.
@@ -214,7 +214,8 @@ class Api:
             raise bad("the hub was started anew since this cursor, or groups have changed; start "
                        "again without it")
         slots = (((epoch, f"{place:08d}"), slot) for place, slot in enumerate(lens.slots.tolist())
-                 if show[slot] != Show.RETIRED and (matches is None or matches[slot]))
+                 if show[slot] != Show.RETIRED and (matches is None or matches[slot])
+                 and (node_id is None or fleet.node_ids[fleet.node_at[slot]] == node_id))
         found, more = page(slots, asked)
         on = self._tasks_on({int(fleet.node_at[slot]) for slot in found})
         return answer(views.Gpus(
@@ -239,7 +240,8 @@ class Api:
 
     def tasks(self) -> Response:
         asked, how, mono, lens = question(OF_TASKS), task_question(), time.monotonic(), self._lens()
-        tasks = [task for node_id in sorted(lens.node_ids)
+        only = request.args.get("node")
+        tasks = [task for node_id in sorted(lens.node_ids) if only in (None, node_id)
                  for task in self._tasks_of(self._room.fleet.nodes[node_id], lens)]
         if asked.picked is not None:
             hits = task_list.matching(self._room.fleet, lens, asked.picked, mono)

@@ -21,6 +21,7 @@ from . import events_views, views
 from .core.access import Actor, may
 from .core.filters import Filter, FilterError, parse
 from .core.lens import Lens, Lenses, Reads, Sight
+from .core.lines import MOST_GPUS, Lines
 from .core.websocket import CloseCode, Violation
 from .effects import Applied
 from .room import Room
@@ -35,6 +36,7 @@ WATCHABLE = COLUMN.keys() | SLOW_COLUMN.keys()
 MAX_FILTERS = 64
 MAX_VIEWERS = 1_000
 MAX_WATCH_BYTES = 2_048
+MAX_UUID = 128
 MAX_NEWS = 256
 MAX_TAPPED = 50_000
 TAP_FRAMES = 2_000
@@ -49,6 +51,9 @@ class Viewer:
     sight: Sight
     metric: str | None = None  # None: watches nothing now
     picked: Filter | None = None
+    lines: tuple[str, ...] = ()  # the Gpus whose every Sample it wants
+    lined: int = -1  # the number of the last Moment it was sent
+    lined_push: int = -1
     is_tapping: bool = False
     news: dict[str, bytes] = field(default_factory=dict)  # the newest of each thing that changed
     replies: deque[bytes] = field(default_factory=lambda: deque(maxlen=8))
@@ -80,13 +85,15 @@ class LiveEdge:
         self._holds = holds
         self._is_csrf_right = is_csrf_right
         self._viewers: dict[str, Viewer] = {}
+        self._lines = Lines(room.fleet)
         self._version = 0
         self._now = self._mono = 0.0
         self._frames: dict[Hashable, bytes] = {}
         self._fresh = Event()
         self._fresh_mono = 0.0
         handlers = {"connect": self._connect, "watch": self._watch, "hide": self._hide,
-                    "tap": self._tap, "disconnect": self._disconnect, "*": _stranger}
+                    "lines": self._line, "tap": self._tap, "disconnect": self._disconnect,
+                    "*": _stranger}
         for event, handler in handlers.items():
             server.on(event, handler, namespace=NAMESPACE)
 
@@ -111,6 +118,7 @@ class LiveEdge:
         viewer = self._viewers.pop(sid, None)
         if viewer is not None:
             viewer.peer.pull = None
+            self._watch_lines()
 
     def _allowed(self, sid: str, event: str) -> Viewer:
         """Each event anew, against sessions and tokens as they are now."""
@@ -148,6 +156,27 @@ class LiveEdge:
     def _hide(self, sid: str, *arguments: Any) -> None:
         viewer = self._allowed(sid, "hide")
         viewer.metric = None
+        viewer.lines = ()
+        self._watch_lines()
+
+    def _line(self, sid: str, *arguments: Any) -> None:
+        viewer = self._allowed(sid, "lines")
+        viewer.lines, viewer.lined, viewer.lined_push = _uuids(arguments), -1, -1
+        self._watch_lines()
+        viewer.peer.wake()
+
+    def _watch_lines(self) -> None:
+        fleet = self._room.fleet
+        asked = {(uuid, viewer.sight) for viewer in self._viewers.values()
+                 for uuid in viewer.lines}
+        slots = {slot for uuid, sight in asked for slot in self._lined_slots((uuid,), sight)}
+        self._lines.watch(fleet.node_ids[fleet.node_at[slot]] for slot in slots)
+
+    def _lined_slots(self, uuids: tuple[str, ...], sight: Sight) -> list[int]:
+        """Those that this viewer sees, in the order that was asked for."""
+        lens = self._lenses.of(sight)
+        found = (self._room.fleet.find(uuid, lens.place_of) for uuid in uuids)
+        return [slot for slot in found if slot is not None]
 
     def _tap(self, sid: str, *arguments: Any) -> None:
         viewer = self._allowed(sid, "tap")
@@ -165,6 +194,7 @@ class LiveEdge:
             viewer.peer.wake()
 
     def applied(self, effect: Applied) -> None:
+        self._lines.note(effect.node_id)
         if not self._fresh.is_set():
             self._fresh_mono = time.monotonic()
             self._fresh.set()
@@ -234,6 +264,9 @@ class LiveEdge:
         if viewer.is_hold_due:
             viewer.is_hold_due = False
             return event_frame("hold", self._hold_shown(self._lenses.of(viewer.sight)), NAMESPACE)
+        if viewer.lines and viewer.lined_push != self._version:
+            viewer.lined_push = self._version
+            return self._lined(viewer)
         if viewer.metric is None:
             return None
         fleet, lens = self._room.fleet, self._lenses.of(viewer.sight)
@@ -258,6 +291,13 @@ class LiveEdge:
             return self._frame(lens, ("events", viewer.events, lens.reads), "events",
                                lambda: events_views.live(self._room, lens))
         return None
+
+    def _lined(self, viewer: Viewer) -> bytes:
+        lens, uuids, since = self._lenses.of(viewer.sight), viewer.lines, viewer.lined
+        viewer.lined = self._lines.number
+        return self._frame(lens, ("lines", uuids, since, viewer.lined), "lines", lambda: {
+            "at": self._now,
+            "gpus": self._lines.since(self._lined_slots(uuids, viewer.sight), since)})
 
     def _cells(self, viewer: Viewer, lens: Lens, metric: str) -> bytes:
         picked = viewer.picked
@@ -322,6 +362,15 @@ def _watched(arguments: tuple[Any, ...]) -> tuple[str, str]:
             if len(metric) + len(text.encode()) <= MAX_WATCH_BYTES:
                 return metric, text
     raise Violation(CloseCode.INVALID_DATA, 'watch takes {"metric": KEY, "filter": TEXT}')
+
+
+def _uuids(arguments: tuple[Any, ...]) -> tuple[str, ...]:
+    match arguments:
+        case ({"gpus": [*uuids]},) if len(uuids) <= MOST_GPUS:
+            if all(isinstance(uuid, str) and len(uuid) <= MAX_UUID for uuid in uuids):
+                return tuple(dict.fromkeys(uuids))
+    raise Violation(CloseCode.INVALID_DATA,
+                    f'lines takes {{"gpus": [UUID, …]}}, at most {MOST_GPUS}')
 
 
 def _reply(text: str, error: FilterError | None) -> bytes:

@@ -58,7 +58,7 @@ class Problem(msgspec.Struct):
 # Path, the struct of one answer, what it is.
 LISTS = (
     ("nodes", Nodes, "Nodes, by id. `filter` keeps those with a Gpu that matches."),
-    ("gpus", Gpus, "Gpus, by slot. `filter` as on the Fleet page."),
+    ("gpus", Gpus, "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node."),
     ("tasks", TaskList, "Tasks, by node and id or as `sort` says. `filter` as on the Tasks "
      "page: `user:` and `task:` mean the Task, all else its Gpus. With `group`, `groups` has the "
      "sums and `items` the Tasks of the groups that `open` names."),
@@ -218,6 +218,10 @@ def _unit(metric: Metric) -> str:
     return metric.unit or ("bit mask" if metric.key == "throttle_bits" else "a count")
 
 
+def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "schema": schema}
+
+
 def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None = None
           ) -> dict[str, Any]:
     parameters = [
@@ -235,7 +239,9 @@ def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None 
 
 
 _KEY = "|".join(metric.key for metric in (*COLUMNS, *SLOW))
+_OF_NODE = _query("node", {"type": "string", "maxLength": 128})
 _GPU_PARAMETERS = (
+    _OF_NODE,
     {"name": "metrics", "in": "query", "required": False,
      "description": "Of these metrics only, their keys joined by commas.",
      "schema": {"type": "string", "pattern": f"^({_KEY})(,({_KEY}))*$"}},
@@ -243,6 +249,7 @@ _GPU_PARAMETERS = (
 
 # In a sorted list rows move while it is read page by page; only by node and id is none missed.
 _TASK_PARAMETERS = (
+    _OF_NODE,
     {"name": "sort", "in": "query", "required": False, "schema": {"enum": list(SORTS)}},
     {"name": "order", "in": "query", "required": False,
      "schema": {"enum": ["asc", "desc"], "default": "asc"}},
@@ -306,10 +313,6 @@ def _other(one: Operation) -> dict[str, Any]:
 def _in_path(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True,
             "schema": {"type": "string", "minLength": 1}}
-
-
-def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "schema": schema}
 
 
 def _if_none_match() -> dict[str, Any]:

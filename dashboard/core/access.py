@@ -225,6 +225,7 @@ EVENTS = (
     Row("/live connect", _BOTH, reach=Reach.LENS),
     Row("/live watch", _BOTH, reach=Reach.LENS),
     Row("/live hide", _BOTH),
+    Row("/live lines", _BOTH, reach=Reach.LENS),
     Row("/live tap", ("program",), reach=Reach.LENS),
 )
 

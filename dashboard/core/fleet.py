@@ -86,6 +86,7 @@ class Node:
     listing: Listing | None = None  # the one that is shown
     newest: tuple[str, int] = ("", 0)  # stream and seq of the newest applied Frame
     frame: Frame | None = None
+    frame_at: float = 0.0  # when that was taken, by our clock
     tasks: dict[str, Task] = field(default_factory=dict)
     uses: tuple[Use, ...] = ()
     are_tasks_known: bool = False
@@ -109,6 +110,7 @@ class Fleet:
         self.groups_version = 0
         self._groups: dict[str, str] = {}  # node id -> group, where it is not DEFAULT_GROUP
         self._slot_of: dict[tuple[str, str], int] = {}
+        self._slots_of_uuid: dict[str, list[int]] = {}
         self._model_of: dict[str, int] = {}
         self._owner_of: dict[str, int] = {}
         self._allocate(64)
@@ -219,6 +221,7 @@ class Fleet:
             self._grow(slot + 1)
             self._slot_of[key] = slot
             self.uuids.append(facts.uuid)
+            self._slots_of_uuid.setdefault(facts.uuid, []).append(slot)
             self.facts.append(facts)
             self.users.append(None)
             self.node_at[slot] = node.at
@@ -260,7 +263,7 @@ class Fleet:
         if age_s < -FUTURE_S:
             return Outcome.FUTURE
         node.newest = (node.hello.stream, frame.seq)
-        node.frame = frame
+        node.frame, node.frame_at = frame, now - max(age_s, 0.0)
         self._show(node, listing)
         self._apply_numbers(node, listing, frame)
         at, at_mono = now - max(age_s, 0.0), mono - max(age_s, 0.0)
@@ -393,8 +396,8 @@ class Fleet:
     def find(self, uuid: str, on: Container[str] | None = None) -> int | None:
         """Of a board that moved between nodes, the slot that was sampled last; among these nodes,
         where they are given."""
-        slots = [slot for slot, known in enumerate(self.uuids) if known == uuid
-                 and (on is None or self.node_ids[self.node_at[slot]] in on)]
+        slots = [slot for slot in self._slots_of_uuid.get(uuid, ())
+                 if on is None or self.node_ids[self.node_at[slot]] in on]
         return max(slots, key=lambda slot: float(self.sampled_mono[slot]), default=None)
 
     def slot_on(self, node_id: str, uuid: str) -> int | None:

@@ -7,6 +7,7 @@ import dash
 from flask import Flask
 
 from .fleet import fleet_page
+from .lines import lines_page
 from .record import record_page
 from .settings import settings_page
 from .shell import INDEX, WAITING, shell
@@ -17,8 +18,8 @@ ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 
 # Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
 # theme.js must run in the head, before the first paint: the index links it there.
-_NOT_LINKED = (r"^(?!deck\.mjs$|"
-               r"(?:tokens|deck|forms|fleet|events|tasks|acts|record|settings)\.css$).*$")
+_STYLES = "tokens|deck|forms|fleet|events|tasks|acts|lines|record|settings"
+_NOT_LINKED = rf"^(?!deck\.mjs$|(?:{_STYLES})\.css$).*$"
 
 
 class _Pages(dash.Dash):
@@ -39,5 +40,6 @@ def build_pages(server: Flask) -> dash.Dash:
         # Otherwise the title flickers with each callback.
         update_title=None,  # type: ignore[arg-type]
     )
-    app.layout = shell(fleet_page(), tasks_page(), record_page(), settings_page())
+    app.layout = shell(fleet_page(), lines_page(), tasks_page(), record_page(),
+                       settings_page())
     return app

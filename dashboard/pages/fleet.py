@@ -8,8 +8,9 @@ from dash import html
 from dash.development.base_component import Component
 
 from gpudeck.events import SEVERITIES
-from gpudeck.metrics import ABSENCE_MEANING, LIVE, SLOW, THROTTLE_REASONS, Absence, Metric
+from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, SLOW, THROTTLE_REASONS, Absence, Metric
 
+from ..core.access import ROUTES
 from ..core.scales import ALARMS, is_count
 from .sections import ALL, SECTION_OF, SECTIONS, switch
 from .shell import icon_button, marks
@@ -101,7 +102,10 @@ def fleet_page() -> Component:
         **marks(data_metrics=json.dumps([_described(metric) for metric in ALL]),
                 data_sections=json.dumps([[section.key, section.label] for section in SECTIONS]),
                 data_reasons=json.dumps(list(THROTTLE_REASONS.items())),
-                data_absence=json.dumps(_absence_meanings())),
+                data_absence=json.dumps(_absence_meanings()),
+                data_absences=json.dumps([absence.word for absence in Absence]),
+                data_past=str(any(row.verb == "GET /api/v1/series" for row in ROUTES)),
+                data_columns=json.dumps([metric.key for metric in COLUMNS])),
     )
 
 
@@ -251,6 +255,8 @@ def _legend() -> Component:
             ),
             html.Div(states, className="legend-states"),
             html.Output("", id="selection", className="selection"),
+            html.A("Compare", id="compare", href="/compare", className="button small",
+                   hidden="hidden", title="Their timelines in one picture (c)"),
         ],
     )
 
@@ -303,6 +309,9 @@ def _drawer() -> Component:
                     icon_button("drawer-close", "close", "Close (Esc)"),
                 ]
             ),
+            html.Nav([html.A("Timelines", id="drawer-lines", href="/"),
+                      html.A("Its node", id="drawer-node", href="/")],
+                     className="drawer-ways", **marks(aria_label="More of this Gpu")),
             html.Div(id="drawer-body", className="drawer-body", tabIndex="0", role="region",
                      **marks(aria_label="Details of the Gpu")),
         ],

@@ -11,6 +11,8 @@ from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from tests.demos import Demo, soon
 
+from .tellers import _come, _hub, _node  # noqa: F401  # fixtures of whole files
+
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--no-first-run"]
 NODES, GPUS = 8, 8

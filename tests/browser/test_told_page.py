@@ -3,8 +3,7 @@ map, recent events, and what an agent costs. One hub, and agents by hand."""
 
 import random
 import secrets
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,98 +12,14 @@ from playwright.sync_api import Browser, Page
 
 from gpudeck.metrics import Absence
 from tests.demos import soon
-from tests.integration.hubs import HubProcess, one_task
-from tests.integration.telling import Teller
+from tests.integration.hubs import HubProcess
 from tests.integration.visitors import add_person, signed_in
 
+from .tellers import Node
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
 HOSTILE = '<img src=x onerror="document.title=1">&<b>x'
-EVERY_S = 0.5
-
-
-class Node:
-    """A Teller that goes on by itself."""
-
-    def __init__(self, hub: HubProcess, name: str, gpus: int = 2) -> None:
-        self.teller = Teller(name, gpus)
-        self.beats: dict[str, Any] = {}
-        self._hub = hub
-        self._talk = threading.Lock()
-        self._is_over = threading.Event()
-        self._voice = threading.Thread(target=self._go_on, daemon=True)
-
-    def start(self) -> "Node":
-        self.teller.connect(self._hub)
-        self._voice.start()
-        return self
-
-    def _go_on(self) -> None:
-        while not self._is_over.is_set():
-            with self._talk:
-                self.teller.tell(one_task())
-                self.teller.beat(**self.beats)
-            self._is_over.wait(EVERY_S)
-
-    def happen(self, *what: Any, **more: Any) -> None:
-        with self._talk:
-            self.teller.happen(*what, **more)
-
-    def slow(self, gpu: int, **values: float | Absence) -> None:
-        with self._talk:
-            self.teller.slow[gpu].update(values)
-
-    def uuid(self, gpu: int) -> str:
-        return self.teller.facts[gpu].uuid
-
-    def stop(self) -> None:
-        self._is_over.set()
-        self._voice.join(20)
-        self.teller.close()
-
-
-@pytest.fixture(name="hub", scope="module")
-def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    with HubProcess(tmp_path_factory.mktemp("hub") / "data") as hub:
-        add_person(hub, "root", "admin")
-        yield hub
-
-
-@pytest.fixture(name="node", scope="module")
-def _node(hub: HubProcess) -> Iterator[Node]:
-    node = Node(hub, f"n{random.randrange(1000)}").start()
-    yield node
-    node.stop()
-
-
-@pytest.fixture(name="come")
-def _come(hub: HubProcess, browser: Browser) -> Iterator[Callable[..., Page]]:
-    trouble: list[str] = []
-    opened = []
-    cookies = [{"name": name, "value": value, "domain": "127.0.0.1", "path": "/"}
-               for name, value in signed_in(hub, "root").cookies.items()]
-
-    def come(path: str, theme: Any = "dark", width: int = 1440, height: int = 900) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height},
-                                      color_scheme=theme)
-        opened.append(context)
-        context.add_cookies(cookies)  # type: ignore[arg-type]
-        context.add_init_script("""globalThis.shifts = [];
-            new PerformanceObserver(list => list.getEntries().forEach(
-                entry => shifts.push(entry.value))).observe({type: "layout-shift"});""")
-        page = context.new_page()
-        page.on("pageerror", lambda error: trouble.append(f"{error}"))
-        page.on("console", lambda said: trouble.append(said.text)
-                if said.type in ("error", "warning") else None)
-        page.goto(hub.url + path)
-        return page
-
-    yield come
-    for context in opened:
-        context.close()
-    assert trouble == []
-
 
 def value(page: Page, label: str) -> str:
     row = page.locator("#drawer .metrics > div").filter(

@@ -37,6 +37,7 @@ def _some(metric: Metric, lots: random.Random) -> float:
 class Teller(WireAgent):
     def __init__(self, name: str, gpus: int = 2, seed: int | None = None) -> None:
         super().__init__(name, gpus, seed)
+        self.told: list[tuple[float, list[Row]]] = []
         self.slow: list[dict[str, float | Absence]] = [believable(SLOW, self.random)
                                                        for _ in self.facts]
         self.facts = tuple(msgspec.structs.replace(
@@ -64,6 +65,7 @@ class Teller(WireAgent):
     def tell(self, tasks: Tasks | None = None, states: Sequence[str] = (),
              has_slow: bool = True) -> None:
         rows: list[Row] = [believable(COLUMNS, self.random) for _ in self.facts]
+        self.told.append((time.time(), rows))
         self._put(frame(rows, self._next(), time.time(), states, tasks,
                         slow=self.slow if has_slow else None))
 

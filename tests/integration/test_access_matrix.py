@@ -140,7 +140,8 @@ def test_routes(crowd: Crowd, handler: str) -> None:
 
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "watch": ({"metric": "util_pct", "filter": ""},), "hide": (), "tap": (True,), "wire": (b"",)}
+    "watch": ({"metric": "util_pct", "filter": ""},), "hide": (), "tap": (True,),
+    "lines": ({"gpus": ["GPU-1"]},), "wire": (b"",)}
 
 
 def connected(crowd: Crowd, namespace: str, column: str, is_program: bool) -> RawSocket | str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from websocket import WebSocketTimeoutException as TimeoutException
 
+from gpudeck.metrics import COLUMN, WIDTH
 from tests.integration.hubs import HubProcess, RawSocket, WireAgent, one_task
 from tests.integration.visitors import add_person, signed_in
 
@@ -54,6 +55,27 @@ def test_a_watch_is_answered_in_order_and_then_pushed(hub: HubProcess, agent: Wi
         shown = [exact(viewer.event("cells")) for _ in range(2)]
         assert wanted in shown
     viewer.close()
+
+
+def test_lines_bring_every_sample_of_what_one_may_see(hub: HubProcess, agent: WireAgent) -> None:
+    viewer = program(hub)
+    viewer.emit("lines", {"gpus": [agent.facts[2].uuid, "GPU-of-nobody"]})
+    got, sent = [], []
+    viewer.event("lines")
+    for _ in range(3):
+        agent.tick()
+        sent.append(agent.util[2])
+        got += lined(viewer.event("lines"))
+    while len(got) < 3:
+        got += lined(viewer.event("lines"))
+    assert got[-3:] == [pytest.approx(util) for util in sent]
+    viewer.close()
+
+
+def lined(message: Any) -> list[float]:
+    [gpu] = message["gpus"]
+    values = struct.unpack(f"<{len(gpu['values']) // 8}d", gpu["values"])
+    return list(values[COLUMN["util_pct"]::WIDTH])
 
 
 def test_at_most_one_push_a_second_and_soon_after_the_sample(
@@ -141,7 +163,9 @@ def test_a_new_node_extends_the_layout(hub: HubProcess, agent: WireAgent) -> Non
 
 @pytest.mark.parametrize(("event", "arguments"), [
     ("watch", []), ("watch", [{"metric": "nonsense", "filter": ""}]), ("watch", ["util_pct"]),
-    ("watch", [{"metric": "util_pct", "filter": "x" * 2_500}]), ("tap", [1]), ("tap", []),
+    ("watch", [{"metric": "util_pct", "filter": "x" * 2_500}]),
+    ("lines", [{"gpus": ["x"] * 65}]), ("lines", [{"gpus": "GPU-1"}]), ("lines", [{"gpus": [1]}]),
+    ("tap", [1]), ("tap", []),
     ("wire", [b"x"]), ("disconnect", []), ("anything", []), ("connect", [{}])])
 def test_whoever_says_anything_else_is_disconnected(
     hub: HubProcess, event: str, arguments: list[Any]

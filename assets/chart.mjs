@@ -1,0 +1,174 @@
+// One timeline: axes, lines, limits, bands of slowing down, marks of events. The only uPlot.
+
+import uPlot from "./vendor/uplot/uPlot.esm.js";
+import { make, say } from "./dom.mjs";
+
+const HEIGHT = 168;
+const SYNC = uPlot.sync("lines");
+// Told apart by lightness and dash as well as by hue (Okabe and Ito's, turned for both grounds).
+const HUES = {
+  dark: ["#56b4e9", "#f0b429", "#4fd1a5", "#ff8f6b", "#d69ae8", "#f5f07a", "#8fb0ff", "#c4cedb"],
+  light: ["#0072b2", "#a86400", "#00795a", "#c2410c", "#8a3ea8", "#6b6200", "#2747b8", "#3d4a59"],
+};
+const DASHES = [[], [7, 3], [2, 3], [10, 3, 2, 3]];
+
+export function strokeOf(theme, at) {
+  const hues = HUES[theme];
+  return { stroke: hues[at % hues.length], dash: DASHES[Math.floor(at / hues.length) % DASHES.length] };
+}
+
+export class Chart {
+  /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. */
+  constructor({ title, meaning, unit, lines, limits = [], range, increments, height = HEIGHT, onZoom, colours, format, axisWidth = 58 }) {
+    Object.assign(this, { title, lines, limits, range, increments, height, onZoom, format, axisWidth, bands: [], marks: [], data: [[]], isSeen: true });
+    this.place = make("div", { class: "chart-place" });
+    this.values = lines.map(() => make("b", {}, "…"));
+    this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
+    this.root = make("section", { class: lines.length > 4 ? "chart many" : "chart", "aria-label": title },
+      make("header", {}, make("h2", { title: meaning }, title, unit ? make("span", {}, unit) : null), this.legend), this.place);
+    this.draw(colours);
+  }
+
+  entry(line, at) {
+    this.swatches ??= [];
+    const swatch = make("span", { class: "swatch" });
+    this.swatches.push(swatch);
+    if (this.lines.length === 1) return make("li", {}, this.values[at]);
+    return make("li", {}, make("button", { type: "button", class: "legend-line", "aria-pressed": "true", title: `Show or hide ${line.label}`, onclick: (event) => this.toggle(at, event.currentTarget) }, swatch, make("span", {}, line.short ?? line.label), this.values[at]));
+  }
+
+  toggle(at, button) {
+    const isShown = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(isShown));
+    this.plot.setSeries(at + 1, { show: isShown });
+  }
+
+  /** Anew, in these colours; uPlot takes its colours only once. */
+  draw(colours) {
+    this.colours = colours;
+    const shown = this.plot?.series.slice(1).map((series) => series.show);
+    this.plot?.destroy();
+    this.swatches.forEach((swatch, at) => {
+      const { stroke, dash } = strokeOf(colours.theme, at);
+      swatch.style.borderTop = `2px ${dash.length === 0 ? "solid" : dash[0] < 3 ? "dotted" : "dashed"} ${stroke}`;
+    });
+    this.plot = new uPlot(this.options(colours, shown), this.data, this.place);
+  }
+
+  options(colours, shown) {
+    return {
+      width: Math.max(200, this.place.clientWidth), height: this.height,
+      cursor: { sync: { key: SYNC.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, y: false },
+      legend: { show: false },
+      scales: { x: { time: true, range: () => this.spanNow() }, y: { range: (_, low, high) => this.range(low, high, this.limits) } },
+      axes: [axis(colours, { size: 26, space: 76, values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: this.axisWidth, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick)) })],
+      series: [{}, ...this.lines.map((line, at) => ({ ...strokeOf(colours.theme, at), width: 1.5, show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
+      hooks: { drawClear: [(plot) => this.drawUnder(plot)], draw: [(plot) => this.drawOver(plot)], setSelect: [(plot) => this.selected(plot)], setCursor: [() => this.readOut()] },
+    };
+  }
+
+  spanNow() {
+    const { from, to } = this.span ?? { from: 0, to: 1 };
+    return [from, to];
+  }
+
+  show(data, span, { bands = [], marks = [] } = {}) {
+    Object.assign(this, { data, span, bands, marks });
+    this.plot.setData(data);
+    this.readOut();
+  }
+
+  resize() {
+    const width = Math.max(200, this.place.clientWidth);
+    if (width !== this.plot.width) this.plot.setSize({ width, height: this.height });
+  }
+
+  /** The values under the cursor, or the newest. */
+  readOut() {
+    const { idx } = this.plot.cursor;
+    const at = idx ?? this.data[0].length - 1;
+    this.values.forEach((place, line) => {
+      const value = this.data[line + 1]?.[at];
+      say(place, value === null || value === undefined ? "–" : this.lines[line].read(value));
+    });
+  }
+
+  selected(plot) {
+    const { left, width } = plot.select;
+    if (width < 8) return;
+    const [from, to] = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")];
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.onZoom({ from, to });
+  }
+
+  drawUnder(plot) {
+    const { ctx, bbox } = plot;
+    for (const { from, to, kind } of this.bands) {
+      const left = Math.max(bbox.left, plot.valToPos(from, "x", true));
+      const right = Math.min(bbox.left + bbox.width, plot.valToPos(to, "x", true));
+      if (right <= left) continue;
+      ctx.fillStyle = this.colours.bands[kind];
+      ctx.fillRect(left, bbox.top, Math.max(1, right - left), bbox.height);
+    }
+  }
+
+  drawOver(plot) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.lineWidth = devicePixelRatio;
+    ctx.font = `${11 * devicePixelRatio}px ${this.colours.font}`;
+    this.limits.forEach((limit, at) => this.drawLimit(plot, limit, ctx, bbox, at % 2 === 0));
+    for (const { at, kind } of this.marks) {
+      const x = Math.round(plot.valToPos(at, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.strokeStyle = ctx.fillStyle = this.colours.marks[kind];
+      ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+      line(ctx, x, bbox.top, x, bbox.top + bbox.height);
+      ctx.beginPath();
+      ctx.moveTo(x - 4 * devicePixelRatio, bbox.top); ctx.lineTo(x + 4 * devicePixelRatio, bbox.top); ctx.lineTo(x, bbox.top + 6 * devicePixelRatio);
+      ctx.fill();
+    }
+    ctx.restore();
+  }
+
+  drawLimit(plot, { label, value }, ctx, bbox, isRight) {
+    const y = Math.round(plot.valToPos(value, "y", true));
+    if (y < bbox.top || y > bbox.top + bbox.height) return;
+    ctx.strokeStyle = ctx.fillStyle = this.colours.limit;
+    ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
+    line(ctx, bbox.left, y, bbox.left + bbox.width, y);
+    ctx.textAlign = isRight ? "right" : "left";
+    ctx.textBaseline = y - bbox.top > 16 * devicePixelRatio ? "bottom" : "top";
+    ctx.fillText(label, isRight ? bbox.left + bbox.width - 4 * devicePixelRatio : bbox.left + 4 * devicePixelRatio, y);
+  }
+
+  destroy() {
+    this.plot.destroy();
+  }
+}
+
+function line(ctx, x0, y0, x1, y1) {
+  ctx.beginPath();
+  ctx.moveTo(x0, y0);
+  ctx.lineTo(x1, y1);
+  ctx.stroke();
+}
+
+const two = (number) => String(number).padStart(2, "0");
+
+function clock(seconds) {
+  const time = new Date(seconds * 1_000);
+  const words = `${two(time.getHours())}:${two(time.getMinutes())}`;
+  return seconds % 60 === 0 ? words : `${words}:${two(time.getSeconds())}`;
+}
+
+function axis({ inkSoft, line: grid, font }, more) {
+  return { stroke: inkSoft, font: `11px ${font}`, grid: { stroke: grid, width: 1 }, ticks: { show: false }, ...more };
+}
+
+/** One x for several lines: where another one has a point and this one has none, nothing is parted. */
+export function joined(tracks) {
+  const isSame = tracks.every(({ t }) => t.length === tracks[0].t.length && t.at(0) === tracks[0].t.at(0) && t.at(-1) === tracks[0].t.at(-1));
+  if (isSame) return [tracks[0].t, ...tracks.map(({ values }) => values)];
+  return uPlot.join(tracks.map(({ t, values }) => [t, values]));
+}

@@ -1,0 +1,93 @@
+// What stands beside the timelines. One Gpu: all that its drawer says. A node, or several Gpus: who
+// works there, what happened, how the boards reach each other, and the agent.
+
+import { getEvents, look } from "./api.mjs";
+import { make, say } from "./dom.mjs";
+import { Facts, nodeFacts } from "./drawer_facts.mjs";
+import { EventList } from "./event_lines.mjs";
+import { age } from "./format.mjs";
+import { GpuDetails } from "./gpu_details.mjs";
+import { holdLine } from "./holds.mjs";
+import { MOST_TASKS, TaskLines, tasksOf } from "./task_lines.mjs";
+import { drawTopology } from "./topology.mjs";
+
+const MOST_EVENTS = 30;
+const SELDOM_MS = 5_000;
+const NODE_WORDS = { live: "Live", suspect: "Not heard from for a moment", silent: "Silent: nothing is known of it now" };
+
+export class MachineSide {
+  constructor(page, root) {
+    Object.assign(this, { page, root, marks: [], seldomAt: -Infinity });
+  }
+
+  draw() {
+    if (this.page.place.kind === "gpu") this.drawGpu();
+    else this.drawMany();
+  }
+
+  drawGpu() {
+    const [gpu] = this.page.gpus;
+    this.details ??= this.makeDetails();
+    if (this.details.uuid !== gpu.uuid) this.details.start(gpu.uuid);
+    this.details.refresh();
+  }
+
+  makeDetails() {
+    const details = new GpuDetails(this.root, this.page.book, this.page.holds, { nameOf: () => null, partsOf: () => 0, isOffline: () => false });
+    details.addEventListener("events", ({ detail }) => this.mark(detail));
+    return details;
+  }
+
+  mark(events) {
+    this.marks = events.map(({ at, severity }) => ({ at, kind: severity }));
+    this.page.markAll();
+  }
+
+  build() {
+    const { node, holds, place } = this.page;
+    this.tasks = new TaskLines();
+    this.events = new EventList("Nothing has happened here lately.");
+    this.state = make("p", { class: "drawer-state", role: "status" });
+    this.facts = new Facts();
+    this.topology = make("div", {});
+    const ofNode = place.kind === "node" ? [make("h3", {}, "Between its boards"), this.topology, make("h3", {}, "Agent"), holdLine(holds, node.id, node.host), this.facts.root] : [];
+    this.root.replaceChildren(...(place.kind === "node" ? [this.state] : []), this.tasks.title, this.tasks.list, make("h3", {}, "Events"), this.events.root, ...ofNode);
+  }
+
+  async drawMany() {
+    if (this.tasks === undefined) this.build();
+    const { node, place, gpus } = this.page;
+    if (place.kind === "node") this.drawNode(node, gpus);
+    if (performance.now() - this.seldomAt < SELDOM_MS) return;
+    this.seldomAt = performance.now();
+    await Promise.all([this.drawTasks(), this.drawEvents()]).catch(() => { /* the banner says it */ });
+  }
+
+  drawNode(node, gpus) {
+    const words = NODE_WORDS[node.state] ?? node.state;
+    say(this.state, node.last_heard_at === null ? words : `${words}, heard ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
+    this.state.className = `drawer-state ${node.state === "live" ? "ok" : node.state === "silent" ? "offline" : "stale"}`;
+    this.facts.draw(nodeFacts(node));
+    drawTopology(this.topology, node.links ?? [], gpus);
+  }
+
+  async drawTasks() {
+    const { place, gpus, node } = this.page;
+    if (place.kind === "node") {
+      const found = await look(`tasks?node=${encodeURIComponent(node.id)}&limit=${MOST_TASKS}&sort=mem_used_bytes&order=desc`);
+      this.tasks.draw(found.items, { count: found.total });
+      return;
+    }
+    const ids = [...new Set(gpus.flatMap((gpu) => gpu.tasks))];
+    this.tasks.draw(await tasksOf({ tasks: ids }), { count: ids.length });
+  }
+
+  async drawEvents() {
+    const { place, gpus, node } = this.page;
+    const queries = place.kind === "node" ? [{ node: node.id, limit: MOST_EVENTS }] : gpus.map(({ uuid }) => ({ gpu: uuid, limit: MOST_EVENTS }));
+    const answers = await Promise.all(queries.map(getEvents));
+    const items = answers.flatMap((answer) => answer.items).sort((one, other) => other.at - one.at).slice(0, MOST_EVENTS);
+    this.events.draw(items);
+    this.mark(items.filter(({ severity, kind }) => severity !== "info" || kind.startsWith("task_")));
+  }
+}

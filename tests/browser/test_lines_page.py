@@ -1,0 +1,126 @@
+"""Timelines in a real browser: what they draw is what agents told, and a hole is a hole."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.demos import soon
+
+from .tellers import Node
+from .test_look import axe_source
+
+pytestmark = pytest.mark.browser
+KEYS = ("util_pct", "mem_used_bytes", "power_w", "temp_c")
+
+
+def line(page: Page, uuid: str, key: str) -> list[tuple[float, float | None]]:
+    found = page.evaluate("([uuid, key]) => globalThis.gpudeck?.line(uuid, key) ?? []", [uuid, key])
+    return [(at, value) for at, value in found]
+
+
+def ready(page: Page, uuid: str, points: int = 3) -> None:
+    assert soon(lambda: len(line(page, uuid, "util_pct")) >= points, 15), page.inner_text("#lines")
+
+
+def test_the_line_is_what_was_told(node: Node, come: Callable[..., Page]) -> None:
+    page = come(f"/gpu/{node.uuid(0)}")
+    ready(page, node.uuid(0))
+    key = random.choice(KEYS)
+    told = {round(at, 3): row for at, row in node.told(0)}
+    drawn = [(at, value) for at, value in line(page, node.uuid(0), key) if value is not None]
+    last = drawn[-3:]
+    values = [row[key] for row in told.values() if key in row]
+    assert last
+    for _, value in last:
+        assert any(value == pytest.approx(other) for other in values), (value, values[-5:])
+    assert page.title().endswith(" · GPU 0 · gpudeck")
+    charts = page.locator(".chart h2").all_inner_texts()
+    assert any(name.startswith("Memory used") for name in charts)
+    assert not any(name.startswith("Fan") for name in charts)
+    assert "Fan" in page.inner_text("#lines-never")
+
+
+def test_a_hole_is_a_hole(node: Node, come: Callable[..., Page]) -> None:
+    page = come(f"/gpu/{node.uuid(1)}")
+    ready(page, node.uuid(1))
+    node.is_silent = True
+    time.sleep(4)  # what is not read is not there: nothing to wait for
+    node.is_silent = False
+    before = len(line(page, node.uuid(1), "power_w"))
+    assert soon(lambda: len(line(page, node.uuid(1), "power_w")) > before + 2, 15)
+    assert None in [value for _, value in line(page, node.uuid(1), "power_w")]
+
+
+def test_a_node_has_a_line_for_each_gpu_and_says_who_works_there(
+        node: Node, come: Callable[..., Page]) -> None:
+    page = come(f"/node/{node.teller.node_id}")
+    ready(page, node.uuid(0))
+    ready(page, node.uuid(1))
+    assert page.locator(".lines-gpu").count() == 2
+    assert soon(lambda: "alice" in page.inner_text("#lines-side"), 10)
+    assert soon(lambda: "NV18" in page.inner_text("#lines-side .topology"), 10)
+    page.locator(".lines-gpu").first.click()
+    page.wait_for_url(f"**/gpu/{node.uuid(0)}")
+    ready(page, node.uuid(0))
+
+
+def test_one_looks_closer_and_comes_back(node: Node, come: Callable[..., Page]) -> None:
+    page = come(f"/gpu/{node.uuid(0)}")
+    ready(page, node.uuid(0), 6)
+    box: Any = page.locator(".chart .u-over").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.98, box["y"] + 40, steps=4)
+    page.mouse.up()
+    assert soon(lambda: page.locator("#lines-live").is_visible(), 5)
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("End")
+    assert soon(lambda: not page.locator("#lines-live").is_visible(), 5)
+
+
+def test_from_the_map_and_back_as_it_was(node: Node, come: Callable[..., Page]) -> None:
+    page = come(f"/?metric=temp_c&group=none&gpu={node.uuid(0)}")
+    assert soon(lambda: page.locator("#drawer-node").get_attribute("href") != "/", 10)
+    page.keyboard.press("o")
+    page.wait_for_url("**/gpu/*")
+    ready(page, node.uuid(0))
+    page.locator("#lines-back").click()
+    page.wait_for_url(f"**/?metric=temp_c&group=none&gpu={node.uuid(0)}")
+
+
+def test_what_nobody_knows_is_said(come: Callable[..., Page]) -> None:
+    page = come("/compare?gpu=GPU-of-nobody")
+    assert soon(lambda: "None of these Gpus" in page.inner_text("#lines-problem"), 10)
+
+
+def test_a_hidden_page_is_sent_nothing(node: Node, come: Callable[..., Page]) -> None:
+    page = come(f"/gpu/{node.uuid(0)}")
+    ready(page, node.uuid(0))
+    hide = """isHidden => { Object.defineProperty(document, "hidden",
+        {configurable: true, get: () => isHidden});
+        document.dispatchEvent(new Event("visibilitychange")); }"""
+    page.evaluate(hide, True)
+    page.wait_for_timeout(1_200)
+    before = line(page, node.uuid(0), "util_pct")
+    page.wait_for_timeout(2_500)
+    assert line(page, node.uuid(0), "util_pct") == before
+    page.evaluate(hide, False)
+    assert soon(lambda: len(line(page, node.uuid(0), "util_pct")) > len(before), 10)
+
+
+@pytest.mark.parametrize(("theme", "kind"), [("dark", "gpu"), ("light", "node")])
+def test_axe_finds_nothing_and_a_phone_is_wide_enough(
+        node: Node, come: Callable[..., Page], theme: str, kind: str) -> None:
+    page = come(f"/{kind}/{node.uuid(0) if kind == 'gpu' else node.teller.node_id}", theme, 390,
+                844)
+    ready(page, node.uuid(0))
+    assert soon(lambda: page.locator("#lines-side h3").count() > 1, 10)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.evaluate(axe_source())
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})"
+                          ".then(found => found.violations.map(one => one.id))")
+    assert found == []
