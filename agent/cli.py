@@ -1,5 +1,6 @@
 """`gpudeck agent`, `gpudeck status`, `gpudeck tasks`: flags to parts, and parts to exit codes."""
 
+import gc
 import logging
 import os
 import platform
@@ -112,6 +113,7 @@ def _run(
         acts=ActsStore(settings.data / "acts.db"), ceiling=settings.ceiling,
         recording=recording,
     )
+    gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
         run_node(config, source, journal.outbox(), stop)
     finally:

@@ -35,6 +35,9 @@ BACK_OFF_MAX_S = 60.0
 DENIED_S = (15.0, 60.0)  # a strange hub is not mended by asking fast
 TOLD_MIN_S = 5.0  # a hub that says when to come back is believed from here on
 STEADY_S = 30.0  # a connection that held this long was a good one
+# While Frames flow a Beat goes with one of them, which may be this late: by itself it would wake
+# both ends once more.
+FRAME_WITHIN_S = 1.25
 # What comes about goes out at once, so many messages in one breath.
 BURST = 32
 BURST_EVERY_S = 0.1
@@ -129,7 +132,7 @@ class Conversation:
         self._dialed_at = 0.0
         self._live_since = 0.0
         self._heard_at = 0.0  # or, later, when there was nothing to hear of
-        self._beat_at = 0.0
+        self._beat_at = self._burst_at = 0.0
         self._stream = ""  # that our Hello named
         self._live_from = 0  # what is numbered higher came about on this connection
         self._sent_seq = 0
@@ -209,8 +212,8 @@ class Conversation:
         if self._sent_seq < self._backlog.last_seq:
             return now + BURST_EVERY_S
         if self._may_fill() and self._backlog.pending_in(self._step_last + 1, self._live_from):
-            return min(self._beat_at, self._step_at + STEP_EVERY_S)
-        return self._beat_at
+            return min(self._beat_alone_at, self._step_at + STEP_EVERY_S)
+        return self._beat_alone_at
 
     def _after_rest(self, now: float) -> list[Act]:
         if self._hang_up:
@@ -249,6 +252,7 @@ class Conversation:
         self.phase, self.trouble = "live", ""
         self.welcomes += 1
         self._live_since = self._beat_at = now
+        self._burst_at = now - FRAME_WITHIN_S
         self._live_from = self._sent_seq = self._backlog.last_seq
         self._step_first = self._step_last = 0
         self._step_at, self._step_size, self._is_step_timed = now, STEP_MIN, False
@@ -268,10 +272,21 @@ class Conversation:
         return ""
 
     def _beats(self, now: float, beat: Callable[[], Beat]) -> list[Act]:
-        if now < self._beat_at:
+        goes_along = self._sent_seq < self._backlog.last_seq
+        if now < (self._beat_at - BEAT_EVERY_S / 8 if goes_along else self._beat_alone_at):
             return []
         self._beat_at = max(self._beat_at + BEAT_EVERY_S, now + BEAT_EVERY_S / 2)
         return [Say(encode(beat()))]
+
+    @property
+    def _beat_alone_at(self) -> float:
+        return min(max(self._beat_at, self._burst_at + FRAME_WITHIN_S),
+                   self._beat_at + BEAT_EVERY_S / 2)
+
+    @property
+    def is_filling(self) -> bool:
+        """An Ack lets more go."""
+        return self._step_out() > 0
 
     def _burst(self, now: float) -> list[Act]:
         """What is live, before all else."""
@@ -282,7 +297,7 @@ class Conversation:
         if not entries:
             return []
         self._say_now(entries, now)
-        self._sent_seq = entries[-1][0]
+        self._sent_seq, self._burst_at = entries[-1][0], now
         return [*self._unsent_inventories(), *(Say(body) for _, body in entries)]
 
     def _backfill(self, now: float) -> list[Act]:

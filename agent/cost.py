@@ -14,7 +14,7 @@ from .processes import table
 
 PROC = Path("/proc")
 # The kernel walks all pages for it: about a millisecond.
-MEMORY_EVERY_S = 30.0
+MEMORY_EVERY_S = 60.0
 
 
 class Meter:
@@ -114,7 +114,7 @@ def size_of(files: Iterable[Path]) -> float | None:
     sizes = []
     for path in files:
         try:
-            sizes.append(path.stat().st_size)
+            sizes.append(os.stat(path).st_size)
         except OSError:
             continue
     return float(sum(sizes)) if sizes else None

@@ -15,7 +15,7 @@ from typing import Any
 import socketio
 
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.wire import EVENT, NAMESPACE, FromHub, WireError, decode_from_hub
+from gpudeck.wire import EVENT, NAMESPACE, Ack, FromHub, WireError, decode_from_hub
 
 CONNECT_S = 5.0
 DENIALS = (401, 403, 421)
@@ -57,6 +57,7 @@ class Link:
         self._wake = wake
         self._client: Any = None
         self._happened: deque[tuple[Any, Happening]] = deque()
+        self.acks_wake = True  # else they wait for whatever else happens
 
     def dial(self) -> None:
         """Ends in Opened or Closed."""
@@ -118,7 +119,9 @@ class Link:
 
     def _tell(self, client: Any, happening: Happening) -> None:
         self._happened.append((client, happening))
-        self._wake()
+        is_ack = isinstance(happening, Heard) and isinstance(happening.message, Ack)
+        if self.acks_wake or not is_ack:
+            self._wake()
 
 
 def tls_context(hub: str, ca_file: Path | None) -> ssl.SSLContext | None:

@@ -168,6 +168,7 @@ class _Node:
         if self._talk.phase == "live":
             for message in self._desk.say(now):
                 self._link.say(encode(message))
+        self._link.acks_wake = self._talk.is_filling
         self._complain(now)
 
     def wait_s(self, now: float) -> float:

@@ -1,38 +1,15 @@
 """What the agent holds of one reading process: its pipe, its answers, and how it is let go."""
 
 import os
-import struct
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-from msgspec import Struct
-
 from gpudeck.wire import ReaderState
 
-from .backends import Fresh, Happening, Reading
+from .reader_answers import Answer, Answers
 
 PERIOD_S = 1.0
-MAX_ANSWER_BYTES = 16_000_000
-LENGTH = struct.Struct(">I")
-
-
-class Answer(Struct, frozen=True, array_like=True):
-    """One line of the pipe: a Reading, or why there is none. `detail` beside a Reading is about
-    single Gpus."""
-
-    reading: Reading | None
-    state: ReaderState = "ok"
-    detail: str = ""
-    fresh: Fresh | None = None
-    asked: int = 0  # the newest request that was there before `fresh` was read
-    # Told at once, beside the Readings: what comes just before the driver hangs matters most.
-    happenings: tuple[Happening, ...] = ()
-
-
-_decoder = msgspec.msgpack.Decoder(Answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +33,13 @@ class Child:
     told: ReaderState | None = None  # the last state it reported itself
     asked: int = 0  # for a Fresh list
     fresh: Answer | None = None  # the newest
-    buffer: bytearray = field(default_factory=bytearray)
+    answers: Answers = field(default_factory=Answers)
     last_words: str = ""
 
     def due_at(self, patience: Patience) -> float:
         if self.answered_at is None:
             return self.started_at + patience.start_s
         return self.answered_at + PERIOD_S + patience.answer_s
-
-    def answers(self, data: bytes) -> Iterator[Answer]:
-        self.buffer += data
-        while len(self.buffer) >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(self.buffer)
-            if size > MAX_ANSWER_BYTES:
-                raise msgspec.DecodeError(f"an answer of {size} bytes")
-            if len(self.buffer) < LENGTH.size + size:
-                return
-            body = bytes(self.buffer[LENGTH.size : LENGTH.size + size])
-            del self.buffer[: LENGTH.size + size]
-            yield _decoder.decode(body)
 
 
 def ask(child: Child) -> bool:

@@ -12,6 +12,7 @@ hung. A hung child is not killed at once: killing a process inside an NVML call 
 boards (reliability-security.md F12, row 19).
 """
 
+import gc
 import logging
 import os
 import selectors
@@ -26,14 +27,14 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 import msgspec
+from msgspec import structs
 
 from gpudeck.wire import ReaderState
 
 from .backends import Fresh, Happening, Reader, Reading, Renew, Unavailable, choose_reader
+from .reader_answers import Answer, Lasting, packed
 from .reader_child import (
-    LENGTH,
     PERIOD_S,
-    Answer,
     Child,
     Patience,
     ask,
@@ -47,8 +48,10 @@ log = logging.getLogger("gpudeck.agent.reader")
 
 # How a child ends that only wants to be a fresh process: nothing is wrong with the driver.
 RENEW = os.EX_TEMPFAIL
+PIPE_BYTES = 65_536  # what a pipe holds
 MAX_HAPPENINGS = 1_024  # that nobody has fetched
-ROUND_S = 0.5
+# While all goes well the next answer comes before a round is over.
+ROUND_S, WELL_ROUND_S = 0.5, 1.25
 LET_GO_ROUND_S = 0.2  # whoever takes the driver back waits for it
 LEAVE_WITHIN_S = 5.0  # a call into a driver that is well takes less
 
@@ -122,11 +125,13 @@ def serve(
     """Answers once a second until told to leave or until there is nothing to read any more: a
     fresh process must find the driver then, as this one may have an old library mapped."""
     due: float | None = None
+    told = Lasting()
     try:
         reader = open_reader()
         reader.watch(lambda happened: _write(out, Answer(None, happenings=(happened,))))
+        gc.freeze()  # what is there now stays: no collection needs to look at it again
         while not orders.leave:
-            _write(out, _answer(reader))
+            _write(out, told.without(_answer(reader)))
             due = next_second(time.time(), phase_s, due)
             _answer_until(time.monotonic() + due - time.time(), reader, out, orders)
         reader.close()
@@ -138,7 +143,7 @@ def _answer(reader: Reader) -> Answer:
     began = time.monotonic()
     reading = reader.read()
     took_s = time.monotonic() - began
-    return Answer(msgspec.structs.replace(reading, took_s=took_s), detail=reading.detail)
+    return Answer(structs.replace(reading, took_s=took_s), detail=reading.detail)
 
 
 def _answer_until(deadline: float, reader: Reader, out: BinaryIO, orders: Orders) -> None:
@@ -162,9 +167,9 @@ _writing = threading.Lock()
 
 
 def _write(out: BinaryIO, answer: Answer) -> None:
-    body = msgspec.msgpack.encode(answer)
+    body = packed(answer)
     with _writing:
-        out.write(LENGTH.pack(len(body)) + body)
+        out.write(body)
         out.flush()
 
 
@@ -264,9 +269,17 @@ class ReaderProcess:
                 self._judge(now)
                 self._replace(now)
             last_round = now
-            for key, _ in self._selector.select(LET_GO_ROUND_S if self._ordered else ROUND_S):
+            for key, _ in self._selector.select(self._round_s(time.monotonic())):
                 self._receive(key)
         self._end_all()
+
+    def _round_s(self, now: float) -> float:
+        if self._ordered:
+            return LET_GO_ROUND_S
+        child = self._current
+        if child is None or child.answered_at is None or len(self._children) > 1:
+            return ROUND_S
+        return min(max(child.due_at(self._patience) - now, 0.01), WELL_ROUND_S)
 
     def _obey(self, now: float) -> None:
         """An order is obeyed when no process of ours has the driver's files and library any more:
@@ -300,7 +313,7 @@ class ReaderProcess:
             os.read(key.fd, 4_096)
             return
         child, is_stderr = key.data
-        data = os.read(key.fd, 262_144)
+        data = os.read(key.fd, PIPE_BYTES)
         if not data:
             self._forget(key)
             child.open_pipes -= 1
@@ -324,12 +337,12 @@ class ReaderProcess:
 
     def _take(self, child: Child, data: bytes) -> None:
         try:
-            for answer in child.answers(data):
+            for answer in child.answers.read(data):
                 self._answered(child, answer, time.monotonic())
         except msgspec.MsgspecError as error:
             log.error("reader_garbled pid=%d error=%r", child.process.pid, str(error))
             child.last_words = "it wrote something that is not a reading"
-            child.buffer.clear()
+            child.answers.clear()
             close_stdin(child)
 
     def _answered(self, child: Child, answer: Answer, now: float) -> None:

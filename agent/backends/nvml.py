@@ -11,7 +11,7 @@ calls of the tasks want too.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +195,7 @@ class Board(Asker):
         self._gpm = Gpm(GPM)
         self._slow = Slow(self)
         self._slow_at: float | None = None
-        self._missing_slow: dict[str, str] = {}
+        self._missing_slow: Mapping[str, str] = {}
 
     @property
     def is_here(self) -> bool:
@@ -264,7 +264,7 @@ class Board(Asker):
             self._withhold(slow_row, SLOW_NOT_WITH_MIG)
             self._slow_at = now
             self._missing_slow = slow_row.missing()
-        missing = row.missing() | self._missing_slow
+        missing = {**row.missing(), **self._missing_slow}
         if missing != self.facts.missing:
             self.facts = structs.replace(self.facts, missing=missing)
         return GpuReading(

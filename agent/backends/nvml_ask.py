@@ -47,10 +47,10 @@ class Asker:
         `question` is what a refusal is remembered by, where the arguments change from call to
         call."""
         asked = question or (name, *arguments)
-        refused = self.refused(asked)
-        if refused is not None:
+        if asked in self._refused and (refused := self.refused(asked)) is not None:
             return refused
-        self._reopen()
+        if self._handle is None:
+            self._reopen()
         try:
             call = getattr(pynvml, name) if isinstance(name, str) else name
             answer = call(self._handle, *arguments)
@@ -123,11 +123,10 @@ class Asker:
         self._answered.clear()
 
     def _reopen(self) -> None:
-        if self._handle is None:
-            try:
-                self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
-            except pynvml.NVMLError:
-                raise Lost from None
+        try:
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
+        except pynvml.NVMLError:
+            raise Lost from None
 
 
 def taken(answer: Any, take: Callable[[Any], Any]) -> Any:

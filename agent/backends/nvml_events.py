@@ -23,7 +23,8 @@ WANTED = SINGLE | DOUBLE | XID
 KINDS = {SINGLE: "ecc_corrected", DOUBLE: "ecc_uncorrected", XID: "xid"}
 TIMEOUT = 10
 NO_INSTANCE = 0xFFFF_FFFF
-WAIT_MS = 250  # also how late the end is noticed: the child has a second to leave
+# Also how late the end is noticed. Who lives for long is woken seldom; and has a second to leave.
+WAIT_MS, WAIT_MAX_MS = 125, 750
 REGISTER_EVERY_S = 60.0  # a Gpu that could not be registered may be back
 PAUSE_S = (1.0, 60.0)
 
@@ -43,6 +44,7 @@ class Events:
         self._refused: set[str] = set()  # those whose registration spoils a set
         self._missing: dict[str, Any] = {}
         self._said: set[str] = set()
+        self._wait_ms = WAIT_MS
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
         self._thread.start()
@@ -50,7 +52,7 @@ class Events:
     def close(self) -> bool:
         """False: the driver does not let the thread go; it must not be shut down under it."""
         self._closing.set()
-        self._thread.join(WAIT_MS / 1_000 + 0.5)
+        self._thread.join(WAIT_MAX_MS / 1_000 + 0.5)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -110,13 +112,15 @@ class Events:
         return 0
 
     def _wait(self, events: Any) -> None:
-        try:
-            event = pynvml.nvmlEventSetWait_v2(events, WAIT_MS)
-        except pynvml.NVMLError as error:
-            if error.value != TIMEOUT:
-                raise
+        event = pynvml.c_nvmlEventData_t()
+        # Not by pynvml's own wait, which makes an exception of every timeout: it is the rule.
+        call = pynvml._nvmlGetFunctionPointer("nvmlEventSetWait_v2")
+        code = call(events, ctypes.byref(event), ctypes.c_uint(self._wait_ms))
+        if code == TIMEOUT:
+            self._wait_ms = min(self._wait_ms * 2, WAIT_MAX_MS)
             self._register_missing(events)
             return
+        pynvml._nvmlCheckReturn(code)
         self._happened(event)
 
     def _register_missing(self, events: Any) -> None:

@@ -6,6 +6,7 @@ power and clocks are the board's. Handles come by place, with gaps where one was
 board's process list is that of all its instances, and only for the privileged.
 """
 
+from collections.abc import Mapping
 from math import ceil
 from typing import Any, Protocol
 
@@ -59,7 +60,7 @@ class Instance:
             parent.ask, asker.uuid, lambda row: ids_of(row) == self.ids)
         self._allocated: float | Absence = Absence.UNKNOWN
         self._slow_at: float | None = None
-        self._missing_slow: dict[str, str] = {}
+        self._missing_slow: Mapping[str, str] = {}
         self.ids = ids
         # GPM measures GPU instances, and memory is theirs too: whose the figure is nobody can
         # say where several compute instances are in one.
@@ -83,7 +84,7 @@ class Instance:
             self.facts = self._read_facts()  # nobody says that a UUID comes with one size only
             self._slow_at, slow_row = now, self._read_slow(now, memory)
             self._missing_slow = slow_row.missing()
-        self._tell(row.missing() | self._missing_slow, memory)
+        self._tell({**row.missing(), **self._missing_slow}, memory)
         return GpuReading(
             self.facts.uuid, "ok", tuple(row.values), bytes(row.absent),
             slow=() if slow_row is None else tuple(slow_row.values),

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Absence, Metric
 
 # Two clocks take part in a share of time: a little over the whole is the whole.
 SHARE_SLACK_PCT = 5.0
+_PRESENT, _UNKNOWN = int(Absence.PRESENT), int(Absence.UNKNOWN)
 
 
 class Row:
@@ -27,19 +30,23 @@ class Row:
     def put(self, key: str, value: "float | Absence", scale: float = 1.0) -> None:
         at = self._places[key]
         metric = self._metrics[at]
-        if not isinstance(value, Absence):
-            number = value * scale
-            value = Absence.PRESENT if metric.low <= number <= metric.high else Absence.UNKNOWN
+        if isinstance(value, Absence):
+            self.absent[at], self.values[at] = value, 0.0
+        elif metric.low <= (number := value * scale) <= metric.high:
+            self.absent[at], self.values[at] = _PRESENT, number
         else:
-            number = 0.0
-        self.absent[at] = value
-        self.values[at] = number if value is Absence.PRESENT else 0.0
+            self.absent[at], self.values[at] = _UNKNOWN, 0.0
 
-    def missing(self) -> dict[str, str]:
+    def missing(self) -> Mapping[str, str]:
         """What this Gpu does not report, and why: by metric key."""
-        return {metric.key: Absence(why).word
-                for metric, why in zip(self._metrics, self.absent, strict=True)
-                if why in (Absence.UNSUPPORTED, Absence.DENIED)}
+        return _missing(tuple(self._places), bytes(self.absent))
+
+
+@lru_cache(maxsize=256)
+def _missing(keys: tuple[str, ...], absent: bytes) -> Mapping[str, str]:
+    """All boards of one kind lack the same, in every reading."""
+    return MappingProxyType({key: Absence(why).word for key, why in zip(keys, absent, strict=True)
+                             if why in (Absence.UNSUPPORTED, Absence.DENIED)})
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """What is said when: tables of (second, what happened, what is said). No sleep, no socket."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -265,6 +266,28 @@ def test_beats_keep_their_pace_whatever_is_pending() -> None:
     talk = live(Backlog())
     beats = [now / 10 for now in range(100) if BEAT in step(talk, now / 10)]
     assert beats == [0.0, 2.0, 4.0, 6.0, 8.0]
+
+
+@pytest.mark.parametrize("phase", range(0, 10, 3))
+def test_a_beat_goes_with_a_frame_while_they_flow(phase: int) -> None:
+    """By itself it would wake both ends once more."""
+    backlog = Backlog()
+    talk = live(backlog)
+    alone: list[int] = []
+    along: list[int] = []
+    for tenth in range(1, 200):
+        if is_frame := tenth % 10 == phase and tenth < 150:
+            backlog.last_seq += 1
+            talk.heard(Ack(backlog.last_seq - 1), tenth / 10, 0.0)
+        if BEAT in step(talk, tenth / 10):
+            (along if is_frame else alone).append(tenth)
+    settled = [tenth for tenth in along if tenth > 30]
+    assert {later - sooner for sooner, later in pairwise(settled)} == {20}
+    assert [tenth for tenth in alone if 30 < tenth < 150] == []
+    frames_end = max(along)
+    rest = [frames_end, *(tenth for tenth in alone if tenth > 150)]
+    assert len(rest) > 2
+    assert max(later - sooner for sooner, later in pairwise(rest)) <= 30
 
 
 def test_echo() -> None:

@@ -1,14 +1,17 @@
 /* The file, its errors and hangs, and the life of the library. */
 
 #include "fake.h"
+#include <libgen.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <time.h>
 
 enum { LINES = 4096, WIDTH = 512, COUNTED = 64, PLACES = 16384 };
 
 static char lines[LINES][WIDTH];
-static int count_lines, initialized, count_faults;
+static int count_lines, count_events, initialized, count_faults;
 static short first_line[PLACES]; /* by hash of "gpu 0 key": its line's number + 1 */
 static struct source { const char *suffix; struct stat seen; } sources[] = {{".set", {0}}, {"", {0}}};
 static struct { char words[WIDTH]; unsigned calls; } counted[COUNTED];
@@ -72,10 +75,11 @@ static size_t three_words(const char *line) {
 /* A bench takes calls of this library for the floor, so they have to be cheap. */
 static void make_index(void) {
     memset(first_line, 0, sizeof first_line);
-    count_faults = 0;
+    count_faults = count_events = 0;
     for (int at = 0; at < count_lines; at++) {
         short *place = place_of(lines[at], three_words(lines[at]));
         if (!*place) *place = (short)(at + 1);
+        count_events += begins(at, "event", 5);
         count_faults += begins(at, "error", 5) || begins(at, "hang", 4) || begins(at, "lost", 4)
                         || begins(at, "unloaded", 8);
     }
@@ -128,6 +132,8 @@ int boards(void) {
     return number;
 }
 
+int has_events(void) { return count_events > 0; }
+
 static unsigned calls_so_far(const char *words) {
     for (int at = 0; at < COUNTED; at++) {
         if (!*counted[at].words) strcpy(counted[at].words, words);
@@ -179,6 +185,36 @@ void unlocked_sleep(unsigned us) {
     pthread_mutex_lock(&lock);
     reload();
 }
+
+/* Of the folder, as a file comes by a rename. */
+static int watched(void) {
+    char path[4096];
+    int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (watch >= 0 && path_of(&sources[1], path)
+        && inotify_add_watch(watch, dirname(path), IN_MOVED_TO | IN_CLOSE_WRITE) >= 0) return watch;
+    if (watch >= 0) close(watch);
+    return -1;
+}
+
+/* A driver wakes nobody who waits for an event until there is one, and a bench counts what that
+ * takes. Where files cannot be watched they are looked at. */
+void unlocked_wait(int *watch, unsigned ms) {
+    char changes[4096];
+    struct pollfd waits;
+    if (!*watch) {
+        *watch = watched();
+        reload(); /* what came before the watch */
+        return;
+    }
+    waits = (struct pollfd){ *watch, POLLIN, 0 };
+    pthread_mutex_unlock(&lock);
+    poll(&waits, 1, *watch < 0 && ms > 25 ? 25 : (int)ms);
+    while (*watch >= 0 && read(*watch, changes, sizeof changes) > 0) {}
+    pthread_mutex_lock(&lock);
+    reload();
+}
+
+void unwatch(int watch) { if (watch > 0) close(watch); }
 
 /* Calls by name, of this process: a name is one text, so its address will do. */
 enum { CALLS = 1024 };

@@ -28,12 +28,15 @@ void leave(int *code);
 
 void reload(void);
 void unlocked_sleep(unsigned us);
+void unlocked_wait(int *watch, unsigned ms); /* or until a file changes; *watch is 0 at first */
+void unwatch(int watch);
 int is_ignored(handle board, const char *call);
 u64 now_us(void);
 
 const char *name_of(handle board); /* "0"; of a MIG device "0:1" */
 handle parent_of(handle board);
 int boards(void);
+int has_events(void);
 
 /* The rest of the first line from *at on that begins with these words. */
 const char *line(int *at, const char *words);

@@ -104,7 +104,7 @@ int nvmlDeviceGetNvLinkErrorCounter(handle board, unsigned link, unsigned counte
 }
 
 /* A set knows the boards and kinds it wants, and how far it has read. */
-struct events { u64 wanted[GPUS + 1]; unsigned read_to; int is_spoilt; };
+struct events { u64 wanted[GPUS + 1]; unsigned read_to; int is_spoilt, watch; };
 struct event { handle board; u64 kind, data; unsigned gi, ci; };
 enum { XID = 8, KINDS = 3 | XID };
 
@@ -114,7 +114,7 @@ int nvmlEventSetCreate(struct events **out) {
     return SUCCESS;
 }
 
-int nvmlEventSetFree(struct events *set) { free(set); return SUCCESS; }
+int nvmlEventSetFree(struct events *set) { unwatch(set->watch); free(set); return SUCCESS; }
 
 int nvmlDeviceGetSupportedEventTypes(handle board, u64 *out) {
     ENTER(board);
@@ -147,6 +147,7 @@ static int next_event(struct events *set, struct event *out) {
     int board;
     u64 kind, data;
     const char *rest;
+    if (!has_events()) return 0;
     for (int at = 0; (rest = line(&at, "event"));)
         if (sscanf(rest, "%u %d %llu %llu", &seq, &board, &kind, &data) == 4
             && board >= 0 && board < GPUS && seq >= set->read_to && seq < best
@@ -165,8 +166,9 @@ int nvmlEventSetWait_v2(struct events *set, struct event *out, unsigned timeout_
     if (set->is_spoilt) return UNKNOWN;
     until = now_us() + (u64)timeout_ms * 1000;
     while (!next_event(set, out)) {
-        if (now_us() >= until) return TIMEOUT;
-        unlocked_sleep(25000);
+        u64 now = now_us();
+        if (now >= until) return TIMEOUT;
+        unlocked_wait(&set->watch, (unsigned)((until - now + 999) / 1000));
     }
     return SUCCESS;
 }

@@ -75,7 +75,8 @@ static int list(handle board, const char *kind, unsigned *count, struct process 
     *count = 0;
     add(board, kind, room, count, out, is_wide);
     if (board < 256)
-        for (int slot = 1; slot <= SLOTS; slot++) add(board + slot * 256, kind, room, count, out, is_wide);
+        for (int slot = 1; slot <= SLOTS; slot++)
+            if (of(board + slot * 256, "uuid")) add(board + slot * 256, kind, room, count, out, is_wide);
     return *count && (!out || *count > room) ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
@@ -122,7 +123,8 @@ u64 mem_used(handle board, u64 base) {
     if (number(board, "mem_adds", &adds) || !adds) return base;
     sum(board, &base, pids, &count);
     if (board < 256)
-        for (int slot = 1; slot <= SLOTS; slot++) sum(board + slot * 256, &base, pids, &count);
+        for (int slot = 1; slot <= SLOTS; slot++)
+            if (of(board + slot * 256, "uuid")) sum(board + slot * 256, &base, pids, &count);
     return base;
 }
 

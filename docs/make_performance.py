@@ -1,0 +1,90 @@
+"""Writes performance.md from bench/results.json, on the machine that `make bench` ran on:
+`python -m docs.make_performance`.
+
+Not a part of `make docs`: the figures of one machine and day are kept, not made anew by everybody.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from bench.figure import RESULTS, Figure
+from docs.make_reference import table
+
+PAGE = Path(__file__).resolve().with_name("performance.md")
+NOTE = "<!-- made by docs/make_performance.py from bench/results.json -->"
+HEAD = ("figure", "measured", "goal, at most", "")
+
+
+def page(figures: Iterable[Figure], machine: str, day: date, note: str = "") -> str:
+    figures = list(figures)
+    goals = [figure for figure in figures if figure.goal is not None]
+    missed = [figure.name.strip() for figure in goals if not figure.met]
+    verdict = f"{len(goals) - len(missed)} of {len(goals)} goals are met."
+    if missed:
+        verdict += f" Not met: {'; '.join(missed)}."
+    return "\n\n".join([
+        "# What it costs", NOTE,
+        "`make bench` prints these on your machine. Compare ratios, not times: all figures of a "
+        "group were measured beside each other in one run, the peers included. A figure without a "
+        "goal is there for comparison; an indented one belongs to that above it.",
+        f"Measured on {day.isoformat()}, on {machine}.{note and f' {note}'}",
+        verdict,
+        table(HEAD, [_row(figure) for figure in figures]),
+        "To make this page anew: `make bench`, then `python -m docs.make_performance`.",
+    ]) + "\n"
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    name = figure.name.strip()
+    if figure.name.startswith(" "):
+        name = f"· {name}"
+    goal = "" if figure.goal is None else f"{figure.goal:.4g} {figure.unit}"
+    verdict = {None: "", True: "met", False: "**not met**"}[figure.met]
+    return name, f"{figure.value:.4g} {figure.unit}", goal, verdict
+
+
+def read(path: Path = RESULTS) -> list[Figure]:
+    rows = json.loads(path.read_text())
+    return [Figure(row["name"], row["value"], row["unit"], row["goal"]) for row in rows]
+
+
+def machine() -> str:
+    """What a figure depends on, and nothing that names this machine."""
+    cpu = re.search(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.M)
+    memory = re.search(r"^MemTotal:\s*(\d+) kB$", _text("/proc/meminfo"), re.M)
+    release = ".".join(platform.release().split(".")[:2])
+    return ", ".join([
+        f"{os.cpu_count()} cores of {cpu[1] if cpu else platform.machine()}",
+        f"{int(memory[1]) / 2**20:.0f} GiB of memory" if memory else "memory unknown",
+        f"{platform.system()} {release}", f"Python {platform.python_version()}",
+    ])
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--note", default="", help="a sentence on how this run went")
+    note = asked.parse_args().note
+    if not RESULTS.exists():
+        print(f"{RESULTS.name} is not there: run `make bench` first", file=sys.stderr)
+        return 1
+    day = datetime.fromtimestamp(RESULTS.stat().st_mtime, UTC).date()
+    PAGE.write_text(page(read(), machine(), day, note))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
