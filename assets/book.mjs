@@ -3,10 +3,10 @@
 import { byId } from "./dom.mjs";
 
 export function readBook() {
-  const { metrics, sections, reasons, absence, absences, columns, past } = byId("fleet").dataset;
+  const { metrics, sections, reasons, absence, absences, columns } = byId("fleet").dataset;
   return {
     metrics: new Map(JSON.parse(metrics).map((metric) => [metric.key, metric])),
     sections: JSON.parse(sections), reasons: JSON.parse(reasons), absence: JSON.parse(absence), absenceWords: JSON.parse(absences),
-    hasPast: past === "True", columns: JSON.parse(columns), // of a Frame, in its order
+    columns: JSON.parse(columns), // of a Frame, in its order
   };
 }

@@ -4,13 +4,15 @@ import { look } from "./api.mjs";
 
 /** {t, columns: {key: [value or null]}} */
 export async function pastOf(uuid, keys, from, to) {
-  const query = new URLSearchParams({ gpu: uuid, start: from.toFixed(0), end: to.toFixed(0) });
-  const answers = await Promise.all(keys.map((metric) => look(`series?${query}&metric=${metric}`)));
-  const rows = new Map();
-  answers.forEach(({ t, mean }, at) => t.forEach((time, row) => {
-    if (!rows.has(time)) rows.set(time, {});
-    rows.get(time)[keys[at]] = mean[row];
-  }));
-  const t = [...rows.keys()].sort((one, other) => one - other);
-  return { t, columns: Object.fromEntries(keys.map((key) => [key, t.map((time) => rows.get(time)[key] ?? null)])) };
+  const [first, ...others] = keys;
+  const query = new URLSearchParams({ gpu: uuid, metric: first, also: others.join(","), start: from.toFixed(0), end: to.toFixed(0), step: 1 });
+  const answer = await look(`series?${query}`);
+  const columns = { [first]: valuesOf(answer) };
+  for (const key of others) columns[key] = valuesOf(answer.also[key]);
+  return { t: answer.t, columns };
+}
+
+// Counters and bit masks have no mean; of one second the highest is the value.
+function valuesOf({ mean, max }) {
+  return mean.map((value, at) => value ?? max[at]);
 }

@@ -132,7 +132,6 @@ export class Timelines {
 
   /** The past, once; afterwards the line grows by what is live. */
   async remember(uuids, { from = Date.now() / 1000 - Math.max(900, this.spanS), to = Date.now() / 1000 } = {}) {
-    if (!this.book.hasPast) return;
     await Promise.all(uuids.map(async (uuid) => {
       const past = await pastOf(uuid, this.store.keys, from, to).catch(() => null);
       if (past !== null) this.store.fill(uuid, past.t, past.columns);

@@ -21,6 +21,8 @@ from .history.protocol import BYS, By, History, Nodes, NoSuchMetric, TooMuch
 from .history_views import instant_view, series_view, usage_view
 
 MAX_POINTS = 20_000
+MAX_ALSO = 16
+MAX_ALSO_POINTS = 4_000  # one line of each of them
 WANTED_POINTS = 1_000
 MAX_USAGE_ROWS = 20_000
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200,
@@ -41,19 +43,22 @@ class HistoryApi:
         self._turns = BoundedSemaphore(AT_ONCE)
 
     def series(self) -> Response:
-        given = _given("gpu", "metric", "start", "end", "step")
-        gpu, metric, lens = _needed(given, "gpu"), _metric(given), self._lens()
+        given = _given("gpu", "metric", "start", "end", "step", "also")
+        gpu, lens = _needed(given, "gpu"), self._lens()
+        metrics = [_metric(given), *_also(given)]
         start, end = _span(900.0)
         step = _step(given.get("step"), end - start)
         span = int(start // step) * step, -int(-end // step) * step
         if (span[1] - span[0]) // step > MAX_POINTS:
             raise _bad(f"that would be more than {MAX_POINTS:,} points; a step of "
                        f"{_step(None, end - start)} shows this span well, with every peak")
+        if len(metrics) > 1 and (span[1] - span[0]) // step > MAX_ALSO_POINTS:
+            raise _bad(f"with `also`, at most {MAX_ALSO_POINTS:,} points")
         nodes = _nodes_of(lens)
-        frame = self._ask(lambda: self._history.series([gpu], [metric], *span, step, nodes=nodes))
+        frame = self._ask(lambda: self._history.series([gpu], metrics, *span, step, nodes=nodes))
         if not len(frame) and not self._is_known(gpu, lens):
             raise Wrong(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpu[:128]!r} here")
-        return answer(series_view(frame, gpu, metric, span, step))
+        return answer(series_view(frame, gpu, metrics, span, step))
 
     def instant(self) -> Response:
         given = _given("metric", "at")
@@ -133,6 +138,15 @@ def _metric(given: dict[str, str]) -> str:
         raise _bad(f"there is no metric {metric[:40]!r}; docs/metrics.md and /api/v1/openapi.json "
                    "list them")
     return metric
+
+
+def _also(given: dict[str, str]) -> list[str]:
+    """Further metrics on the same seconds, for a page that draws them all."""
+    wanted = [key for key in given.get("also", "").split(",") if key]
+    if len(wanted) > MAX_ALSO:
+        raise _bad(f"also has at most {MAX_ALSO} metrics")
+    return [_metric({"metric": key}) for key in dict.fromkeys(wanted)
+            if key != given["metric"]]
 
 
 def _by(given: str) -> By:

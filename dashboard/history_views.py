@@ -1,7 +1,7 @@
 """What the API says of the past."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Numbers = list[float | None]
+
+
+class Band(Struct):
+    mean: Numbers
+    min: Numbers
+    max: Numbers
 
 
 class Series(Struct):
@@ -27,6 +33,7 @@ class Series(Struct):
     mean: Numbers
     min: Numbers
     max: Numbers
+    also: dict[str, Band] = {}  # of further metrics, on the same `t`
 
 
 class InstantItem(Struct):
@@ -67,16 +74,24 @@ class UsageList(Struct):
     items: list[UsageItem]
 
 
-def series_view(frame: "pd.DataFrame", gpu: str, metric: str, span: tuple[int, int], step: int
-                ) -> Series:
+def series_view(frame: "pd.DataFrame", gpu: str, metrics: Sequence[str], span: tuple[int, int],
+                step: int) -> Series:
+    """Of the first metric; the others stand in `also`."""
     grid = range(span[0], span[1], step)
     rows = {int(t): at for at, t in enumerate(frame["t"].tolist())}
-    columns: dict[str, Numbers] = {}
+    bands = {metric: _band(frame, metric, [rows.get(t) for t in grid]) for metric in metrics}
+    first = metrics[0]
+    own = bands.pop(first)
+    return Series(gpu, first, metric_of(first).unit, span[0], span[1], step, list(grid),
+                  own.mean, own.min, own.max, bands)
+
+
+def _band(frame: "pd.DataFrame", metric: str, rows: list[int | None]) -> Band:
+    columns: list[Numbers] = []
     for agg in ("mean", "min", "max"):
         values = numbers(frame[f"{metric}_{agg}"]) if f"{metric}_{agg}" in frame else []
-        columns[agg] = [values[rows[t]] if t in rows and values else None for t in grid]
-    return Series(gpu, metric, metric_of(metric).unit, span[0], span[1], step, list(grid),
-                  columns["mean"], columns["min"], columns["max"])
+        columns.append([values[at] if at is not None and values else None for at in rows])
+    return Band(*columns)
 
 
 def instant_view(frame: "pd.DataFrame", metric: str, at: int, known: Iterable[tuple[str, str]]

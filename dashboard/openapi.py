@@ -110,7 +110,9 @@ OPERATIONS = (
               "or RFC 3339; without `step`, one that gives at most a thousand points.", Series,
               None, 200, (400, 404, 503),
               (("gpu", {"type": "string", "minLength": 1}), ("metric", _METRIC), ("start", _TIME),
-               ("end", _TIME), ("step", {"type": "integer", "minimum": 1}))),
+               ("end", _TIME), ("step", {"type": "integer", "minimum": 1}),
+               ("also", {"type": "string", "maxLength": 400,
+                         "description": "Further metrics, their keys joined by commas."}))),
     Operation("get", "instant", "get_instant", "A metric of every Gpu at one moment: a value, or "
               "why there is none.", Instant, None, 200, (400, 503),
               (("metric", _METRIC), ("at", _TIME))),

@@ -260,9 +260,9 @@ class Room:
         stream = self.streams[link.node_id][link.stream]
         if not stream.ledger.note(message.seq):
             return []
+        second = self._second(node, message, now, mono, False)
         effects: list[Effect] = [
-            Record(link.node_id, link.stream, message.seq, now, payload, False, message,
-                   self._second(node, message, now, mono, False)),
+            Record(link.node_id, link.stream, message.seq, now, payload, False, message, second),
             Applied(link.node_id, link.stream, message.seq, now),
         ]
         if isinstance(message, Event):
@@ -271,6 +271,7 @@ class Room:
         outcome = self.fleet.frame(node, message, now, mono)
         if outcome is Outcome.APPLIED:
             stream.applied += 1
+            node.frame_at = float(second)  # as history knows it, so that past and live join
         # What is live is fresh: where it seems not to be, the node's clock has stepped.
         age_s = self.fleet.age_s(node, message.taken_at, now, mono)
         if abs(age_s) > FUTURE_S and mono - link.probed_mono > PROBE_SOON_S:

@@ -10,7 +10,6 @@ from dash.development.base_component import Component
 from gpudeck.events import SEVERITIES
 from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, SLOW, THROTTLE_REASONS, Absence, Metric
 
-from ..core.access import ROUTES
 from ..core.scales import ALARMS, is_count
 from .sections import ALL, SECTION_OF, SECTIONS, switch
 from .shell import icon_button, marks
@@ -104,7 +103,6 @@ def fleet_page() -> Component:
                 data_reasons=json.dumps(list(THROTTLE_REASONS.items())),
                 data_absence=json.dumps(_absence_meanings()),
                 data_absences=json.dumps([absence.word for absence in Absence]),
-                data_past=str(any(row.verb == "GET /api/v1/series" for row in ROUTES)),
                 data_columns=json.dumps([metric.key for metric in COLUMNS])),
     )
 

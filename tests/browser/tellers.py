@@ -23,6 +23,7 @@ class Node:
     def __init__(self, hub: HubProcess, name: str, gpus: int = 2) -> None:
         self.teller = Teller(name, gpus)
         self.beats: dict[str, Any] = {}
+        self.every_s = EVERY_S
         self.is_silent = False  # it beats, and reads nothing
         self._hub = hub
         self._talk = threading.Lock()
@@ -40,7 +41,7 @@ class Node:
                 if not self.is_silent:
                     self.teller.tell(one_task())
                 self.teller.beat(**self.beats)
-            self._is_over.wait(EVERY_S)
+            self._is_over.wait(self.every_s)
 
     def happen(self, *what: Any, **more: Any) -> None:
         with self._talk:

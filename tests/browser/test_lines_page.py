@@ -9,8 +9,9 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.demos import soon
+from tests.integration.hubs import HubProcess
 
-from .tellers import Node
+from .tellers import EVERY_S, Node
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
@@ -42,6 +43,30 @@ def test_the_line_is_what_was_told(node: Node, come: Callable[..., Page]) -> Non
     assert any(name.startswith("Memory used") for name in charts)
     assert not any(name.startswith("Fan") for name in charts)
     assert "Fan" in page.inner_text("#lines-never")
+
+
+def test_the_line_equals_the_api_also_of_before(
+        hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
+    node.every_s = 1.0  # of one second history keeps the first Sample, a page may see the last
+    began = time.time() + 2
+    time.sleep(7)
+    page = come(f"/gpu/{node.uuid(0)}")
+    ready(page, node.uuid(0))
+    opened = time.time()
+    key = random.choice(KEYS)
+    step = {"power_w": 1.0, "util_pct": 0.5}.get(key, 1.0)  # history's, docs/history.md
+    assert soon(lambda: any(at < opened - 3 for at, _ in line(page, node.uuid(0), key)), 15)
+    drawn = {int(at): value for at, value in line(page, node.uuid(0), key)
+             if value is not None and at > began}
+    node.every_s = EVERY_S
+    told = hub.get(f"/api/v1/series?gpu={node.uuid(0)}&metric={key}&start={min(drawn)}"
+                   f"&end={max(drawn) + 1}&step=1")
+    known = {t: value for t, value in zip(told["t"], told["mean"], strict=True)
+             if value is not None}
+    shared = sorted(drawn.keys() & known)[-20:]
+    assert len(shared) > 3
+    for second in shared:
+        assert drawn[second] == pytest.approx(known[second], abs=step), second
 
 
 def test_a_hole_is_a_hole(node: Node, come: Callable[..., Page]) -> None:

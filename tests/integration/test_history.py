@@ -67,6 +67,16 @@ def test_what_was_acked_is_told_before_and_after_a_kill_and_from_files(hub: HubP
     assert peak >= max(value for t, value in old.items() if t < past - past % 60 + 60)
 
 
+def test_several_metrics_share_their_seconds(hub: HubProcess) -> None:
+    begin, util = int(time.time()) - 600, "util_pct"
+    path = f"/api/v1/series?gpu={GPU}&start={begin}&end={begin + 600}&step=1"
+    both = hub.get(f"{path}&metric=power_w&also={util},energy_j,power_w")
+    assert set(both["also"]) == {util, "energy_j"}
+    alone = hub.get(f"{path}&metric={util}")
+    assert both["also"][util] == {name: alone[name] for name in ("mean", "min", "max")}
+    assert [value for value in alone["mean"] if value is not None]
+
+
 def test_an_instant_is_a_value_or_a_reason_for_every_gpu(hub: HubProcess) -> None:
     agent = WireAgent("n2")
     agent.connect(hub)
@@ -107,6 +117,8 @@ def sent_with(agent: WireAgent, begin: int, seconds: int, user: str) -> list[int
     (f"series?gpu={GPU}&metric=util_pct&start=0&end=1000000&step=1", "a step of"),
     (f"series?gpu={GPU}&metric=util_pct&start=yesterday", "UTC seconds"),
     (f"series?gpu={GPU}&metric=util_pct&start=20&end=10", "before"),
+    (f"series?gpu={GPU}&metric=util_pct&also=warmth", "no metric"),
+    (f"series?gpu={GPU}&metric=util_pct&also=power_w&start=0&end=6000&step=1", "at most"),
     (f"series?gpu={GPU}&metric=util_pct&color=red", "no parameter"),
     ("instant?metric=util_pct&at=2026-01-01T00:00:00", "UTC seconds"),
     ("usage?bucket=100", "whole hours"),
