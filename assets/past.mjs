@@ -5,7 +5,7 @@ import { look } from "./api.mjs";
 /** {t, columns: {key: [value or null]}} */
 export async function pastOf(uuid, keys, from, to) {
   const [first, ...others] = keys;
-  const query = new URLSearchParams({ gpu: uuid, metric: first, also: others.join(","), start: from.toFixed(0), end: to.toFixed(0), step: 1 });
+  const query = new URLSearchParams({ gpu: uuid, metric: first, also: others.join(), start: from.toFixed(0), end: to.toFixed(0), step: 1 });
   const answer = await look(`series?${query}`);
   const columns = { [first]: valuesOf(answer) };
   for (const key of others) columns[key] = valuesOf(answer.also[key]);

@@ -142,7 +142,7 @@ def _metric(given: dict[str, str]) -> str:
 
 def _also(given: dict[str, str]) -> list[str]:
     """Further metrics on the same seconds, for a page that draws them all."""
-    wanted = [key for key in given.get("also", "").split(",") if key]
+    wanted = given["also"].split(",") if "also" in given else []
     if len(wanted) > MAX_ALSO:
         raise _bad(f"also has at most {MAX_ALSO} metrics")
     return [_metric({"metric": key}) for key in dict.fromkeys(wanted)

@@ -103,6 +103,8 @@ EVENTS_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
       for name in ("start", "end")),
 )
 _TIME: dict[str, Any] = {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"}
+_KEY = "|".join(metric.key for metric in (*COLUMNS, *SLOW))
+_METRICS = f"^({_KEY})(,({_KEY}))*$"
 _METRIC: dict[str, Any] = {"enum": [metric.key for metric in (*COLUMNS, *SLOW)]}
 
 OPERATIONS = (
@@ -111,7 +113,7 @@ OPERATIONS = (
               None, 200, (400, 404, 503),
               (("gpu", {"type": "string", "minLength": 1}), ("metric", _METRIC), ("start", _TIME),
                ("end", _TIME), ("step", {"type": "integer", "minimum": 1}),
-               ("also", {"type": "string", "maxLength": 400,
+               ("also", {"type": "string", "pattern": _METRICS,
                          "description": "Further metrics, their keys joined by commas."}))),
     Operation("get", "instant", "get_instant", "A metric of every Gpu at one moment: a value, or "
               "why there is none.", Instant, None, 200, (400, 503),
@@ -257,13 +259,12 @@ def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None 
                       {"400": _problem("A parameter is wrong; `detail` says which and why.")})
 
 
-_KEY = "|".join(metric.key for metric in (*COLUMNS, *SLOW))
-_OF_NODE = _query("node", {"type": "string", "maxLength": 128})
+_OF_NODE = _query("node", {"type": "string"})
 _GPU_PARAMETERS = (
     _OF_NODE,
     {"name": "metrics", "in": "query", "required": False,
      "description": "Of these metrics only, their keys joined by commas.",
-     "schema": {"type": "string", "pattern": f"^({_KEY})(,({_KEY}))*$"}},
+     "schema": {"type": "string", "pattern": _METRICS}},
 )
 
 # In a sorted list rows move while it is read page by page; only by node and id is none missed.
