@@ -151,12 +151,20 @@ def test_headers_without_end(hub: HubProcess, bystander: WireAgent, size: int) -
     assert hub.pss_bytes() - before < 4 * MEGABYTE
 
 
+def kept_seconds(hub: HubProcess, agent: WireAgent) -> int:
+    found = hub.get(f"/api/v1/series?gpu={agent.facts[0].uuid}&metric=util_pct&step=1")
+    return sum(value is not None for value in found["mean"])
+
+
 def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
     """20 deaf viewers of 4,000 Gpus, another watching: nothing piles up, the deaf are cut."""
     agents = [WireAgent(f"n{at}", gpus=200) for at in range(20)]
     for agent in agents:
         agent.connect(hub)
         agent.tick()
+    # History takes its five minutes of memory when the first seconds come.
+    for agent in agents:
+        wait_for(lambda agent=agent: kept_seconds(hub, agent) > 0, 30)  # type: ignore[misc]
     reader = RawSocket(hub, "/live", hub.api_token)
     reader.emit("watch", {"metric": "util_pct", "filter": ""})
     reader.event("cells")
