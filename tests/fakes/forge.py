@@ -180,8 +180,9 @@ class Forge:
             time.sleep(0.0005)
         return who(pid)
 
-    def poke(self, pid: int, how: str) -> bool:
-        """Done to a child between two steps of somebody else. False: it had ended already."""
+    def poke(self, pid: int, how: str) -> bool | None:
+        """Done to a child between two steps of somebody else. False: it had ended already; None:
+        it was ended, and its number went to somebody else before an innocent could have it."""
         if not is_still_there(pid):
             return False
         if how == "exit":
@@ -189,7 +190,7 @@ class Forge:
         elif how == "reuse":
             end(pid)
             if not under(pid):
-                return False
+                return None
             self.innocents.add(pid)
         elif how == "exec":
             program = os.readlink(f"/proc/{pid}/exe")

@@ -110,7 +110,8 @@ class Stage:
     place: Place
     journal: ActsJournal
 
-    def act(self, was: dict[str, Any], trap: Trap, event: str) -> tuple[bool, Reply]:
+    def act(self, was: dict[str, Any], trap: Trap, event: str) -> tuple[str, Reply]:
+        """What happened to the target meanwhile, and what came of the act."""
         shown = scene.preview(self.place, Ask(
             "ask", secrets.token_bytes(32), "end", Params(grace_s=0.03),
             f"{boot_id()[:8]}-{was['pid']}-{was['start_ticks']}"))
@@ -124,7 +125,7 @@ class Stage:
         reply = Hand(self.place, self.journal, lambda _: None, Patience(5.0, 0.0)).act(
             command, first)
         trap.countdown = 0
-        return happened == [True], reply
+        return {(True,): event, (None,): "ended alone"}.get(tuple(happened), "nothing"), reply
 
     def _poke(self, pid: int, event: str) -> Any:
         """False: it has ended before, of the signal that this step comes after."""
@@ -168,7 +169,7 @@ def main(folder: str, rounds: str, events: str, control: str = "") -> None:
                 happened, reply = stage.act(was, trap, event)
                 fate = stage.nursery.ask("finish", pid=was["pid"])
                 key = "died" if fate["died"] else "lives"
-                count = told.setdefault(f"{step}: {event if happened else 'nothing'}", Counter())
+                count = told.setdefault(f"{step}: {happened}", Counter())
                 count[key] += 1
                 count[reply.refusal.code if reply.refusal else reply.state] += 1
         undo()
