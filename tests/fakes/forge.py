@@ -42,10 +42,10 @@ def obedient(is_stubborn: bool) -> int:
     pid = os.fork()
     if pid == 0:
         os.setsid()  # else we and all our children would be one Job
-        signal.signal(signal.SIGUSR1, become_another)
-        signal.signal(signal.SIGUSR2, fork_a_worker)
         if is_stubborn:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, become_another)
+        signal.signal(signal.SIGUSR2, fork_a_worker)
         while True:
             signal.pause()
     return pid
@@ -69,6 +69,18 @@ def end(pid: int) -> None:
 
 def state(pid: int) -> str:
     return read(pid, "stat").rpartition(")")[2].split()[0]
+
+
+def until(pid: int, happened: typing.Callable[[], bool]) -> bool:
+    """False: it ended first, of a signal that was on its way to it already."""
+    try:
+        while state(pid) not in "ZX":
+            if happened():
+                return True
+            time.sleep(0.0005)
+    except FileNotFoundError:  # an exiting process loses its exe before it is a zombie
+        pass
+    return False
 
 
 def is_still_there(pid: int) -> bool:
@@ -195,12 +207,10 @@ class Forge:
         elif how == "exec":
             program = os.readlink(f"/proc/{pid}/exe")
             os.kill(pid, signal.SIGUSR1)
-            while state(pid) not in "ZX" and os.readlink(f"/proc/{pid}/exe") == program:
-                time.sleep(0.0005)
+            return until(pid, lambda: os.readlink(f"/proc/{pid}/exe") != program)
         elif how == "fork":
             os.kill(pid, signal.SIGUSR2)
-            while state(pid) not in "ZX" and not read(pid, f"task/{pid}/children"):
-                time.sleep(0.0005)
+            return until(pid, lambda: bool(read(pid, f"task/{pid}/children")))
         return True
 
     def finish(self, pid: int) -> dict[str, bool]:
