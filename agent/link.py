@@ -50,7 +50,7 @@ class Heard:
 Happening = Opened | Closed | Heard
 
 
-class _Transport(engineio.Client):
+class _Transport(engineio.Client):  # type: ignore[misc]
     """The library wakes a thread for each message that we send, and starts one for each that
     comes: together a third of what a quiet agent took. Neither is needed for what is small and
     does not wait."""
@@ -84,7 +84,7 @@ class _Transport(engineio.Client):
             return False
 
 
-class _Client(socketio.Client):
+class _Client(socketio.Client):  # type: ignore[misc]
     def _engineio_client_class(self) -> type[engineio.Client]:
         return _Transport
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from gpudeck.metrics import Absence
+from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
 
 from .nvml_ask import Asker
 
@@ -39,13 +39,13 @@ class Answers:
 
     def number(self, field: Field) -> Any:
         """The number, or an Absence."""
-        answer = self._found.get(field, Absence.UNSUPPORTED)
-        return answer if isinstance(answer, Absence) else answer[0]
+        answer = self._found.get(field, UNSUPPORTED)
+        return answer if type(answer) is Absence else answer[0]
 
     def counted(self, field: Field) -> "tuple[int, int] | Absence":
         """Of a counter: its state and its bits."""
-        answer = self._found.get(field, Absence.UNSUPPORTED)
-        return answer if isinstance(answer, Absence) else (int(answer[0]), answer[1])
+        answer = self._found.get(field, UNSUPPORTED)
+        return answer if type(answer) is Absence else (int(answer[0]), answer[1])
 
 
 def read_fields(asker: Asker, wanted: Iterable[Field]) -> Answers:
@@ -62,7 +62,7 @@ def read_fields(asker: Asker, wanted: Iterable[Field]) -> Answers:
     wanted = tuple(fields)
     # Refused as a whole means that not one was to be had: by this question, not for all others.
     found = asker.ask(said_of, wanted, question=("fields", wanted))
-    if isinstance(found, Absence):
+    if type(found) is Absence:
         for field in fields:
             answers.put(field, found)
         return answers
@@ -94,7 +94,7 @@ def _verdict(
     if code != pynvml.NVML_SUCCESS:
         return asker.refuse(field, code)
     if kind not in NUMBERS:
-        return Absence.UNKNOWN  # a type of the future: any reading of it would be a guess
+        return UNKNOWN  # a type of the future: any reading of it would be a guess
     asker.answered(field)
     shape, bits = NUMBERS[kind]
     return shape.unpack(number)[0], bits
