@@ -53,6 +53,7 @@ MAX_HAPPENINGS = 1_024  # that nobody has fetched
 # While all goes well the next answer comes before a round is over.
 ROUND_S, WELL_ROUND_S = 0.5, 1.25
 LET_GO_ROUND_S = 0.2  # whoever takes the driver back waits for it
+END_WITHIN_S = 2.0  # else a child is left to end by itself
 LEAVE_WITHIN_S = 5.0  # a call into a driver that is well takes less
 
 
@@ -456,7 +457,7 @@ class ReaderProcess:
     def _end_all(self) -> None:
         for child in self._children:
             close_stdin(child)
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + END_WITHIN_S
         for child in self._children:
             if child.hung_at is None:
                 reap(child, deadline - time.monotonic())

@@ -31,11 +31,8 @@ if _SAID.size != ctypes.sizeof(pynvml.c_nvmlFieldValue_t):
 class Answers:
     """What one call said."""
 
-    def __init__(self) -> None:
-        self._found: dict[Field, tuple[Any, int] | Absence] = {}
-
-    def put(self, field: Field, answer: "tuple[Any, int] | Absence") -> None:
-        self._found[field] = answer
+    def __init__(self, found: "dict[Field, tuple[Any, int] | Absence]") -> None:
+        self._found = found
 
     def number(self, field: Field) -> Any:
         """The number, or an Absence."""
@@ -49,29 +46,27 @@ class Answers:
 
 
 def read_fields(asker: Asker, wanted: Iterable[Field]) -> Answers:
-    answers = Answers()
-    fields = []
+    found: dict[Field, tuple[Any, int] | Absence] = {}
+    asked = []
     for field in wanted:
         refused = asker.refused(field)
         if refused is None:
-            fields.append(field)
+            asked.append(field)
         else:
-            answers.put(field, refused)
-    if not fields:
-        return answers
-    wanted = tuple(fields)
+            found[field] = refused
+    if not asked:
+        return Answers(found)
+    fields = tuple(asked)
     # Refused as a whole means that not one was to be had: by this question, not for all others.
-    found = asker.ask(said_of, wanted, question=("fields", wanted))
-    if type(found) is Absence:
-        for field in fields:
-            answers.put(field, found)
-        return answers
+    said = asker.ask(said_of, fields, question=("fields", fields))
+    if type(said) is Absence:
+        return Answers(found | dict.fromkeys(fields, said))
     # In the order asked. The call succeeds if any field did: each has a verdict of its own.
     for field, (_, _, _, _, kind, code, number) in zip(
-        fields, _SAID.iter_unpack(found), strict=True
+        fields, _SAID.iter_unpack(said), strict=True
     ):
-        answers.put(field, _verdict(asker, field, kind, code, number))
-    return answers
+        found[field] = _verdict(asker, field, kind, code, number)
+    return Answers(found)
 
 
 def said_of(handle: Any, wanted: tuple[Field, ...]) -> bytearray:
