@@ -136,7 +136,8 @@ def test_what_comes_is_noted_by_one_thread(server: Server, agent: Agent) -> None
         return sum(isinstance(each, Heard) for each in agent.told)
 
     assert soon(lambda: heard() == 50, 20)
-    assert [each.message.seq for each in agent.told if isinstance(each, Heard)] == [*range(1, 51)]
+    assert [each.message for each in agent.told if isinstance(each, Heard)] == [
+        Ack(seq) for seq in range(1, 51)]
     assert len(agent.wakers) == 1
 
 
