@@ -71,15 +71,15 @@ class Agent:
         assert soon(lambda: self.has(Opened), 10)
         self.queued = 0
         self.wakers.clear()
-        put = self.engine.queue.put
-        self.engine.queue.put = lambda packet: (self._count(packet), put(packet))
+        self._put, self.engine.queue.put = self.engine.queue.put, self._counted
 
     @property
     def engine(self) -> Any:
         return self.link._client.eio
 
-    def _count(self, packet: Any) -> None:
+    def _counted(self, packet: Any) -> None:
         self.queued += 1
+        self._put(packet)
 
     def has(self, kind: type) -> bool:
         self.told += self.link.happenings()
