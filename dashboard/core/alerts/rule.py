@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -251,13 +252,18 @@ def default_clear(fire: Limit, unit: str | None) -> str:
     margin = {"°C": 3.0, "%": 5.0}.get(unit or "-", abs(fire.number) * 0.05)
     match fire.op:
         case ">" | ">=":
-            return f"< {fire.number - margin:.12g}"
+            return f"< {_plain(fire.number - margin)}"
         case "<" | "<=":
-            return f"> {fire.number + margin:.12g}"
+            return f"> {_plain(fire.number + margin)}"
         case "=":
-            return f"!= {fire.number:.12g}"
+            return f"!= {_plain(fire.number)}"
         case _:
-            return f"= {fire.number:.12g}"
+            return f"= {_plain(fire.number)}"
+
+
+def _plain(number: float) -> str:
+    """Without an exponent, and to the last digit."""
+    return format(Decimal(repr(number)).normalize() + 0, "f")
 
 
 def _refused(rule: Rule, fire: Limit | None, clear: Limit | None, for_s: int,
