@@ -23,6 +23,7 @@ class Gpm:
         self._samples: list[Any] | None = None
         self._sampled_at: float | None = None
         self._request: Any = None
+        self._answers: list[Any] = []  # where in the request they come
         self.absence = UNKNOWN
 
     def read(
@@ -64,11 +65,11 @@ class Gpm:
             self._request = pynvml.c_nvmlGpmMetricsGet_t()
             self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
             self._request.numMetrics = len(self._metrics)
-            for at, metric in enumerate(self._metrics):
-                self._request.metrics[at].metricId = metric
+            self._answers = [self._request.metrics[at] for at in range(len(self._metrics))]
+            for answer, metric in zip(self._answers, self._metrics, strict=True):
+                answer.metricId = metric
         self._request.sample1, self._request.sample2 = before, after
         pynvml.nvmlGpmMetricsGet(self._request)
-        return {
-            metric: self._request.metrics[at].value for at, metric in enumerate(self._metrics)
-            if self._request.metrics[at].nvmlReturn == pynvml.NVML_SUCCESS
-        }
+        return {metric: answer.value
+                for metric, answer in zip(self._metrics, self._answers, strict=True)
+                if answer.nvmlReturn == pynvml.NVML_SUCCESS}
