@@ -153,6 +153,10 @@ class AlertDesk:
     def is_seen(self, uuid: str, lens: Lens) -> bool:
         return self._fleet.find(uuid, lens.place_of) is not None
 
+    def host_of(self, node: str) -> str:
+        known = self._fleet.nodes.get(node)
+        return node if known is None else known.hello.host
+
     def ended(self, start: float, end: float) -> list[Alert]:
         return self._store.ended_alerts(start, end)
 

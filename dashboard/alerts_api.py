@@ -13,9 +13,11 @@ from .alerts_views import (
     AlertList,
     NewSilence,
     RuleCheck,
+    RuleDraft,
     RuleList,
     RuleView,
     SilenceList,
+    SilenceView,
     alert_view,
     problem_view,
     rule_view,
@@ -27,6 +29,7 @@ from .core.alerts.rule import RuleProblems, check, read
 from .core.alerts.silence import Silence
 from .core.lens import Lens, Lenses, Sight
 from .events_api import moment
+from .openapi import MAX_WORD
 from .people_api import asker, body
 
 STATES = ("open", "ended")
@@ -52,6 +55,8 @@ class AlertsApi:
         found = self._desk.alerts.firing() if state == "open" else self._desk.ended(
             now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end)
         lens, rule = self._lens(), request.args.get("rule")
+        if len(rule or "") > MAX_WORD:
+            raise bad(f"rule has at most {MAX_WORD} characters")
         seen = [alert for alert in found if lens.sees_node(alert.target.node_id)
                 and (rule is None or rule == alert.rule_id)]
         seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
@@ -81,7 +86,7 @@ class AlertsApi:
 
     def put_rule(self, rule_id: str) -> Response:
         try:
-            rule = read({"id": rule_id} | _fields())
+            rule = read({"id": rule_id} | body(dict))
             if rule.id != rule_id:
                 raise bad("the rule's id is the one in the address")
             self._desk.put_rule(asker(), rule)
@@ -96,7 +101,7 @@ class AlertsApi:
     def check_rule(self) -> Response:
         """What is wrong with it, or whom it is true of now."""
         try:
-            rule = read(_fields())
+            rule = read(body(RuleDraft).rule)
             check(rule)
         except RuleProblems as error:
             return answer(RuleCheck([problem_view(each) for each in error.problems], 0, 0, []))
@@ -111,7 +116,10 @@ class AlertsApi:
     def silences(self) -> Response:
         now = time.time()
         found = sorted(self._desk.silences.values(), key=lambda each: (-each.until, each.id))
-        return answer(SilenceList([silence_view(each, now) for each in found[:MOST_LISTED]]))
+        return answer(SilenceList([self._silence(each, now) for each in found[:MOST_LISTED]]))
+
+    def _silence(self, silence: Silence, now: float) -> SilenceView:
+        return silence_view(silence, self._desk.host_of(silence.node), now)
 
     def silence(self) -> Response:
         asked = body(NewSilence)
@@ -119,15 +127,11 @@ class AlertsApi:
         made = self._desk.silence(asker(), Silence("", "", asked.because, begins, asked.until,
                                                    asked.rule, asked.node, asked.target,
                                                    asked.user))
-        return answer(silence_view(made, time.time()), HTTPStatus.CREATED)
+        return answer(self._silence(made, time.time()), HTTPStatus.CREATED)
 
     def end_silence(self, silence_id: str) -> Response:
         self._desk.end_silence(asker(), silence_id)
         return Response(status=HTTPStatus.NO_CONTENT)
-
-
-def _fields() -> dict[str, Any]:
-    return body(dict)
 
 
 def add_alerts_api(server: Flask, api: AlertsApi) -> None:
@@ -137,7 +141,7 @@ def add_alerts_api(server: Flask, api: AlertsApi) -> None:
         ("GET", "/rules", api.rules), ("GET", "/rules/<rule_id>", api.rule),
         ("PUT", "/rules/<rule_id>", api.put_rule),
         ("DELETE", "/rules/<rule_id>", api.remove_rule),
-        ("POST", "/rules/check", api.check_rule),
+        ("POST", "/rule-checks", api.check_rule),
         ("GET", "/silences", api.silences), ("POST", "/silences", api.silence),
         ("DELETE", "/silences/<silence_id>", api.end_silence),
     )

@@ -1,6 +1,6 @@
 """Rules, alerts and silences, as the API and the pages show them. Pure."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -67,6 +67,12 @@ class RuleList(Struct):
     items: list[RuleView]
 
 
+class RuleDraft(Struct, forbid_unknown_fields=True):
+    """As it is being written: anything may be wrong with it."""
+
+    rule: dict[str, Any]
+
+
 class RuleCheck(Struct):
     """`matches`: whom its condition is true of at this moment, without any hold; at most 100."""
 
@@ -94,6 +100,7 @@ class SilenceView(Struct):
     until: float
     rule: str
     node: str
+    host: str  # of that node, where it is known
     target: str
     user: str
     is_on: bool
@@ -131,7 +138,7 @@ def problem_view(problem: Problem) -> ProblemView:
     return ProblemView(problem.field, problem.message, problem.at)
 
 
-def silence_view(silence: Silence, now: float) -> SilenceView:
+def silence_view(silence: Silence, host: str, now: float) -> SilenceView:
     return SilenceView(
         silence.id, silence.by, silence.because, silence.begins, silence.until, silence.rule,
-        silence.node, silence.target, silence.user, silence.is_on(now), silence.ended_at)
+        silence.node, host, silence.target, silence.user, silence.is_on(now), silence.ended_at)

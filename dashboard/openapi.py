@@ -23,6 +23,7 @@ from .alerts_views import (
     AlertList,
     NewSilence,
     RuleCheck,
+    RuleDraft,
     RuleList,
     RuleView,
     SilenceList,
@@ -145,8 +146,8 @@ OPERATIONS = (
               RuleView, Rule, 200, (400, 409, 415, 503)),
     Operation("delete", "rules/{rule_id}", "remove_rule", "It is not watched any more; what it "
               "was is kept.", None, None, 204, (404, 503)),
-    Operation("post", "rules/check", "check_rule", "What is wrong with it, or of which targets its "
-              "condition is true at this moment.", RuleCheck, Rule, 200, (400, 415)),
+    Operation("post", "rule-checks", "check_rule", "What is wrong with it, or of which targets its "
+              "condition is true at this moment.", RuleCheck, RuleDraft, 200, (400, 415)),
     Operation("get", "silences", "list_silences", "All Silences, those that are over as well.",
               SilenceList),
     Operation("post", "silences", "add_silence", "Matching alerts neither tell nor act until "

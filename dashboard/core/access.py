@@ -169,7 +169,7 @@ ROUTES = (
     _see("alerts"),
     _see("rules", reach=Reach.NONE),
     _see("rules/<rule_id>", reach=Reach.NONE),
-    _change("POST rules/check", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("POST rule-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
     _change("PUT rules/<rule_id>", Role.ADMIN),
     _change("DELETE rules/<rule_id>", Role.ADMIN),
     _see("silences", reach=Reach.NONE),

@@ -168,11 +168,15 @@ def test_a_rule_is_tried_out_before_it_is_kept(hub: HubProcess) -> None:
     teller = come(hub)
     teller.slow[1]["temp_margin_c"] = -2.0
     here = hot(scope=f"node:{host_of(teller)}")
-    found = telling(teller, lambda: (told := ask(hub, "POST", "rules/check", here).json)["matches"]
-                    and told, "it matches")
+
+    def tried() -> Any:
+        told = ask(hub, "POST", "rule-checks", {"rule": here}).json
+        return told if told["matches"] else None
+
+    found = telling(teller, tried, "it matches")
     assert found["matches"] == [teller.facts[1].uuid]
     assert (found["problems"], found["targets"], found["matching"]) == ([], 2, 1)
-    wrong = ask(hub, "POST", "rules/check", hot(signal="temp_marg")).json
+    wrong = ask(hub, "POST", "rule-checks", {"rule": hot(signal="temp_marg")}).json
     assert [problem["field"] for problem in wrong["problems"]] == ["signal"]
     assert "did you mean 'temp_margin_c'" in wrong["problems"][0]["message"]
 
@@ -199,7 +203,7 @@ def test_who_sees_not_the_node_sees_not_its_alerts(hub: HubProcess) -> None:
     telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)), "it fires")
     stranger = add_program(hub, "operator", groups=("elsewhere",))
     assert ask(hub, "GET", "alerts", token=stranger).json["items"] == []
-    found = ask(hub, "POST", "rules/check", hot(), token=stranger).json
+    found = ask(hub, "POST", "rule-checks", {"rule": hot()}, token=stranger).json
     assert (found["targets"], found["matches"]) == (0, [])
 
 
