@@ -2,7 +2,7 @@
 
 import { me } from "./account.mjs";
 import { begin, fitting, mayAct, pressed } from "./acts.mjs";
-import { getTask } from "./api.mjs";
+import { getTasks } from "./api.mjs";
 import { make, say } from "./dom.mjs";
 import { age, gibibytes, secondsSince } from "./format.mjs";
 import { managerWords } from "./tasks_model.mjs";
@@ -55,9 +55,8 @@ export class TaskLines {
   }
 }
 
-export async function tasksOf({ tasks }) {
-  const found = await Promise.all((tasks ?? []).slice(0, MOST_TASKS).map((id) => getTask(id).catch(() => null)));
-  return found.filter((task) => task !== null);
+export function tasksOf({ tasks }) {
+  return getTasks((tasks ?? []).slice(0, MOST_TASKS)).catch(() => []);
 }
 
 function taskItem() {

@@ -1,6 +1,6 @@
 // The Gpu, Node and Compare pages: live timelines with one cursor and one span for all.
 
-import { look, lookAtAll } from "./api.mjs";
+import { lookAtAll, lookAtGpu, lookAtGpus, lookAtNode } from "./api.mjs";
 import { readBook } from "./book.mjs";
 import { Chart, joined } from "./chart.mjs";
 import { bandsOf, chartsOf, neverOf, wordsOf } from "./chart_plan.mjs";
@@ -58,8 +58,9 @@ export class Timelines {
       this.gpus = await this.findGpus();
       this.fail(this.gpus.length === 0 ? this.emptyWords() : "");
     } catch (error) {
-      this.fail(error.status === 404 ? this.missingWords() : `${error.message} Trying again …`);
-      if (error.status !== 404) setTimeout(() => this.load(), REFRESH_MS);
+      if (error.status === 404) this.drawMissing();
+      else this.fail(`${error.message} Trying again …`);
+      setTimeout(() => this.load(), REFRESH_MS); // after a restart of the hub its nodes come one by one
       return;
     }
     this.build();
@@ -68,14 +69,12 @@ export class Timelines {
 
   async findGpus() {
     const { kind, id, uuids } = this.place;
-    if (kind === "gpu") return [await look(`gpus/${encodeURIComponent(id)}`)];
-    if (kind === "node") return this.findOnNode(id);
-    const found = await Promise.all(uuids.slice(0, MOST).map((uuid) => look(`gpus/${encodeURIComponent(uuid)}`).catch(() => null)));
-    return found.filter((gpu) => gpu !== null);
+    if (kind === "gpu") return [await lookAtGpu(id)];
+    return kind === "node" ? this.findOnNode(id) : lookAtGpus(uuids.slice(0, MOST));
   }
 
   async findOnNode(id) {
-    this.node = await look(`nodes/${encodeURIComponent(id)}`);
+    this.node = await lookAtNode(id);
     return lookAtAll("gpus", `&node=${encodeURIComponent(id)}`);
   }
 
@@ -83,8 +82,12 @@ export class Timelines {
     return this.place.kind === "node" ? "This node reports no Gpu now. Its reader's state stands beside." : "None of these Gpus is known. Select some on the Fleet page.";
   }
 
-  missingWords() {
-    return this.place.kind === "node" ? "There is no such node, or you may not see it." : "No node reports this Gpu, or you may not see it.";
+  drawMissing() {
+    const isNode = this.place.kind === "node";
+    say(byId("lines-title"), isNode ? "Unknown node" : "Unknown Gpu");
+    say(byId("lines-subtitle"), this.place.id);
+    nameTab(isNode ? "Unknown node" : "Unknown Gpu");
+    this.fail(isNode ? "There is no such node, or you may not see it." : "No node reports this Gpu, or you may not see it.");
   }
 
   fail(words) {

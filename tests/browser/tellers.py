@@ -97,7 +97,7 @@ def _come(hub: HubProcess, browser: Browser) -> Iterator[Callable[..., Page]]:
         page = context.new_page()
         page.on("pageerror", lambda error: trouble.append(f"{error}"))
         page.on("console", lambda said: trouble.append(said.text)
-                if said.type in ("error", "warning") and "404" not in said.text else None)
+                if said.type in ("error", "warning") else None)
         page.goto(hub.url + path)
         return page
 
