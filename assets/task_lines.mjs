@@ -5,7 +5,8 @@ import { begin, fitting, mayAct, pressed } from "./acts.mjs";
 import { getTasks } from "./api.mjs";
 import { make, say } from "./dom.mjs";
 import { age, gibibytes, secondsSince } from "./format.mjs";
-import { managerWords } from "./tasks_model.mjs";
+import { managerWords, shortCommand } from "./tasks_model.mjs";
+import { explain } from "./tips.mjs";
 
 export const MOST_TASKS = 50;
 
@@ -34,10 +35,11 @@ export class TaskLines {
     const { owner, command, figures, manager } = item;
     say(owner, task.user ?? "owner unknown");
     this.drawActs(item, task);
-    say(command, task.command ?? "command not known");
+    say(command, shortCommand(task.command));
     command.title = task.command ?? "";
     say(figures, taskFigures(task, uuid === null ? task : task.gpus?.find((use) => use.uuid === uuid) ?? {}));
     say(manager, managerWords(task) ?? "");
+    manager.title = manager.textContent;
   }
 
   // An item is one task's for as long as it is there, and so are its buttons.
@@ -61,6 +63,7 @@ export function tasksOf({ tasks }) {
 
 function taskItem() {
   const item = { owner: make("strong", {}), acts: make("div", { class: "task-acts" }), drawnActs: null, command: make("code", { tabindex: "0" }), figures: make("span", { class: "figures" }), manager: make("span", { class: "manager" }) };
+  explain(item.figures, "Memory it holds on this Gpu; SM: share of time in which a kernel of it ran; process number; time since it began.");
   item.root = make("li", {}, make("div", { class: "task-head" }, item.owner, item.manager), item.command, item.figures, item.acts);
   return item;
 }
