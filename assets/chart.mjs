@@ -21,7 +21,7 @@ export function strokeOf(theme, at) {
 
 export class Chart {
   /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. */
-  constructor({ title, meaning, unit, lines, limits = [], range, increments, height = HEIGHT, onZoom, colours, format, axisWidth = 58 }) {
+  constructor({ title, meaning, unit, lines, limits = [], range, increments, height = HEIGHT, onZoom, colours, format, axisWidth = 66 }) {
     Object.assign(this, { title, lines, limits, range, increments, height, onZoom, format, axisWidth, bands: [], marks: [], data: [[]], isSeen: true });
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));

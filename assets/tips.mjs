@@ -36,7 +36,7 @@ export function mountTips() {
   document.addEventListener("focusin", onFocus);
   document.addEventListener("focusout", close);
   document.addEventListener("keydown", onKey, { capture: true });
-  addEventListener("scroll", close, { capture: true, passive: true });
+  addEventListener("scroll", onScroll, { capture: true, passive: true });
 }
 
 const explained = (target) => (target instanceof Element ? target.closest("[data-tip]") : null);
@@ -81,6 +81,12 @@ function onKey(event) {
   const next = rows[Math.min(rows.length - 1, Math.max(0, to))];
   next.scrollIntoView({ block: "nearest" });
   next.focus({ preventScroll: true, focusVisible: true });
+}
+
+// The focus moves on and scrolls: its card goes with it. Under a pointer something else is by now.
+function onScroll() {
+  if (owner !== null && owner === document.activeElement) place(owner.getBoundingClientRect());
+  else close();
 }
 
 const stops = (root) => [...root.querySelectorAll("[data-tip][tabindex]")].filter((row) => row.checkVisibility());

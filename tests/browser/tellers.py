@@ -86,9 +86,10 @@ def _come(hub: HubProcess, browser: Browser) -> Iterator[Callable[..., Page]]:
     cookies = [{"name": name, "value": value, "domain": "127.0.0.1", "path": "/"}
                for name, value in signed_in(hub, "root").cookies.items()]
 
-    def come(path: str, theme: Any = "dark", width: int = 1440, height: int = 900) -> Page:
+    def come(path: str, theme: Any = "dark", width: int = 1440, height: int = 900,
+             has_touch: bool = False) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height},
-                                      color_scheme=theme)
+                                      color_scheme=theme, has_touch=has_touch)
         opened.append(context)
         context.add_cookies(cookies)  # type: ignore[arg-type]
         context.add_init_script("""globalThis.shifts = [];
