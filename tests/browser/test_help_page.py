@@ -6,10 +6,11 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page
 
-from dashboard.pages.help import EVERYWHERE, HELPS, Help
+from dashboard.pages.help import EVERYWHERE, HELPS
 from dashboard.pages.sections import ALL
 from gpudeck.metrics import metric
 from tests.demos import soon
+from tests.integration.hubs import HubProcess
 
 from .tellers import Node
 
@@ -90,15 +91,15 @@ def test_timelines_say_it_under_a_finger_too(node: Node, come: Callable[..., Pag
         assert heading.get_attribute("data-tip") in [one.meaning for one in labels]
 
 
-@pytest.mark.parametrize("one", HELPS, ids=lambda one: one.page)
-def test_help_names_the_keys_of_the_page(node: Node, come: Callable[..., Page],
-                                         one: Help) -> None:
-    path = {"fleet": "/", "lines": f"/gpu/{node.uuid(0)}"}.get(one.page, f"/{one.page}")
-    page = come(path)
-    page.locator(f"#{one.page}:visible").wait_for()
-    page.locator("#help").click()
-    shown = [line.text_content() for line in page.locator("#help-dialog dd:visible").all()]
-    assert shown == [what for _, what in (*one.keys, *EVERYWHERE)]
-    assert one.about in page.locator("#help-dialog").inner_text()
-    assert [other.about for other in HELPS if other is not one
-            and other.about in page.locator("#help-dialog").inner_text()] == []
+def test_help_names_the_keys_of_each_page(hub: HubProcess, node: Node, come: Callable[..., Page]
+                                          ) -> None:
+    page = come("/")
+    for one in HELPS:
+        page.goto(hub.url + {"fleet": "/", "lines": f"/gpu/{node.uuid(0)}"}.get(
+            one.page, f"/{one.page}"))
+        page.locator(f"#{one.page}:visible").wait_for()
+        page.locator("#help").click()
+        shown = [line.text_content() for line in page.locator("#help-dialog dd:visible").all()]
+        assert shown == [what for _, what in (*one.keys, *EVERYWHERE)]
+        words = page.locator("#help-dialog").inner_text()
+        assert [other.page for other in HELPS if other.about in words] == [one.page]
