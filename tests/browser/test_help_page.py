@@ -12,7 +12,7 @@ from gpudeck.metrics import metric
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 
-from .tellers import Node
+from .tellers import Node, is_live
 
 pytestmark = pytest.mark.browser
 
@@ -98,6 +98,7 @@ def test_help_names_the_keys_of_each_page(hub: HubProcess, node: Node, come: Cal
         page.goto(hub.url + {"fleet": "/", "lines": f"/gpu/{node.uuid(0)}"}.get(
             one.page, f"/{one.page}"))
         page.locator(f"#{one.page}:visible").wait_for()
+        assert soon(lambda: is_live(page), 20)
         page.locator("#help").click()
         shown = [line.text_content() for line in page.locator("#help-dialog dd:visible").all()]
         assert shown == [what for _, what in (*one.keys, *EVERYWHERE)]

@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 
-from .tellers import Node
+from .tellers import Node, is_live
 from .test_lines_page import line
 
 pytestmark = pytest.mark.browser
@@ -44,6 +44,7 @@ def test_paper(hub: HubProcess, node: Node, come: Callable[..., Page]) -> None:
 
 
 def drawn(page: Page, node: Node) -> None:
+    assert soon(lambda: is_live(page), 20)
     if page.locator("#lines").is_visible():
         assert soon(lambda: len(line(page, node.uuid(0), "util_pct")) > 2, 15)
     if page.locator("#fleet").is_visible():
