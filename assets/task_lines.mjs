@@ -5,7 +5,7 @@ import { begin, fitting, mayAct, pressed } from "./acts.mjs";
 import { getTasks } from "./api.mjs";
 import { make, say } from "./dom.mjs";
 import { age, gibibytes, secondsSince } from "./format.mjs";
-import { managerWords, shortCommand } from "./tasks_model.mjs";
+import { managerWords } from "./tasks_model.mjs";
 import { explain } from "./tips.mjs";
 
 export const MOST_TASKS = 50;
@@ -35,7 +35,7 @@ export class TaskLines {
     const { owner, command, figures, manager } = item;
     say(owner, task.user ?? "owner unknown");
     this.drawActs(item, task);
-    say(command, shortCommand(task.command));
+    say(command, task.command ?? "command not known");
     command.title = task.command ?? "";
     say(figures, taskFigures(task, uuid === null ? task : task.gpus?.find((use) => use.uuid === uuid) ?? {}));
     say(manager, managerWords(task) ?? "");
