@@ -18,7 +18,7 @@ from typing import Any
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import WIDTH, Absence, metric
+from gpudeck.metrics import COLUMN, WIDTH, Absence, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
 from . import Fresh, GpuReading, Happening, ProcessReading, Reading, Renew
@@ -193,6 +193,7 @@ class Board(Asker):
         self._counters = {PCIE_TX: Counter(hides_32=True), PCIE_RX: Counter(hides_32=True)}
         self._samples = Samples(self)
         self._gpm = Gpm(GPM)
+        self._ran = False  # a kernel, since the last slow reading
         self._slow = Slow(self)
         self._slow_at: float | None = None
         self._missing_slow: Mapping[str, str] = {}
@@ -204,6 +205,11 @@ class Board(Asker):
     @property
     def lost_at(self) -> float | None:
         return self._lost_at
+
+    @property
+    def counts_nothing(self) -> bool:
+        """GPM says 0 while kernels run."""
+        return self._gpm.is_dead
 
     @property
     def nvlinks_up(self) -> int | None:
@@ -259,7 +265,8 @@ class Board(Asker):
         slow_row = None
         if slow:
             around = Around(memory, temp_c, self.facts.temp_slowdown_c,
-                            self._unseen_bytes(now, memory))
+                            self._unseen_bytes(now, memory), self._ran)
+            self._ran = False
             slow_row = self._slow.read(self._handle, now, answers, around)
             self._withhold(slow_row, SLOW_NOT_WITH_MIG)
             self._slow_at = now
@@ -337,7 +344,10 @@ class Board(Asker):
         row.put("energy_j", energy, 1e-3)
 
     def _put_traffic(self, row: Row, answers: Answers, now: float) -> None:
-        gpm = self._gpm.read(self._handle, now, self.why)
+        at = COLUMN["util_max_pct"]
+        ran = row.absent[at] == Absence.PRESENT and row.values[at] > 0
+        self._ran |= ran
+        gpm = self._gpm.read(self._handle, now, self.why, ran)
         row.put("sm_active_pct", gpm.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
         for key, field, number in (
             ("pcie_tx_bytes_per_s", PCIE_TX, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC),
@@ -346,8 +356,8 @@ class Board(Asker):
             counted = answers.counted(field)
             if not isinstance(counted, Absence):
                 row.put(key, self._counters[field].rate(*counted, now))
-            elif number in gpm:
-                row.put(key, gpm[number], 2**20)
+            elif isinstance(sampled := gpm.get(number), float):
+                row.put(key, sampled, 2**20)
             else:
                 row.put(key, counted)
 
