@@ -21,7 +21,8 @@ from msgspec import structs
 from gpudeck.metrics import COLUMN, WIDTH, Absence, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, Happening, ProcessReading, Reading, Renew
+from . import Accounted, Fresh, GpuReading, Happening, ProcessReading, Reading, Renew
+from .nvml_accounting import Accounting
 from .nvml_ask import Asker, Lost, taken
 from .nvml_errors import Code, unavailable
 from .nvml_events import Events
@@ -90,6 +91,8 @@ class NvmlReader:
         self._look_around(now)
         # Before the Gpus: what nobody holds is told from the two together.
         processes = self._processes(now, slow)
+        accounted = () if processes is None else tuple(
+            each for board in self._boards for each in board.accounted(processes, taken_at))
         read = [board.read_all(now, slow) for board in self._boards]
         self._give_up_if_blind([board_and_instances[0] for board_and_instances in read])
         if slow:
@@ -104,7 +107,7 @@ class NvmlReader:
             gpus=tuple(gpu for board_and_instances in read for gpu in board_and_instances),
             processes=processes, driver_version=self._session.driver,
             links=self._topology.links([each.uuid for each in facts]),
-            detail=notes(self._boards, self._session.shut)[:1_024],
+            detail=notes(self._boards, self._session.shut)[:1_024], accounted=accounted,
         )
 
     def _devices(self) -> "list[Board | Instance]":
@@ -184,6 +187,7 @@ class Board(Asker):
         self._lost_at: float | None = None
         self._lists = ProcessLists(self.ask, facts.uuid, lambda row: not self.instances.owns(row))
         self._allocated: float | Absence = Absence.UNKNOWN
+        self._accounting = Accounting(self.ask, facts.uuid)
         self.instances = Instances(self)
         self._begin()
 
@@ -382,6 +386,17 @@ class Board(Asker):
             arguments=(pynvml.NVML_TEMPERATURE_GPU,),
         )
         return answer
+
+    def accounted(self, listed: Sequence[ProcessReading], at: float) -> tuple[Accounted, ...]:
+        """Of those that have left the list."""
+        if not self.is_here or self._lists.is_refused:
+            return ()
+        pids = [each.pid for each in listed if each.gpu_uuid == self.facts.uuid]
+        try:
+            return self._accounting.ended(bool(self.facts.accounting_on), pids, at)
+        except Lost:
+            self._lost_at = self.now
+            return ()
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
         if self.is_here:
