@@ -182,10 +182,13 @@ class FakeNvml:
 
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """This very process's pynvml, and its children's, read the fake from now on."""
-        for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):
-            monkeypatch.setenv(name, self.env()[name])
+        self.use_in_children(monkeypatch)
         monkeypatch.setattr(pynvml, "nvmlLib", self.loaded)
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+
+    def use_in_children(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):
+            monkeypatch.setenv(name, self.env()[name])
 
     @property
     def loaded(self) -> ctypes.CDLL:

@@ -135,13 +135,6 @@ def test_killed_while_the_disk_is_full_gives_no_number_twice(tmp_path: Path) -> 
         agent.journal.close()
 
 
-@pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    hub = FakeHub()
-    yield hub
-    hub.close()
-
-
 def lately(hub: FakeHub, words: str) -> bool:
     return words in hub.beats[-1][1].detail
 
