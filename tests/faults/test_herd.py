@@ -70,7 +70,7 @@ def slowest_s(took: list[float], ask: Any) -> Any:
 def a_herd_comes_back(folder: Path, count: int, away_s: float, within_s: float) -> None:
     folder.chmod(0o700)
     with HubProcess(folder / "hub") as hub, agents(folder, hub, count) as process:
-        wait_for(lambda: live(hub) == count, 30 + count / 4, "all agents the first time")
+        wait_for(lambda: live(hub) == count, 90 + count / 4, "all agents the first time")
         hub.kill()
         time.sleep(away_s)  # how far apart their next attempts are follows from it
         hub.start()
@@ -89,7 +89,7 @@ def a_herd_comes_back(folder: Path, count: int, away_s: float, within_s: float) 
 
 
 def test_all_agents_come_back_at_once(tmp_path: Path) -> None:
-    a_herd_comes_back(tmp_path, 100, 2.0, 90.0)
+    a_herd_comes_back(tmp_path, 60, 2.0, 120.0)
 
 
 @pytest.mark.soak
