@@ -106,7 +106,7 @@ def _run(
         log.info("fingerprint %s", spaced(identity.node_id))
     recording = _recording(settings, backend)
     source = ReaderProcess(backend, settings.reader_options, phase_of(identity.node_id),
-                           order=partial(driver_order, settings.data))
+                           order=partial(driver_order, settings.data), has_thread=False)
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
@@ -115,7 +115,7 @@ def _run(
     )
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
-        run_node(config, source, journal.outbox(), stop)
+        run_node(config, source, journal.outbox(), stop, bell=source)
     finally:
         source.close()
         config.acts.close()

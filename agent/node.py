@@ -55,6 +55,7 @@ FIRST_CALL_WITHIN_S = 3.0
 # Also how late a stop may be noticed. Longer than from one Reading to the next: a wait that ends a
 # moment before it would wake us twice a second.
 WAIT_MAX_S = 1.25
+LEAVE_ROUND_S = 0.02
 # Backends whose pids are those of our own namespace, whichever it is.
 OWN_PIDS = ("simulated",)
 TOLD_PIDS = (*OWN_PIDS, "recorded")  # no driver lists them
@@ -114,23 +115,55 @@ class NodeConfig:
         return self.host if self.is_made_up else ""
 
 
+class Bell(Protocol):
+    """What the node's own thread sleeps on."""
+
+    def ring(self) -> None:
+        """Ends a `wait`, of now or the next one. Cheap, from any thread."""
+
+    def wait(self, seconds: float) -> None: ...
+
+
+class _OwnBell:
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.ring = self._event.set
+
+    def wait(self, seconds: float) -> None:
+        self._event.wait(seconds)
+        self._event.clear()
+
+
 def run_node(
-    config: NodeConfig, source: Source, outbox: Outbox, stop: threading.Event
+    config: NodeConfig, source: Source, outbox: Outbox, stop: threading.Event,
+    bell: Bell | None = None,
 ) -> None:
-    """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox."""
-    wake = threading.Event()
-    source.on_news(wake.set)
-    node = _Node(config, source, outbox, wake)
+    """Until `stop` is set, noticed within WAIT_MAX_S. Closes neither source nor outbox.
+
+    `bell`: `source` goes on while somebody waits there, which spares it a thread."""
+    own_bell = _OwnBell()
+    source.on_news(own_bell.ring)
+    node = _Node(config, source, outbox, (bell or own_bell).ring)
     while not stop.is_set():
-        wake.clear()
         node.step(time.monotonic())
-        wake.wait(node.wait_s(time.monotonic()))
-    node.leave()
+        (bell or own_bell).wait(node.wait_s(time.monotonic()))
+    if bell is None:
+        node.leave()
+    else:
+        _leave(node, bell)
+
+
+def _leave(node: "_Node", bell: Bell) -> None:
+    """An act in flight may want a Fresh list still."""
+    leaving = threading.Thread(target=node.leave, daemon=True)
+    leaving.start()
+    while leaving.is_alive():
+        bell.wait(LEAVE_ROUND_S)
 
 
 class _Node:
     def __init__(
-        self, config: NodeConfig, source: Source, outbox: Outbox, wake: threading.Event
+        self, config: NodeConfig, source: Source, outbox: Outbox, wake: Callable[[], None]
     ) -> None:
         self._config = config
         self._source = source
@@ -140,10 +173,10 @@ class _Node:
         self._memory = _remembered(outbox)
         self._happenings = Happenings(outbox.state())
         self._driver_version: str | None = None
-        self._link = Link(config.hub, config.tls, wake.set)
+        self._link = Link(config.hub, config.tls, wake)
         self._talk = Conversation(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
-        self._desk = _desk(config, source, wake.set)
+        self._desk = _desk(config, source, wake)
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else Meter()
         self._welcomes = 0

@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +32,7 @@ class Child:
     killed: bool = False
     leaves: bool = False  # it was told to let go of the driver
     open_pipes: int = 2  # stdout and stderr
+    silent_at: float = 0.0  # when one of them was closed
     told: ReaderState | None = None  # the last state it reported itself
     asked: int = 0  # for a Fresh list
     fresh: Answer | None = None  # the newest
@@ -40,6 +43,33 @@ class Child:
         if self.answered_at is None:
             return self.started_at + patience.start_s
         return self.answered_at + PERIOD_S + patience.answer_s
+
+
+class Starting:
+    """A process that is being started, on a thread: whoever starts one waits until its program is
+    read, and the disk that it is on may hang."""
+
+    def __init__(self, command: Sequence[str], call: Callable[[], None]) -> None:
+        """`call`: when it is done."""
+        self.process: subprocess.Popen[bytes] | None = None
+        self.why = ""
+        self.done = threading.Event()
+        self._command, self._call = command, call
+        threading.Thread(target=self._start, name="reader-start", daemon=True).start()
+
+    def _start(self) -> None:
+        try:
+            self.process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, env=child_environment(os.environ), start_new_session=True,
+                bufsize=0)
+            assert self.process.stdin is not None
+            # One that hangs must not hang who asks.
+            os.set_blocking(self.process.stdin.fileno(), False)
+        except OSError as error:
+            self.why = error.strerror or str(error)
+        self.done.set()
+        self._call()
 
 
 def ask(child: Child) -> bool:

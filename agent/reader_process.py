@@ -7,12 +7,13 @@ what happens when the agent dies, however it dies; not PR_SET_PDEATHSIG, which f
 
 Each byte on its stdin asks for a Fresh list between two readings, whose cadence stays.
 
-The parent (`ReaderProcess`) watches: no answer for `Patience.answer_s` beyond its due time means
-hung. A hung child is not killed at once: killing a process inside an NVML call has frozen whole
-boards (reliability-security.md F12, row 19).
+The parent (`ReaderProcess`) watches, on a thread of its own or on that of the node, which sleeps
+in `wait` then: nothing here may block it. No answer for `Patience.answer_s` beyond its due time
+means hung. A hung child is not killed at once: killing a process inside an NVML call has frozen
+whole boards (reliability-security.md F12, row 19).
 """
 
-import gc
+import contextlib
 import logging
 import os
 import selectors
@@ -24,24 +25,22 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import BinaryIO
 
 import msgspec
-from msgspec import structs
 
 from gpudeck.wire import ReaderState
 
-from .backends import Fresh, Happening, Reader, Reading, Renew, Unavailable, choose_reader
-from .reader_answers import Answer, Lasting, packed
+from .backends import Fresh, Happening, Reading, Renew, choose_reader
+from .reader_answers import Answer
 from .reader_child import (
-    PERIOD_S,
     Child,
     Patience,
+    Starting,
     ask,
-    child_environment,
     close_stdin,
     reap,
 )
+from .reader_loop import Orders, hear_parent, serve
 from .redact import redact
 
 log = logging.getLogger("gpudeck.agent.reader")
@@ -53,6 +52,8 @@ MAX_HAPPENINGS = 1_024  # that nobody has fetched
 # While all goes well the next answer comes before a round is over.
 ROUND_S, WELL_ROUND_S = 0.5, 1.25
 LET_GO_ROUND_S = 0.2  # whoever takes the driver back waits for it
+# From the end of its pipes to its end: the kernel closes them first.
+DIES_WITHIN_S, DYING_ROUND_S = 1.0, 0.01
 END_WITHIN_S = 2.0  # else a child is left to end by itself
 LEAVE_WITHIN_S = 5.0  # a call into a driver that is well takes less
 
@@ -60,14 +61,6 @@ LEAVE_WITHIN_S = 5.0  # a call into a driver that is well takes less
 def phase_of(node_id: str) -> float:
     """0 to 100 ms: the nodes of a fleet arrive together, but not at once."""
     return zlib.crc32(node_id.encode()) % 1_000 / 10_000
-
-
-def next_second(now: float, phase_s: float, last: float | None) -> float:
-    """The next whole second plus phase. Never `last` again, should a wait end early."""
-    second = float(int(now - phase_s) + 1)
-    if last is not None and second + phase_s == last:
-        second += PERIOD_S
-    return second + phase_s
 
 
 # the child
@@ -80,7 +73,7 @@ def main(argv: list[str]) -> int:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     orders = Orders()
-    threading.Thread(target=_hear_parent, args=(orders,), daemon=True).start()
+    threading.Thread(target=hear_parent, args=(orders,), daemon=True).start()
     try:
         serve(lambda: choose_reader(backend, options), out, orders, phase_s)
     except BrokenPipeError:
@@ -90,95 +83,11 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-class Orders:
-    """What the parent wants: a number of Fresh lists so far, and in the end that we leave."""
-
-    def __init__(self) -> None:
-        self._bell = threading.Event()
-        self.leave = False
-        self.asked = self.answered = 0
-
-    def ask(self, times: int) -> None:
-        self.asked += times
-        self._bell.set()
-
-    def end(self) -> None:
-        self.leave = True
-        self._bell.set()
-
-    def wait(self, seconds: float) -> None:
-        self._bell.wait(seconds)
-        self._bell.clear()
-
-
-def _hear_parent(orders: Orders) -> None:
-    while asked := os.read(0, 4_096):
-        orders.ask(len(asked))
-    orders.end()
-    # The reading thread leaves between two calls into the driver; only one that hangs is cut.
-    time.sleep(60)
-    os._exit(0)
-
-
-def serve(
-    open_reader: Callable[[], Reader], out: BinaryIO, orders: Orders, phase_s: float
-) -> None:
-    """Answers once a second until told to leave or until there is nothing to read any more: a
-    fresh process must find the driver then, as this one may have an old library mapped."""
-    due: float | None = None
-    told = Lasting()
-    try:
-        reader = open_reader()
-        reader.watch(lambda happened: _write(out, Answer(None, happenings=(happened,))))
-        gc.freeze()  # what is there now stays: no collection needs to look at it again
-        while not orders.leave:
-            _write(out, told.without(_answer(reader)))
-            due = next_second(time.time(), phase_s, due)
-            _answer_until(time.monotonic() + due - time.time(), reader, out, orders)
-        reader.close()
-    except Unavailable as why:
-        _write(out, Answer(None, why.state, why.detail))
-
-
-def _answer(reader: Reader) -> Answer:
-    began = time.monotonic()
-    reading = reader.read()
-    took_s = time.monotonic() - began
-    return Answer(structs.replace(reading, took_s=took_s), detail=reading.detail)
-
-
-def _answer_until(deadline: float, reader: Reader, out: BinaryIO, orders: Orders) -> None:
-    while not orders.leave and (left := deadline - time.monotonic()) > 0:
-        asked = orders.asked
-        if asked == orders.answered:
-            orders.wait(left)
-        else:
-            _write(out, _fresh(reader, asked))
-            orders.answered = asked
-
-
-def _fresh(reader: Reader, asked: int) -> Answer:
-    try:
-        return Answer(None, fresh=reader.fresh(), asked=asked)
-    except Unavailable as why:  # the next reading finds out whether all is lost
-        return Answer(None, detail=why.detail, asked=asked)
-
-
-_writing = threading.Lock()
-
-
-def _write(out: BinaryIO, answer: Answer) -> None:
-    body = packed(answer)
-    with _writing:
-        out.write(body)
-        out.flush()
-
-
 # the parent
 
 
 class ReaderProcess:
-    """A source of Readings for `node.run_node`, with its watchdog. One thread of its own."""
+    """A source of Readings for `node.run_node`, with its watchdog."""
 
     def __init__(
         self,
@@ -187,8 +96,10 @@ class ReaderProcess:
         phase_s: float = 0.0,
         patience: Patience | None = None,
         order: Callable[[], str] = lambda: "",
+        has_thread: bool = True,
     ) -> None:
-        """`order`: a sentence, while the driver is to be let go of."""
+        """`order`: a sentence, while the driver is to be let go of. Without a thread all goes on
+        only while somebody is in `wait`."""
         self.state: ReaderState = "starting"
         self.detail = ""
         self.read_s: float | None = None  # that the last Reading took
@@ -196,7 +107,7 @@ class ReaderProcess:
         self._patience = patience or Patience()
         self._order, self._ordered, self._ordered_at = order, "", 0.0
         self._on_news: Callable[[], None] = lambda: None
-        self._has_news = False
+        self._has_news = self._is_rung = False
         self._unread: Reading | None = None
         self._happened: deque[Happening] = deque(maxlen=MAX_HAPPENINGS)
         self._read_at: float | None = None
@@ -204,14 +115,22 @@ class ReaderProcess:
         self._children: list[Child] = []
         self._unreaped: list[subprocess.Popen[bytes]] = []
         self._current: Child | None = None
+        self._starting: Starting | None = None
         self._back_off_s = self._patience.back_off_s[0]
         self._next_start_at = 0.0
         self._closing = threading.Event()
         self._selector = selectors.DefaultSelector()
-        self._bell_r, self._bell_w = os.pipe()
+        bell_r, bell_w = os.pipe()
+        # Files, not numbers: a late ring must not go into what has got the number since.
+        self._bell_r, self._bell_w = os.fdopen(bell_r, "rb", 0), os.fdopen(bell_w, "wb", 0)
         self._selector.register(self._bell_r, selectors.EVENT_READ, None)
-        self._thread = threading.Thread(target=self._run, name="reader-watchdog", daemon=True)
-        self._thread.start()
+        self._watched_at = time.monotonic()
+        self._thread: threading.Thread | None = None
+        if has_thread:
+            self._thread = threading.Thread(target=self._run, name="reader-watchdog", daemon=True)
+            self._thread.start()
+        else:
+            self._watch()
 
     @property
     def age_s(self) -> float | None:
@@ -228,7 +147,8 @@ class ReaderProcess:
         return tuple(self._happened.popleft() for _ in range(len(self._happened)))
 
     def on_news(self, call: Callable[[], None]) -> None:
-        """`call` is called from another thread when there is a Reading or the state changed."""
+        """`call` is called when there is a Reading or the state changed: from another thread, or
+        at the end of `wait`."""
         self._on_news = call
 
     def fresh(self, timeout_s: float) -> Fresh | None:
@@ -258,23 +178,51 @@ class ReaderProcess:
         if self._closing.is_set():
             return
         self._closing.set()
-        os.write(self._bell_w, b"x")
-        self._thread.join()
+        if self._thread is None:
+            self._end_all()
+        else:
+            self.ring()
+            self._thread.join()
+
+    def ring(self) -> None:
+        """Ends a `wait`, of now or the next one. From any thread."""
+        if not self._is_rung:
+            self._is_rung = True
+            with contextlib.suppress(OSError, ValueError):  # closed already
+                self._bell_w.write(b"x")
+
+    def wait(self, seconds: float) -> None:
+        """Until there is news, a ring, or for so long."""
+        until = time.monotonic() + seconds
+        self._round(0.0 if self._has_news or self._is_rung else seconds)
+        while not (self._has_news or self._is_rung) and (left := until - time.monotonic()) > 0:
+            self._round(left)
+        self._is_rung = False
+        self._tell_news()
 
     def _run(self) -> None:
-        last_round = time.monotonic()
+        self._watch()
         while not self._closing.is_set():
-            now = time.monotonic()
-            self._obey(now)
-            # Whoever was stopped or starved himself must not call others late.
-            if now - last_round < 2.0:
-                self._judge(now)
-                self._replace(now)
-            last_round = now
             self._tell_news()
-            for key, _ in self._selector.select(self._round_s(time.monotonic())):
-                self._receive(key)
+            self._is_rung = False
+            self._round(WELL_ROUND_S)
         self._end_all()
+
+    def _round(self, seconds: float) -> None:
+        for key, _ in self._selector.select(min(seconds, self._round_s(time.monotonic()))):
+            self._receive(key)
+        self._watch()
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        self._adopt(now)
+        self._bury(now)
+        self._obey(now)
+        # Whoever was stopped or starved himself must not call others late.
+        if now - self._watched_at < 2.0:
+            self._judge(now)
+            self._replace(now)
+        self._watched_at = now
 
     def _tell_news(self) -> None:
         """Just before this thread lets go of the interpreter: who is woken before that has to wait
@@ -286,6 +234,8 @@ class ReaderProcess:
     def _round_s(self, now: float) -> float:
         if self._ordered:
             return LET_GO_ROUND_S
+        if any(not child.open_pipes for child in self._children):
+            return DYING_ROUND_S
         child = self._current
         if child is None or child.answered_at is None or len(self._children) > 1:
             return ROUND_S
@@ -309,6 +259,8 @@ class ReaderProcess:
 
     def _say_let_go(self, now: float) -> None:
         # The kernel closes a pipe before it closes the driver's files, and may hang between.
+        if self._starting is not None:
+            return
         self._unreaped = [process for process in self._unreaped if process.poll() is None]
         left = [*(child.process for child in self._children), *self._unreaped]
         if not left:
@@ -327,8 +279,7 @@ class ReaderProcess:
         if not data:
             self._forget(key)
             child.open_pipes -= 1
-            if not child.open_pipes:  # its last words have been heard
-                self._bury(child, time.monotonic())
+            child.silent_at = time.monotonic()
         elif is_stderr:
             self._hear(child, data)
         else:
@@ -403,30 +354,48 @@ class ReaderProcess:
     def _replace(self, now: float) -> None:
         if self._ordered or self._current is not None or now < self._next_start_at:
             return
-        if len(self._children) >= self._patience.stuck_max:
+        if self._starting is not None or len(self._children) >= self._patience.stuck_max:
             return
-        self._start(now)
-        # A hung one may have to be replaced; one that died is replaced sooner, see _bury.
+        command = [sys.executable, "-P", "-m", f"{__package__}.reader_process", *self._command]
+        self._starting = Starting(command, self.ring)
+        # A hung one may have to be replaced; one that died is replaced sooner, see _buried.
         self._next_start_at = now + self._patience.stuck_s
 
-    def _start(self, now: float) -> None:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__package__}.reader_process", *self._command],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=child_environment(os.environ), start_new_session=True, bufsize=0,
-        )
-        assert process.stdin is not None
-        os.set_blocking(process.stdin.fileno(), False)  # one that hangs must not hang who asks
+    def _adopt(self, now: float) -> None:
+        if self._starting is None or not self._starting.done.is_set():
+            return
+        process, why = self._starting.process, self._starting.why
+        self._starting = None
+        if process is None:
+            self._start_later(now, f"no reading process can be started ({why}); it is tried again.")
+            return
         child = Child(process, now)
         self._children.append(child)
-        self._current = child
+        if self._ordered:
+            close_stdin(child)
+            child.leaves = True
+        else:
+            self._current = child
         assert process.stdout is not None
         assert process.stderr is not None
         self._selector.register(process.stdout, selectors.EVENT_READ, (child, False))
         self._selector.register(process.stderr, selectors.EVENT_READ, (child, True))
 
-    def _bury(self, child: Child, now: float) -> None:
-        status = reap(child)
+    def _start_later(self, now: float, why: str) -> None:
+        self._next_start_at = now + self._back_off_s
+        self._back_off_s = min(self._back_off_s * 2, self._patience.back_off_s[1])
+        if why:
+            self._say("failed", why)
+
+    def _bury(self, now: float) -> None:
+        """Whose last words have been heard."""
+        for child in [child for child in self._children if not child.open_pipes]:
+            close_stdin(child)
+            status = child.process.poll()
+            if status is not None or now - child.silent_at > DIES_WITHIN_S:
+                self._buried(child, status, now)
+
+    def _buried(self, child: Child, status: int | None, now: float) -> None:
         self._children.remove(child)
         if status is None:
             self._unreaped.append(child.process)
@@ -437,12 +406,12 @@ class ReaderProcess:
             log.info("reader_renewed pid=%d", child.process.pid)
             self._next_start_at = now
             return
-        self._next_start_at = now + self._back_off_s
-        self._back_off_s = min(self._back_off_s * 2, self._patience.back_off_s[1])
+        why = ""
         if child.told in (None, "ok"):
-            why = child.last_words or f"exit status {status}"
             log.warning("reader_died pid=%d status=%s", child.process.pid, status)
-            self._say("failed", f"the reading process ended ({why}); it is started again.")
+            why = (f"the reading process ended ({child.last_words or f'exit status {status}'}); it "
+                   "is started again.")
+        self._start_later(now, why)
 
     def _say(self, state: ReaderState, detail: str) -> None:
         if state != self.state:
@@ -455,17 +424,20 @@ class ReaderProcess:
             self._say(state, detail)
 
     def _end_all(self) -> None:
+        deadline = time.monotonic() + END_WITHIN_S
+        if self._starting is not None:
+            self._starting.done.wait(END_WITHIN_S)
+            self._adopt(time.monotonic())
         for child in self._children:
             close_stdin(child)
-        deadline = time.monotonic() + END_WITHIN_S
         for child in self._children:
             if child.hung_at is None:
                 reap(child, deadline - time.monotonic())
         for key in list(self._selector.get_map().values()):
             self._forget(key)
         self._selector.close()
-        os.close(self._bell_r)
-        os.close(self._bell_w)
+        self._bell_r.close()
+        self._bell_w.close()
 
 
 if __name__ == "__main__":

@@ -55,8 +55,9 @@ def a_node(hub: FakeHub, path: Path) -> Iterator[ReaderProcess]:
     journal, acts = Journal(path / "journal.db"), ActsStore(path / "acts.db")
     config = NodeConfig(hub=hub.url, tls=None, identity=identity, host="host", backend="nvml",
                         boot_id="0" * 36, data=path, acts=acts)
-    source, stop = ReaderProcess("nvml", patience=TENTH), threading.Event()
-    thread = threading.Thread(target=run_node, args=(config, source, journal.outbox(), stop))
+    source, stop = ReaderProcess("nvml", patience=TENTH, has_thread=False), threading.Event()
+    thread = threading.Thread(
+        target=run_node, args=(config, source, journal.outbox(), stop, source))
     thread.start()
     try:
         yield source
