@@ -307,10 +307,11 @@ class Conversation:
         entries = self._backlog.entries(
             self._step_last, self._live_from, self._step_size,
             min(STEP_BYTES, self._step_size * STEP_BYTES_EACH))
+        self._step_at = now  # also of a disk that does not give what is there: not again at once
         if not entries:
             return []
         self._say_now(entries, now)
-        self._step_first, self._step_last, self._step_at = entries[0][0], entries[-1][0], now
+        self._step_first, self._step_last = entries[0][0], entries[-1][0]
         self._is_step_timed = True
         return [*self._unsent_inventories(), Say(_packed([body for _, body in entries]))]
 

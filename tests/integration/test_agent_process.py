@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.reader_child import Patience
-from agent.reader_process import ReaderProcess
+from agent import reader_child
+from agent.reader_child import Patience, child_environment
+from agent.reader_process import DIES_WITHIN_S, ReaderProcess
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Frame, unpack
 from tests.fakes.hub import FakeHub, wait_for
@@ -225,6 +227,115 @@ def test_child_that_dies_is_started_again_and_its_words_are_kept(
         assert children_of(os.getpid()) != [child]
     finally:
         source.close()
+
+
+@pytest.mark.parametrize("has_thread", [True, False])
+def test_one_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_thread: bool
+) -> None:
+    with monkeypatch.context() as without_program:
+        without_program.setattr(sys, "executable", str(tmp_path / "none"))
+        source = ReaderProcess("simulated", patience=Patience(back_off_s=(0.1, 0.2)),
+                               has_thread=has_thread)
+        try:
+            watched_until(source, lambda: source.state == "failed")
+            assert "can be started (No such file" in source.detail
+            without_program.undo()
+            watched_until(source, lambda: source.latest() is not None)
+            assert source.state == "ok"
+        finally:
+            source.close()
+    assert children_of(os.getpid()) == []
+
+
+def test_a_start_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a disk that hangs. Whoever waits is the node, which has heartbeats to send."""
+    disk = threading.Event()
+
+    def read_from_disk(env: "os._Environ[str]") -> dict[str, str]:
+        disk.wait(30)
+        return child_environment(env)
+
+    monkeypatch.setattr(reader_child, "child_environment", read_from_disk)
+    source = ReaderProcess("simulated", has_thread=False)
+    try:
+        began = time.monotonic()
+        for _ in range(5):
+            source.wait(0.05)
+        assert time.monotonic() - began < 5
+        assert (source.state, source.latest(), source.fresh(0.1)) == ("starting", None, None)
+        disk.set()
+        watched_until(source, lambda: source.latest() is not None)
+    finally:
+        disk.set()
+        source.close()
+    assert children_of(os.getpid()) == []
+
+
+def test_one_that_dies_slowly_holds_up_nobody() -> None:
+    """The kernel closes its pipes, and then the driver does not let it end: here it has closed them
+    itself and sleeps."""
+    program = "import os, time; os.close(1); os.close(2); time.sleep(60)"
+    source = ReaderProcess("simulated", has_thread=False, patience=Patience(back_off_s=(60, 60)))
+    try:
+        assert source._starting is not None
+        source._starting.done.wait(10)
+        first = source._starting.process
+        slow = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+        source._starting.process = slow
+        assert first is not None
+        assert first.stdin is not None
+        first.stdin.close()
+        longest_s, until = 0.0, time.monotonic() + 30
+        while source.state != "failed" and time.monotonic() < until:
+            began = time.monotonic()
+            source.wait(0.05)
+            longest_s = max(longest_s, time.monotonic() - began)
+        assert source.state == "failed"
+        assert longest_s < DIES_WITHIN_S * 0.8
+        slow.kill()
+        for process in (first, slow):
+            process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+    finally:
+        source.close()
+
+
+def test_a_ring_ends_a_wait_of_now_and_the_next_one() -> None:
+    source = ReaderProcess("simulated", has_thread=False)
+    try:
+        watched_until(source, lambda: source.latest() is not None)
+        for ring_after_s in (0.0, 0.2):
+            ringing = threading.Timer(ring_after_s, source.ring)
+            ringing.start()
+            if not ring_after_s:
+                ringing.join()
+            began = time.monotonic()
+            source.wait(20)
+            assert time.monotonic() - began < 5
+            ringing.join()
+        rounds = 0
+        while source.latest() is None:  # whoever rings all the time does not keep it from reading
+            source.ring()
+            source.wait(5)
+            rounds += 1
+        assert rounds > 5
+    finally:
+        source.close()
+    source.ring()  # late
+
+
+def watched_until(source: ReaderProcess, is_so: Callable[[], bool], seconds: float = 20) -> None:
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until, (source.state, source.detail)
+        if source._thread is None:
+            source.wait(0.05)
+        else:
+            time.sleep(0.02)
 
 
 def test_driver_gone_and_back(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:

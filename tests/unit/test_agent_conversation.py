@@ -182,6 +182,23 @@ def test_an_outage_is_made_up_for_one_acked_step_at_a_time() -> None:
     assert step(talk, 1.7) == [tuple(range(STEP_MIN + 1, 3 * STEP_MIN + 1))]
 
 
+def test_a_disk_that_does_not_give_what_is_pending_is_asked_now_and_then() -> None:
+    """It was asked again at once, by a whole core, for as long as it did not."""
+    class Unread(Backlog):
+        def entries(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
+                    ) -> list[tuple[int, bytes]]:
+            return []
+
+    talk, now, steps = live(Unread(last_seq=1_000)), 0.0, 0
+    while now < 10:
+        step(talk, now)
+        now = max(now, talk.next_step_at(now))
+        steps += 1
+        assert steps < 100
+    backlog = Backlog(last_seq=1_000)
+    assert step(live(backlog), 1.0)[-1] == tuple(range(1, STEP_MIN + 1))  # the control
+
+
 def test_what_comes_about_meanwhile_goes_first_and_at_once() -> None:
     backlog = Backlog(last_seq=1_000)
     talk = live(backlog)
