@@ -78,6 +78,7 @@ from .pages import build_pages
 from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
+from .questions import Questions
 from .recorder import Recorder
 from .room import Room
 from .settings import HubSettings
@@ -169,9 +170,10 @@ class Hub:
         add_second_look(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
         add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
-        add_events_api(self.server, self.room, self.lenses)
+        questions = Questions()
+        add_events_api(self.server, self.room, self.lenses, self.history, questions)
         self._add_records()
-        add_history_api(self.server, self.history, self.room.fleet, self.lenses)
+        add_history_api(self.server, self.history, questions, self.room.fleet, self.lenses)
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
                                               lambda: self.state.get("url") or "",

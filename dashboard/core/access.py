@@ -165,6 +165,7 @@ ROUTES = (
     _see("series"),
     _see("instant"),
     _see("usage"),
+    _see("reports"),
     # Stopping must be quick; letting go needs the password.
     _see("hold"),
     _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),

@@ -18,6 +18,7 @@ from .feed import Stored, event_columns
 from .folder import totals
 from .frames import added_up, fill, newest_of, plain, slow_frame, slow_reason
 from .head import BLOCK_S, joined
+from .held import held_sql
 from .moments import Moments, columns_of
 from .parquet import HOUR_S, MINUTE_S, USAGE_SUMS
 from .protocol import AGGS, BYS, Agg, By, Info, Nodes, NoSuchMetric, TooMuch
@@ -233,32 +234,51 @@ class Embedded:
                 fill(columns, str(gpu), one)
         return pd.DataFrame(columns, index=range(start, start + BLOCK_S))
 
-    def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None
-              ) -> "pd.DataFrame":
+    def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None,
+              of: str | None = None) -> "pd.DataFrame":
         import pandas as pd
 
-        if by not in BYS or bucket % HOUR_S:
-            raise NoSuchMetric(f"usage is by one of {', '.join(BYS)}, in buckets of whole hours")
-        first, last = int(t0 // HOUR_S) * HOUR_S, -int(-t1 // HOUR_S) * HOUR_S
-        sums = ", ".join(f"sum({name}) as {name}" for name in USAGE_SUMS)
-        name = f'"{by}"'
+        is_fine = bucket % HOUR_S != 0
+        if by not in BYS or (is_fine and (bucket % MINUTE_S or by != "user" or of is None)):
+            raise NoSuchMetric(f"usage is by one of {', '.join(BYS)}, in buckets of whole hours; "
+                               "of one user, in whole minutes too")
+        grain = MINUTE_S if is_fine else HOUR_S
+        first, last = int(t0 // grain) * grain, -int(-t1 // grain) * grain
         with self.store.reading() as files:
             with self.store.lock:
                 files.look()
-                memory = self._open_usage(nodes)
-            found = self._ask(files, "usage", first, last,
-                              f"select t - t % {bucket} as t, {name}, {sums} from {{files}} where "
-                              f"t >= {first} and t < {last}{_on(nodes)} group by all")
+                memory = self._open_usage(nodes, grain)
+            where = f"t >= {first} and t < {last}{_on(nodes)}"
+            if is_fine:
+                found = self._held(files, first, last, where, str(of))
+            else:
+                only = "" if of is None else f' and "{by}" = {_text(of)}'
+                at = f"t - t % {bucket}" if bucket else f"{first}::bigint"
+                sums = ", ".join(f"sum({name}) as {name}" for name in USAGE_SUMS)
+                found = self._ask(files, "usage", first, last,
+                                  f'select {at} as t, "{by}", {sums} from {{files}} '
+                                  f"where {where}{only} group by all")
         memory = memory[(memory["t"] >= first) & (memory["t"] < last)]
-        memory = memory.assign(t=memory["t"] - memory["t"] % bucket)
+        if of is not None:
+            memory = memory[memory[by] == of]
         parts = [part[["t", by, *USAGE_SUMS]] for part in (found, memory)
                  if part is not None and len(part)]
         if not parts:
             return pd.DataFrame(columns=["t", by, *USAGE_SUMS])
         whole = pd.concat(parts, ignore_index=True)
+        whole["t"] = whole["t"] - whole["t"] % bucket if bucket else first
         return whole.groupby(["t", by], dropna=False, as_index=False, sort=True).sum()
 
-    def _open_usage(self, nodes: Nodes) -> "pd.DataFrame":
+    def _held(self, files: Files, first: int, last: int, where: str, user: str
+              ) -> "pd.DataFrame | None":
+        """By the minute, as `usages` in tally.py adds up what no file has yet."""
+        minutes = files.find("minutes", first, last)
+        if not minutes:
+            return None
+        return self._ask(files, "tasks", first, last,
+                         held_sql(_source(minutes), where, _text(user)))
+
+    def _open_usage(self, nodes: Nodes, grain: int = HOUR_S) -> "pd.DataFrame":
         """What no file has yet."""
         import pandas as pd
 
@@ -269,7 +289,7 @@ class Embedded:
         rows = joined(list(feed.head.rows(slots, 0, 2**40, columns)))
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
         did = rolled_up(rows, MINUTE_S, columns)
-        found = usages(minutes, did, UTIL, UTIL_MAX, POWER)
+        found = usages(minutes, did, UTIL, UTIL_MAX, POWER, grain)
         return pd.DataFrame(usage_columns(found, feed.names.gpus, feed.names.nodes,
                                           np.argsort(feed.order())))
 
@@ -306,9 +326,14 @@ class Embedded:
         whole = pd.concat(parts, ignore_index=True) if parts else memory
         return whole.sort_values(["t", "gpu", "task"], ignore_index=True).head(limit)
 
-    def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000
+    def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000,
+               gpus: Sequence[str] | None = None, kinds: Sequence[str] | None = None
                ) -> "pd.DataFrame":
         import pandas as pd
+
+        only = {name: list(words) for name, words in (
+            ("node", None if nodes is None else sorted(nodes)), ("gpu", gpus), ("kind", kinds))
+            if words is not None}
 
         with self.store.reading() as files:
             with self.store.lock:
@@ -319,11 +344,13 @@ class Embedded:
                          for aside in asides.values() if aside.events]
             found = self._ask(files, "events", int(t0), int(t1) + 1,
                               f"select * from {{files}} where t >= {t0} and t < {t1}"
-                              f"{_on(nodes)} order by t desc limit {limit}")
+                              + "".join(f" and {name} in ({_texts(words)})"
+                                        for name, words in only.items())
+                              + f" order by t desc limit {limit}")
         frames = [pd.DataFrame(part) for part in parts]
         frames = [frame[(frame["t"] >= t0) & (frame["t"] < t1)] for frame in frames]
-        if nodes is not None:
-            frames = [frame[frame["node"].isin(list(nodes))] for frame in frames]
+        for name, words in only.items():
+            frames = [frame[frame[name].isin(words)] for frame in frames]
         frames += [] if found is None else [found]
         frames = [frame for frame in frames if len(frame)]
         if not frames:
@@ -354,9 +381,8 @@ class Embedded:
         paths = files.find(kind, first, last)
         if not paths:
             return None
-        source = f"read_parquet([{_texts([str(path) for path in paths])}])"
         with self._connected() as db:
-            found: pd.DataFrame = db.execute(sql.replace("{files}", source)).df()
+            found: pd.DataFrame = db.execute(sql.replace("{files}", _source(paths))).df()
         # Whole numbers with holes come as a type of their own, with which numpy cannot count.
         odd = [name for name, dtype in found.dtypes.items()
                if not isinstance(dtype, np.dtype) and dtype.kind in "iuf"]
@@ -410,6 +436,10 @@ def _text(word: str) -> str:
 
 def _texts(words: Sequence[str]) -> str:
     return ", ".join(map(_text, words)) or "null"
+
+
+def _source(paths: Sequence[Path]) -> str:
+    return f"read_parquet([{_texts([str(path) for path in paths])}])"
 
 
 def _on(nodes: Nodes) -> str:

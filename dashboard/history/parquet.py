@@ -288,3 +288,31 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# -- what is given out
+
+
+def _given(columns: Mapping[str, Sequence[Any]]) -> Table:
+    """NaN is not a number: a hole is empty."""
+    pa = arrow()
+    return pa.table({name: pa.array(values, from_pandas=True)
+                     for name, values in columns.items()})
+
+
+def csv_of(columns: Mapping[str, Sequence[Any]]) -> bytes:
+    import pyarrow.csv
+
+    sink = arrow().BufferOutputStream()
+    pyarrow.csv.write_csv(_given(columns), sink)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def parquet_of(columns: Mapping[str, Sequence[Any]]) -> bytes:
+    import pyarrow.parquet as pq
+
+    sink = arrow().BufferOutputStream()
+    pq.write_table(_given(columns), sink, compression="zstd")
+    found: bytes = sink.getvalue().to_pybytes()
+    return found

@@ -201,8 +201,8 @@ class _Minute:
     power_w: float | None
 
 
-def usages(minutes: Minutes, rolled: Rollup, util: int, util_max: int, power: int
-           ) -> dict[tuple[int, int, str | None], Usage]:
+def usages(minutes: Minutes, rolled: Rollup, util: int, util_max: int, power: int,
+           grain: int = HOUR_S) -> dict[tuple[int, int, str | None], Usage]:
     """By hour, slot and owner. An owner holds a Gpu for as long as the longest of their Tasks was
     on it; energy is shared evenly among those who hold it. `util` to `power`: columns."""
     found: dict[tuple[int, int, str | None], Usage] = {}
@@ -210,7 +210,7 @@ def usages(minutes: Minutes, rolled: Rollup, util: int, util_max: int, power: in
     for (minute, slot), owners in _owners(minutes).items():
         did = gpu_minutes.get((slot, minute))
         for user, (seconds, mem_byte_s, mem_s) in owners.items():
-            one = found.setdefault((minute - minute % HOUR_S, slot, user), Usage())
+            one = found.setdefault((minute - minute % grain, slot, user), Usage())
             one.gpu_s += seconds
             one.mem_byte_s += mem_byte_s
             one.mem_s += mem_s

@@ -17,9 +17,9 @@ from dashboard.history.head import BLOCK_S
 from dashboard.history.manifest import Manifest, Segment
 from dashboard.history.protocol import NoSuchMetric, TooMuch
 from dashboard.history.store import GRACE_S, LATE_S, Keep
-from tests.unit.histories import START, Source, differences
+from tests.unit.histories import EVENT, START, Source, differences
 
-HOUR_S = 3_600
+HOUR_S, MINUTE_S = 3_600, 60
 
 
 def opened(folder: Path, source: Source, keep: Keep | None = None) -> Embedded:
@@ -400,3 +400,41 @@ def _numbers(folder: Path) -> list[int]:
 
 def test_all_metrics_have_a_place() -> None:
     assert len(KEYS) == len(AT)
+
+
+def test_minutes_of_one_owner_add_up_to_their_hours_from_memory_and_files(tmp_path: Path) -> None:
+    source = Source(random.randrange(10**9), nodes=3)
+    history = opened(tmp_path, source)
+    end = START + 1_000
+    fed(history, source, end)
+    user = f"user-n{random.randrange(3)}"
+    whole = history.usage("user", 0, START, end, of=user).to_dict("records")
+    assert [row["user"] for row in whole] == [user]
+    for _ in range(2):
+        minutes = history.usage("user", MINUTE_S, START, end, of=user)
+        assert len(minutes) == len({key[1] for key in source.tasks if key[2].startswith(
+            f"boot:{user.removeprefix('user-')}:")})
+        for name in ("gpu_s", "idle_s", "util_s", "mem_byte_s", "energy_s"):
+            assert minutes[name].sum() == whole[0][name], name
+        for name in ("util_pct_s", "energy_j"):  # of means that files round
+            assert minutes[name].sum() == pytest.approx(whole[0][name], rel=0.01), name
+        settled(history, end + BLOCK_S)
+    others = history.usage("user", HOUR_S, START, end)
+    assert len(others) == 3
+    with pytest.raises(NoSuchMetric, match="whole hours"):
+        history.usage("user", MINUTE_S, START, end)
+
+
+def test_events_are_found_by_gpu_and_kind_beyond_the_limit(tmp_path: Path) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    end = START + 900
+    fed(history, source, end)
+    [first, *_] = [uuid for node, uuid in ((n, u[0]) for n, u in source.uuids.items())]
+    for _ in range(2):
+        every = history.events(START, end)
+        mine = every[every["gpu"] == first]
+        found = history.events(START, end, limit=len(mine), gpus=[first], kinds=[EVENT])
+        assert found["seq"].tolist() == mine["seq"].tolist()
+        assert not len(history.events(START, end, kinds=["xid"]))
+        settled(history, end + BLOCK_S)
