@@ -40,12 +40,15 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 </div></div>"""
 
 # (href, name): a page is listed here when it exists.
-PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/record", "Record"), ("/settings", "Settings"))
+PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/history", "History"), ("/reports", "Reports"),
+         ("/record", "Record"), ("/settings", "Settings"))
 
 SHORTCUTS = (
     ("/", "go to the filter"),
     ("g f", "go to the fleet"),
     ("g t", "go to the tasks"),
+    ("g h", "go to history"),
+    ("g p", "go to the reports"),
     ("g r", "go to the record"),
     ("g s", "go to the settings"),
     ("← ↑ ↓ →", "move over the heatmap or the tasks, when they have the focus"),
@@ -53,6 +56,7 @@ SHORTCUTS = (
     ("Enter", "open the Gpu under the mark, or the task"),
     ("o", "the timelines of the Gpu that is open"),
     ("c", "compare the selected Gpus"),
+    ("h", "on timelines: the same Gpus further back"),
     ("← →  +  -", "on timelines: back and on, closer and farther; End or Esc: live again"),
     ("Space  x", "add it to the selection, or take it out"),
     ("n  p  r  e", "notify, pause, resume or end the task, after a look at what it would hit"),
