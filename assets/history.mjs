@@ -173,9 +173,9 @@ export class History {
     const Plotly = await plotly().catch((error) => { this.fail(error.message); return null; });
     if (Plotly === null) return;
     const { subject, bounds, events } = this;
-    const colours = coloursOf();
-    const made = subject.kind === "owner" ? figureOfOwner({ usage: this.usage, bounds, colours })
-      : figureOfGpus({ data: this.data, metrics: this.shownMetrics, gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, bounds, colours, hasBand: this.hasBand });
+    const shared = { bounds, colours: coloursOf(), room: this.figure.parentElement.clientHeight - 2 };
+    const made = subject.kind === "owner" ? figureOfOwner({ usage: this.usage, ...shared })
+      : figureOfGpus({ data: this.data, metrics: this.shownMetrics, gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, hasBand: this.hasBand, ...shared });
     made.layout.dragmode = this.isPan ? "pan" : "zoom";
     this.offset = bounds[1] - made.layout.xaxis.range[1] / 1000;
     show(this.figure, true);
@@ -206,7 +206,7 @@ export class History {
     const address = this.subject.liveAddress;
     show(byId("past-live"), address !== null);
     if (address !== null) byId("past-live").href = address;
-    show(byId("past-metrics"), this.subject.kind !== "owner");
+    show(byId("past-metrics").parentElement, this.subject.kind !== "owner");
     show(byId("past-band"), this.subject.kind !== "owner");
   }
 

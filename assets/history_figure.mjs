@@ -4,8 +4,10 @@
 import { strokeOf } from "./chart.mjs";
 import { zoneOffset } from "./spans.mjs";
 
-const ROW = 168;
-const GAP = 34;
+const LEAST_ROW = 112;
+const MOST_ROW = 240;
+const GAP = 32;
+const EDGES = 70;
 const MARKS = { critical: { symbol: "diamond", size: 11 }, warning: { symbol: "triangle-up", size: 10 }, info: { symbol: "circle", size: 6 } };
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const GIB = 2 ** 30;
@@ -20,12 +22,13 @@ export function unitOf(metric) {
 
 /** What all figures share: rows of one height under one another, on one axis of time. */
 export class Frame {
-  constructor(rows, bounds, colours) {
-    Object.assign(this, { rows, colours, offset: zoneOffset(bounds[1]) });
-    this.height = 30 + rows.length * (ROW + GAP) + 26;
-    this.inner = this.height - 56;
+  constructor(rows, bounds, colours, room) {
+    const row = Math.min(MOST_ROW, Math.max(LEAST_ROW, (room - EDGES + GAP) / rows.length - GAP));
+    Object.assign(this, { rows, colours, row, offset: zoneOffset(bounds[1]) });
+    this.inner = rows.length * (row + GAP) - GAP;
+    this.height = this.inner + EDGES;
     this.layout = {
-      height: this.height, margin: { l: 62, r: 14, t: 30, b: 26, pad: 0 }, showlegend: false, autosize: true, uirevision: "kept",
+      height: this.height, margin: { l: 62, r: 14, t: 30, b: 40, pad: 0 }, showlegend: false, autosize: true, 
       paper_bgcolor: colours.ground, plot_bgcolor: colours.ground, font: { family: colours.font, size: 11, color: colours.soft },
       hovermode: "x unified", hoverlabel: { bgcolor: colours.raised, bordercolor: colours.line, font: { color: colours.ink, size: 12 }, namelength: 40 },
       xaxis: { type: "date", range: bounds.map((t) => this.x(t)), gridcolor: colours.line, linecolor: colours.line, zeroline: false, anchor: `y${rows.length === 1 ? "" : rows.length}`, hoverformat: "%a %e %b %Y, %H:%M:%S", tickfont: { color: colours.soft } },
@@ -44,9 +47,9 @@ export class Frame {
   }
 
   addRow({ title, unit, range, floor }, at) {
-    const top = 1 - (at * (ROW + GAP)) / this.inner;
+    const top = 1 - (at * (this.row + GAP)) / this.inner;
     this.layout[at === 0 ? "yaxis" : `yaxis${at + 1}`] = {
-      domain: [Math.max(0, top - ROW / this.inner), top], gridcolor: this.colours.line, zeroline: false, fixedrange: true,
+      domain: [Math.max(0, top - this.row / this.inner), top], gridcolor: this.colours.line, zeroline: false, fixedrange: true,
       rangemode: floor === 0 ? "tozero" : "normal", nticks: 5, tickfont: { color: this.colours.soft }, ...(range ? { range } : {}),
     };
     this.layout.annotations.push({ text: `<b>${plain(title)}</b>${unit ? `  ${plain(unit)}` : ""}`, xref: "paper", yref: "paper", x: 0, xanchor: "left", y: top, yanchor: "bottom", yshift: 4, showarrow: false, font: { color: this.colours.ink, size: 12 } });
@@ -54,9 +57,9 @@ export class Frame {
 }
 
 /** A row per metric, a line per Gpu: the mean, and from the lowest to the highest as a band. */
-export function figureOfGpus({ data, metrics, gpus, labelOf, events, bounds, colours, hasBand }) {
+export function figureOfGpus({ data, metrics, gpus, labelOf, events, bounds, colours, hasBand, room }) {
   const rows = metrics.map((metric) => ({ title: metric.label, unit: unitOf(metric).unit, floor: metric.unit === "°C" ? null : 0, range: metric.unit === "%" ? [0, 101] : null }));
-  const frame = new Frame(rows, bounds, colours);
+  const frame = new Frame(rows, bounds, colours, room);
   const bands = [];
   const lines = [];
   metrics.forEach((metric, row) => gpus.forEach((uuid, at) => {
@@ -128,14 +131,16 @@ function marksOf(frame, events, rows, colours) {
 }
 
 /** What one owner held: Gpus, memory, how busy they were, energy. */
-export function figureOfOwner({ usage, bounds, colours }) {
-  const rows = [{ title: "Gpus held", unit: "", floor: 0 }, { title: "Their utilization", unit: "%", range: [0, 101] }, { title: "Memory held", unit: "GiB", floor: 0 }, { title: "Energy in each step", unit: "kWh", floor: 0 }];
-  const frame = new Frame(rows, bounds, colours);
+export function figureOfOwner({ usage, bounds, colours, room }) {
+  const most = Math.max(0, ...usage.buckets.map(({ kwh }) => kwh ?? 0));
+  const [factor, unit] = most < 0.1 ? [1000, "Wh"] : [1, "kWh"];
+  const rows = [{ title: "Gpus held", unit: "", floor: 0 }, { title: "Their utilization", unit: "%", range: [0, 101] }, { title: "Memory held", unit: "GiB", floor: 0 }, { title: "Energy in each step", unit, floor: 0 }];
+  const frame = new Frame(rows, bounds, colours, room);
   const { buckets, step } = usage;
   const x = buckets.map(({ t }) => frame.x(t + step / 2));
   const bar = { type: "bar", width: step * 1000 * 0.92, marker: { line: { width: 0 } } };
-  const values = [buckets.map(({ gpus }) => gpus), buckets.map(({ util_pct: util }) => util), buckets.map(({ mem_used_bytes: bytes }) => (bytes === null ? null : bytes / GIB)), buckets.map(({ kwh }) => kwh)];
-  const data = rows.map(({ title }, at) => ({ ...bar, xaxis: "x", yaxis: frame.axis(at), x, y: values[at], name: title, marker: { color: strokeOf(colours.theme, at).stroke, line: { width: 0 } }, hovertemplate: `%{y:${at === 3 ? ".3f" : ".1f"}}` }));
+  const values = [buckets.map(({ gpus }) => gpus), buckets.map(({ util_pct: util }) => util), buckets.map(({ mem_used_bytes: bytes }) => (bytes === null ? null : bytes / GIB)), buckets.map(({ kwh }) => (kwh === null ? null : kwh * factor))];
+  const data = rows.map(({ title }, at) => ({ ...bar, xaxis: "x", yaxis: frame.axis(at), x, y: values[at], name: title, marker: { color: strokeOf(colours.theme, at).stroke, line: { width: 0 } }, hovertemplate: "%{y:.1f}" }));
   return { data, layout: frame.layout };
 }
 

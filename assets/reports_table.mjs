@@ -4,17 +4,20 @@ import { make, say, show } from "./dom.mjs";
 import { amount, gibibytes } from "./format.mjs";
 
 const NONE = "–";
+const TWO = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const memory = (bytes) => { const { text, unit } = gibibytes(bytes); return `${text} ${unit}`; };
+// Of little, more digits: ten minutes are not nothing.
+const fine = (value) => (value < 9.995 ? TWO.format(value) : amount(value, 1));
 const atLeast = (item, words) => (item.energy_share < 0.995 ? `≥ ${words}` : words);
 
 // Key, head, what it means, how it is written.
 const COLUMNS = [
-  ["gpu_hours", "GPU-hours", "Hours in which a task was on a Gpu, over all Gpus", (item) => amount(item.gpu_hours, 1)],
+  ["gpu_hours", "GPU-hours", "Hours in which a task was on a Gpu, over all Gpus", (item) => fine(item.gpu_hours)],
   ["util_pct", "Mean use", "GPU utilization while held: the share of time in which any kernel ran, not of the chip", (item) => (item.util_pct === null ? NONE : `${amount(item.util_pct, 1)} %`)],
-  ["idle_hours", "Idle-held hours", "Held, in minutes in which utilization never rose above 5 %", (item) => (item.idle_hours === null ? NONE : amount(item.idle_hours, 1))],
+  ["idle_hours", "Idle-held hours", "Held, in minutes in which utilization never rose above 5 %", (item) => (item.idle_hours === null ? NONE : fine(item.idle_hours))],
   ["idle_share", "Idle", "The part of the hours that was idle, of those whose utilization is known", (item) => (item.idle_share === null ? NONE : `${amount(100 * item.idle_share, 1)} %`)],
   ["mem_used_bytes", "Mean memory", "Held by their tasks on a Gpu, while they were on it", (item) => (item.mem_used_bytes === null ? NONE : memory(item.mem_used_bytes))],
-  ["energy_kwh", "Energy", "In kWh: what the Gpus drew while held; shared evenly by those who share a Gpu", (item) => (item.energy_kwh === null ? NONE : atLeast(item, `${amount(item.energy_kwh, 1)} kWh`))],
+  ["energy_kwh", "Energy", "In kWh: what the Gpus drew while held; shared evenly by those who share a Gpu", (item) => (item.energy_kwh === null ? NONE : atLeast(item, `${fine(item.energy_kwh)} kWh`))],
   ["cost", "Cost", "GPU-hours and energy at the prices above", (item, money, hasKwh) => (item.cost === null ? NONE : hasKwh ? atLeast(item, money(item.cost)) : money(item.cost))],
 ];
 const HEADS = { user: "Owner", node: "Node" };
@@ -51,7 +54,7 @@ export class ReportTable {
       if (key === view.sort) cell.setAttribute("aria-sort", view.order === "desc" ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     }
-    const money = (value) => `${amountOfMoney(value)}${view.currency === "" ? "" : ` ${view.currency}`}`;
+    const money = (value) => `${TWO.format(value)}${view.currency === "" ? "" : ` ${view.currency}`}`;
     const cells = (item) => shown.map(([, head, , words]) => make("td", { class: "number", "data-head": head }, words(item, money, report.price_kwh !== null)));
     this.body.replaceChildren(...ordered(items, view).map((item) => make("tr", {}, make("th", { scope: "row" }, nameOf(item, view.by, span)), ...cells(item))));
     this.foot.replaceChildren(make("tr", {}, make("th", { scope: "row" }, "Together"), ...cells(report.total)));
@@ -74,6 +77,3 @@ function ordered(items, { sort, order }) {
     return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
   });
 }
-
-const MONEY = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
-const amountOfMoney = (value) => MONEY.format(value);

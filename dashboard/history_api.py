@@ -117,7 +117,7 @@ class HistoryApi:
         def body() -> bytes:
             frame = self._history.usage(by, 0, *span, nodes)
             _check_rows(len(frame))
-            since = self._history.info().kinds.get("usage", {}).get("oldest")
+            since = self._history.since()
             found = report_view(frame, by, span, prices, hosts, since)
             return body_of(form, found, lambda: report_columns(found))
 

@@ -34,6 +34,7 @@ MAX_TASK_ROWS = 100_000
 LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
 SLOW_LOOK_BACK_S = 90
 MEMORY = "400MB"
+LAST = 2**40
 
 
 class Embedded:
@@ -286,7 +287,7 @@ class Embedded:
         minutes = self._open_minutes(nodes)
         slots = np.array(sorted({slot for _, slot, _ in minutes}), np.intp)
         columns = (UTIL, UTIL_MAX, POWER)
-        rows = joined(list(feed.head.rows(slots, 0, 2**40, columns)))
+        rows = joined(list(feed.head.rows(slots, 0, LAST, columns)))
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
         did = rolled_up(rows, MINUTE_S, columns)
         found = usages(minutes, did, UTIL, UTIL_MAX, POWER, grain)
@@ -356,6 +357,16 @@ class Embedded:
         if not frames:
             return pd.DataFrame(event_columns({}))
         return pd.concat(frames, ignore_index=True).sort_values("t", ignore_index=True).tail(limit)
+
+    def since(self) -> int | None:
+        with self.store.reading() as files:
+            with self.store.lock:
+                files.look()
+                memory = [key[0] for key in self._open_minutes(None)]
+            found = self._ask(files, "usage", 0, LAST, "select min(t) as t from {files}")
+        hours = [t - t % HOUR_S for t in memory] + (
+            [] if found is None or found["t"].isna().any() else [int(found["t"][0])])
+        return min(hours, default=None)
 
     def info(self) -> Info:
         with self.store.lock:

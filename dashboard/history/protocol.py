@@ -69,4 +69,7 @@ class History(Protocol):
                ) -> "pd.DataFrame":
         """The newest of these, newest last."""
 
+    def since(self) -> int | None:
+        """The first hour of which it is known who held what; None: of none."""
+
     def info(self) -> Info: ...

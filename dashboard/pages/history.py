@@ -17,8 +17,8 @@ SCRIPT = "package_data/plotly.min.js"
 def plotly_address() -> str:
     """Where Dash serves Plotly from this hub. A page that needs it asks for it; no other does."""
     made_at = int((Path(plotly.__file__).parent / SCRIPT).stat().st_mtime)
-    return "/_dash-component-suites/plotly/" + build_fingerprint(
-        SCRIPT, plotly.__version__, made_at)
+    name: str = build_fingerprint(SCRIPT, plotly.__version__, made_at)
+    return f"/_dash-component-suites/plotly/{name}"
 
 
 def history_page() -> Component:
