@@ -44,7 +44,7 @@ export class Subject {
   /** Who comes from the bar has chosen nothing: the first node shows what there is. */
   async findFirst() {
     const nodes = await lookAtAll("nodes");
-    const [first] = nodes.filter(({ gpu_count: count }) => count === undefined || count > 0).sort((one, other) => one.host.localeCompare(other.host, "en", { numeric: true }));
+    const [first] = nodes.filter(({ gpus }) => gpus > 0).sort((one, other) => one.host.localeCompare(other.host, "en", { numeric: true }));
     if (first !== undefined) this.node = first.id;
   }
 
