@@ -147,7 +147,8 @@ export class History {
     clearTimeout(this.timer);
     if (this.span.last === undefined || document.hidden || this.subject.isEmpty) return;
     const wait = Math.min(60, Math.max(2, this.step ?? 2)) * 1000;
-    this.timer = setTimeout(() => this.move(), wait);
+    // A slow machine is not kept busy with drawing.
+    this.timer = setTimeout(() => this.move(), Math.max(wait, 10 * (this.drawMs ?? 0)));
   }
 
   async move() {
@@ -179,7 +180,9 @@ export class History {
     made.layout.dragmode = this.isPan ? "pan" : "zoom";
     this.offset = bounds[1] - made.layout.xaxis.range[1] / 1000;
     show(this.figure, true);
+    const began = performance.now();
     await Plotly.react(this.figure, made.data, made.layout, CONFIG);
+    this.drawMs = this.drawn ? performance.now() - began : 0;
     if (!this.drawn) this.attend();
     this.drawWords();
   }
@@ -274,9 +277,9 @@ export class History {
     if (!this.drawn) return;
     const Plotly = await plotly();
     const { data, layout } = this.figure;
-    const words = { text: `${this.subject.titleSafe} · ${this.moments.zone.textContent}`, x: 0.01, xanchor: "left", font: { size: 14 } };
+    const words = { text: `${this.subject.titleSafe} · ${this.moments.zone.textContent}`, x: 0.01, xanchor: "left", y: 0.985, yanchor: "top", font: { size: 14 } };
     const margin = { ...layout.margin, t: layout.margin.t + 56 };
-    const legend = { orientation: "h", x: 0, y: 1, yanchor: "bottom", yref: "container" };
+    const legend = { orientation: "h", xref: "container", x: 0.99, xanchor: "right", yref: "container", y: 0.99, yanchor: "top" };
     const href = await Plotly.toImage({ data, layout: { ...layout, margin, height: layout.height + 56, title: words, showlegend: this.subject.kind !== "owner" && this.subject.gpus.length > 1, legend } }, { format: "png", width: Math.max(900, this.figure.clientWidth), height: layout.height + 56, scale: 2 });
     const stretch = this.bounds.map((t) => new Date(t * 1000).toISOString().slice(0, 16).replaceAll(/[-:]/g, "")).join("_");
     make("a", { href, download: `gpudeck_history_${stretch}Z.png` }).click();
