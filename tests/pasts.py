@@ -16,6 +16,9 @@ from tests.unit.fleets import frame
 
 EVERY_S = 10
 MINUTE_S, HOUR_S = 60, 3_600
+KINDS = ("gpu_lost", "task_ended", "nvlink_down", "gpu_back")
+BAD = ("gpu_lost", "nvlink_down")
+TEXT = "<b>python</b> secret.py"
 OWNERS = ("alice", "bob", "=cmd|' /C calc'!A1")  # the last one is no friend of spreadsheets
 
 
@@ -71,10 +74,10 @@ class Past:
         yield Stored(agent.node_id, "past", t + 0.5,
                      frame(rows, seq, t + 0.5, tasks=self._tasks(at)), t)
         if minute % 30 == 7 and t % MINUTE_S == 0:
-            kind = self.lots.choice(["gpu_back", "gpu_lost", "nvlink_down"])
+            kind = KINDS[len(self.events) // len(self.agents) % len(KINDS)]
             self.events.append((agent.node_id, t, kind))
             yield Stored(agent.node_id, "past", t + 0.5, Event(
-                seq + 1, float(t), kind, agent.facts[0].uuid, text="<b>bold</b> words"))
+                seq + 1, float(t), kind, agent.facts[0].uuid, text=TEXT))
 
     def _tasks(self, at: int) -> Tasks:
         """Two share the first Gpu; the other one is one owner's."""

@@ -57,6 +57,7 @@ SHORTCUTS = (
     ("o", "the timelines of the Gpu that is open"),
     ("c", "compare the selected Gpus"),
     ("h", "on timelines: the same Gpus further back"),
+    ("p  b", "in history: drag moves the span; the band from lowest to highest"),
     ("← →  +  -", "on timelines: back and on, closer and farther; End or Esc: live again"),
     ("Space  x", "add it to the selection, or take it out"),
     ("n  p  r  e", "notify, pause, resume or end the task, after a look at what it would hit"),

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.hubs import HubProcess
 from tests.integration.visitors import add_program
-from tests.pasts import HOUR_S, MINUTE_S, OWNERS, Past
+from tests.pasts import BAD, HOUR_S, MINUTE_S, OWNERS, TEXT, Past
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 
@@ -115,10 +115,14 @@ def test_who_has_a_scope_sees_the_nodes_in_it_alone(hub: HubProcess, past: Past)
     assert by_user["total"]["gpu_hours"] == pytest.approx(report["total"]["gpu_hours"])
     events = hub.ask(f"/api/v1/events?{span}", token=token).json["items"]
     assert {event["node"] for event in events} == {mine}
+    texts = {event["kind"]: event["text"] for event in events}
+    assert texts == {kind: "" if kind == "task_ended" else TEXT for kind in texts}
+    whole = hub.get(f"/api/v1/events?{span}&kind=task_ended")["items"]
+    assert {event["text"] for event in whole} == {TEXT}
     assert not hub.ask(f"/api/v1/events?{span}&node={others.node_id}", token=token).json["items"]
     fine = hub.ask(f"/api/v1/usage?of=alice&bucket=60&{span}", token=token).json["items"]
-    whole = hub.get(f"/api/v1/usage?of=alice&bucket=60&{span}")["items"]
-    assert 0 < sum(item["gpu_s"] for item in fine) < sum(item["gpu_s"] for item in whole)
+    every = hub.get(f"/api/v1/usage?of=alice&bucket=60&{span}")["items"]
+    assert 0 < sum(item["gpu_s"] for item in fine) < sum(item["gpu_s"] for item in every)
     sent = hub.ask(f"/api/v1/series?gpu={others.facts[0].uuid}&metric=util_pct&{span}"
                    f"&beside={past.uuid(1)}&format=csv", token=token)
     seen = {row["gpu"] for row in rows_of(sent.body) if row["util_pct_mean"] != ""}
@@ -167,7 +171,7 @@ def test_events_of_a_span_come_from_history_page_by_page(hub: HubProcess, past: 
     assert len(some) == sum(event[2] == kind and event[0] == past.agents[0].node_id
                             for event in wanted)
     bad = hub.get(f"/api/v1/events?{span}&severity=critical")["items"]
-    assert len(bad) == sum(kind != "gpu_back" for _, _, kind in wanted)
+    assert len(bad) == sum(kind in BAD for _, _, kind in wanted)
     live = past.agents[0]
     assert hub.get(f"/api/v1/events?start={past.end}")["items"] == hub.get(
         "/api/v1/events")["items"], live.node_id
