@@ -61,6 +61,7 @@ export class History {
     try {
       await this.subject.find();
     } catch (error) {
+      if (error.status === 404) { this.fail("There is no such node, or you may not see it."); return; }
       this.fail(`${sentence(error.message)} Trying again …`);
       setTimeout(() => this.begin(), 2_000);
       return;

@@ -72,6 +72,8 @@ export function figureOfGpus({ data, metrics, gpus, labelOf, events, bounds, col
     lines.push({ ...shared, ...lineOf(frame, data, band, by), mode: "lines", name: plain(labelOf(uuid)), showlegend: row === 0, connectgaps: false,
       line: { color: stroke, width: 1.5, dash: DASHES[dash.length === 0 ? 0 : Math.floor(at / 8)] },
       hovertemplate: data.step > 1 ? `%{y:${format}}  (%{customdata[0]:${format}} to %{customdata[1]:${format}})` : `%{y:${format}}` });
+    const alone = aloneOf(frame, data, band, by);
+    if (alone.x.length > 0) lines.push({ ...shared, ...alone, mode: "markers", marker: { color: stroke, size: 3 }, hoverinfo: "skip", showlegend: false });
   }));
   const data_ = [...bands, ...lines];
   if (events.length > 0) data_.push(marksOf(frame, events, rows.length, colours));
@@ -88,6 +90,12 @@ function lineOf(frame, { t, step }, { mean, min, max }, by) {
     put(t[last] + step, null);
   }
   return found;
+}
+
+/** A line of one step would be thinner than a pixel. */
+function aloneOf(frame, { t, step }, { mean }, by) {
+  const places = runsOf(mean).filter(([first, last]) => first === last).map(([first]) => first);
+  return { x: places.map((at) => frame.x(t[at] + step / 2)), y: places.map((at) => mean[at] * by) };
 }
 
 function outline(frame, { t, step }, { min, max }, by) {
