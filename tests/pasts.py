@@ -54,7 +54,7 @@ class Past:
             if not self.hole[0] <= t < self.hole[1]:
                 history.append([one for at in range(len(self.agents))
                                 for one in self._second(at, t)], 1)
-            if t % BLOCK_S == 0:
+            if t % BLOCK_S < EVERY_S:
                 history.store.tend(t)
         history.store.tend(self.end + BLOCK_S + GRACE_S)
         history.store.tend(self.end + BLOCK_S + GRACE_S + LATE_S)
@@ -73,7 +73,7 @@ class Past:
         seq = t - self.begin + 1
         yield Stored(agent.node_id, "past", t + 0.5,
                      frame(rows, seq, t + 0.5, tasks=self._tasks(at)), t)
-        if minute % 30 == 7 and t % MINUTE_S == 0:
+        if minute % 30 == 7 and t % MINUTE_S < EVERY_S:
             kind = KINDS[len(self.events) // len(self.agents) % len(KINDS)]
             self.events.append((agent.node_id, t, kind))
             yield Stored(agent.node_id, "past", t + 0.5, Event(

@@ -167,7 +167,7 @@ def test_a_report_is_sorted_priced_and_sent_by_its_address(
         hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
     price = f"{random.uniform(1, 9):.2f}"
     path = f"start={past.begin}&end={past.end}"
-    page = come(f"/reports?{path}&price_gpu_hour={price}&currency=EUR", width=390, height=844)
+    page = come(f"/reports?{path}&price_gpu_hour={price}&currency=EUR", width=320, height=844)
     page.wait_for_selector("table.report tbody tr", timeout=WAIT_S * 1_000)
     report = hub.get(f"/api/v1/reports?{path}&price_gpu_hour={price}")
     told = [item["of"] for item in report["items"]]
