@@ -11,6 +11,7 @@ import { Tray } from "./tray.mjs";
 // Each page's own modules come when it is that page: the others' would only stand in its way.
 const PAGES = {
   "/tasks": { id: "tasks", name: "Tasks", come: () => import("./tasks.mjs"), build: ({ Tasks }, root, store, holds) => new Tasks(root, live, store, holds) },
+  "/alerts": { id: "alerts", name: "Alerts", come: () => import("./alerts.mjs"), build: ({ AlertsPage }, root) => new AlertsPage(root, live) },
   "/history": { id: "history", name: "History", come: () => import("./history.mjs"), build: ({ History }, root) => { lines = new History(root, live); } },
   "/reports": { id: "reports", name: "Reports", come: () => import("./reports.mjs"), build: ({ Reports }, root) => new Reports(root, live) },
   "/record": { id: "record", name: "Record", come: () => import("./record.mjs"), build: ({ Record }, root) => new Record(root, live) },

@@ -40,13 +40,14 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 </div></div>"""
 
 # (href, name): a page is listed here when it exists.
-PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/history", "History"), ("/reports", "Reports"),
-         ("/record", "Record"), ("/settings", "Settings"))
+PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/alerts", "Alerts"), ("/history", "History"),
+         ("/reports", "Reports"), ("/record", "Record"), ("/settings", "Settings"))
 
 SHORTCUTS = (
     ("/", "go to the filter"),
     ("g f", "go to the fleet"),
     ("g t", "go to the tasks"),
+    ("g a", "go to the alerts"),
     ("g h", "go to history"),
     ("g p", "go to the reports"),
     ("g r", "go to the record"),
