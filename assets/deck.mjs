@@ -33,7 +33,9 @@ function mount() {
   if (root === null) return;
   seen.disconnect();
   root.hidden = false;
-  document.querySelector(`.bar nav a[href="${path}"]`).setAttribute("aria-current", "page");
+  const here = document.querySelector(`.bar nav a[href="${path}"]`);
+  here.setAttribute("aria-current", "page");
+  here.scrollIntoView({ block: "nearest", inline: "nearest" });
   nameTab(page.name);
   live.addEventListener("state", () => tabLink(live.state));
   mountShell(live);

@@ -45,7 +45,7 @@ export class ReportTable {
     const { items } = report;
     show(this.table, items.length > 0);
     show(this.empty, items.length === 0);
-    say(this.empty, report.since === null ? "There is no history yet: the first report comes with the first five minutes of it." : "Nobody held a Gpu in this time.");
+    say(this.empty, report.since === null ? "There is no history yet: it begins with the first task on a Gpu." : "Nobody held a Gpu in this time.");
     const hasCost = report.price_gpu_hour !== null || report.price_kwh !== null;
     const shown = COLUMNS.filter(([key]) => key !== "cost" || hasCost);
     say(this.heads[0].button, HEADS[view.by]);
