@@ -24,7 +24,7 @@ from .actions import make_room
 from .acts_journal import ActsStore
 from .backends import ProcessReading, Reading, resolve
 from .backends.recorded import FORMAT, Head
-from .cost import AgentCost
+from .cost import AgentCost, disk_trouble
 from .hold import driver_order, hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
@@ -158,14 +158,14 @@ def status(argv: Sequence[str]) -> int:
 
 
 def _status_here(asked: ShowSettings) -> tuple[list[Item], Item]:
-    agent_cost = AgentCost(asked.data)
+    agent_cost, disk = AgentCost(asked.data), {"disk": disk_trouble(asked.data)}
     try:
         reading = read_once(asked, readings=2)[0]
     except NothingToRead as why:
         if not asked.json:
             raise
-        return [], nothing_here(why.state, str(why), agent_cost.take())
-    return gpu_items(reading, asked.host), here(reading, agent_cost.take())
+        return [], {**nothing_here(why.state, str(why), agent_cost.take()), **disk}
+    return gpu_items(reading, asked.host), {**here(reading, agent_cost.take()), **disk}
 
 
 def tasks(argv: Sequence[str]) -> int:

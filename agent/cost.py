@@ -2,6 +2,7 @@
 5, pitfall 20)."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -16,6 +17,7 @@ from .processes import table
 PROC = Path("/proc")
 # The kernel walks all pages for it: about a millisecond.
 MEMORY_EVERY_S = 60.0
+FULL_BELOW_BYTES = 256 * 2**10  # sqlite wants some pages at a time
 
 
 class Meter:
@@ -119,6 +121,18 @@ def size_of(files: Iterable[Path]) -> float | None:
         except OSError:
             continue
     return float(sum(sizes)) if sizes else None
+
+
+def disk_trouble(data: Path) -> str:
+    """"": there is room where the agent keeps things, or nothing is there yet."""
+    try:
+        free = shutil.disk_usage(data).free
+    except OSError:
+        return ""
+    if free >= FULL_BELOW_BYTES:
+        return ""
+    return (f"no room on the disk of {data}: make some; until then what is live is "
+            "shown, an outage of the hub is bridged from memory alone, and nothing is acted on")
 
 
 @lru_cache(maxsize=4)

@@ -40,7 +40,8 @@ IMPURE_MODULES = frozenset((
 
 # One outside technology, one file. A folder stands for all files in it.
 HOME = {
-    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_ask.py",
+    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_accounting.py",
+               "agent/backends/nvml_ask.py",
                "agent/backends/nvml_events.py", "agent/backends/nvml_facts.py",
                "agent/backends/nvml_fields.py", "agent/backends/nvml_gpm.py",
                "agent/backends/nvml_links.py", "agent/backends/nvml_mig.py",

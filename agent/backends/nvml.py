@@ -18,10 +18,11 @@ from typing import Any
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import LOST, UNKNOWN, UNSUPPORTED, WIDTH, Absence, metric
+from gpudeck.metrics import COLUMN, LOST, UNKNOWN, UNSUPPORTED, WIDTH, Absence, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, Happening, ProcessReading, Reading, Renew
+from . import Accounted, Fresh, GpuReading, Happening, ProcessReading, Reading, Renew
+from .nvml_accounting import Accounting
 from .nvml_ask import Asker, Lost, taken
 from .nvml_errors import Code, unavailable
 from .nvml_events import Events
@@ -90,6 +91,8 @@ class NvmlReader:
         self._look_around(now)
         # Before the Gpus: what nobody holds is told from the two together.
         processes = self._processes(now, slow)
+        accounted = () if processes is None else tuple(
+            each for board in self._boards for each in board.accounted(processes, taken_at))
         read = [board.read_all(now, slow) for board in self._boards]
         self._give_up_if_blind([board_and_instances[0] for board_and_instances in read])
         if slow:
@@ -104,7 +107,7 @@ class NvmlReader:
             gpus=tuple(gpu for board_and_instances in read for gpu in board_and_instances),
             processes=processes, driver_version=self._session.driver,
             links=self._topology.links([each.uuid for each in facts]),
-            detail=notes(self._boards, self._session.shut)[:1_024],
+            detail=notes(self._boards, self._session.shut)[:1_024], accounted=accounted,
         )
 
     def _devices(self) -> "list[Board | Instance]":
@@ -184,6 +187,7 @@ class Board(Asker):
         self._lost_at: float | None = None
         self._lists = ProcessLists(self.ask, facts.uuid, lambda row: not self.instances.owns(row))
         self._allocated: float | Absence = UNKNOWN
+        self._accounting = Accounting(self.ask, facts.uuid)
         self.instances = Instances(self)
         self._begin()
 
@@ -193,6 +197,7 @@ class Board(Asker):
         self._counters = {PCIE_TX: Counter(hides_32=True), PCIE_RX: Counter(hides_32=True)}
         self._samples = Samples(self)
         self._gpm = Gpm(GPM)
+        self._ran = False  # a kernel, since the last slow reading
         self._slow = Slow(self)
         self._slow_at: float | None = None
         self._missing_fast: Mapping[str, str] = {}
@@ -205,6 +210,11 @@ class Board(Asker):
     @property
     def lost_at(self) -> float | None:
         return self._lost_at
+
+    @property
+    def counts_nothing(self) -> bool:
+        """GPM says 0 while kernels run."""
+        return self._gpm.is_dead
 
     @property
     def nvlinks_up(self) -> int | None:
@@ -260,7 +270,8 @@ class Board(Asker):
         slow_row = None
         if slow:
             around = Around(memory, temp_c, self.facts.temp_slowdown_c,
-                            self._unseen_bytes(now, memory))
+                            self._unseen_bytes(now, memory), self._ran)
+            self._ran = False
             slow_row = self._slow.read(self._handle, now, answers, around)
             self._withhold(slow_row, SLOW_NOT_WITH_MIG)
             self._slow_at = now
@@ -340,7 +351,10 @@ class Board(Asker):
         row.put("energy_j", energy, 1e-3)
 
     def _put_traffic(self, row: Row, answers: Answers, now: float) -> None:
-        gpm = self._gpm.read(self._handle, now, self.why)
+        at = COLUMN["util_max_pct"]
+        ran = row.absent[at] == Absence.PRESENT and row.values[at] > 0
+        self._ran |= ran
+        gpm = self._gpm.read(self._handle, now, self.why, ran)
         row.put("sm_active_pct", gpm.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
         for key, field, number in (
             ("pcie_tx_bytes_per_s", PCIE_TX, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC),
@@ -349,8 +363,8 @@ class Board(Asker):
             counted = answers.counted(field)
             if type(counted) is not Absence:
                 row.put(key, self._counters[field].rate(*counted, now))
-            elif number in gpm:
-                row.put(key, gpm[number], 2**20)
+            elif isinstance(sampled := gpm.get(number), float):
+                row.put(key, sampled, 2**20)
             else:
                 row.put(key, counted)
 
@@ -375,6 +389,17 @@ class Board(Asker):
             arguments=(pynvml.NVML_TEMPERATURE_GPU,),
         )
         return answer
+
+    def accounted(self, listed: Sequence[ProcessReading], at: float) -> tuple[Accounted, ...]:
+        """Of those that have left the list."""
+        if not self.is_here or self._lists.is_refused:
+            return ()
+        pids = [each.pid for each in listed if each.gpu_uuid == self.facts.uuid]
+        try:
+            return self._accounting.ended(bool(self.facts.accounting_on), pids, at)
+        except Lost:
+            self._lost_at = self.now
+            return ()
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
         if self.is_here:

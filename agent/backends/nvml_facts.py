@@ -15,6 +15,8 @@ from .nvml_fields import read_fields
 # From Ada on in degrees below the Gpu's own limit, the other way round: -2 is two above it.
 SHUTDOWN_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, 0)
 SLOWDOWN_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, 0)
+MEMORY_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, 0)
+MARGIN_MOST_C = 150
 NODE_WORDS = 16  # of 64 NUMA nodes each
 # Beyond it a fact is a driver's sentinel, and the hub would refuse the message.
 HIGH: dict[str, float] = {
@@ -23,6 +25,7 @@ HIGH: dict[str, float] = {
     "sm_clock_max_mhz": metric("sm_clock_mhz").high,
     "mem_clock_max_mhz": metric("mem_clock_mhz").high,
     "temp_slowdown_c": metric("temp_c").high, "temp_shutdown_c": metric("temp_c").high,
+    "mem_temp_max_c": metric("mem_temp_c").high,
     **dict.fromkeys(("power_limit_w", "power_limit_min_w", "power_limit_max_w",
                      "power_limit_default_w"), metric("power_w").high),
 }
@@ -62,8 +65,10 @@ def read_facts(asker: Asker, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFa
             "sm_clock_max_mhz", ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM)),
         "mem_clock_max_mhz": known(
             "mem_clock_max_mhz", ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM)),
+        # Only asked: to switch it on is for root, and not for us.
+        "accounting_on": known("accounting_on", ask("nvmlDeviceGetAccountingMode"), bool),
     }
-    found |= _thresholds(asker, facts, temp_c)
+    found |= _thresholds(asker, facts, temp_c) | _memory_limits(asker, facts)
     lies = {key for key, value in found.items()
             if key in HIGH and value is not None and not 0 <= value <= HIGH[key]}
     return structs.replace(facts, **found | dict.fromkeys(lies))
@@ -71,6 +76,11 @@ def read_facts(asker: Asker, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFa
 
 def _word(said: object) -> str | None:
     return str(said)[:128] or None
+
+
+def _margin(degrees: float) -> float | None:
+    """One beyond this is a driver's sentinel."""
+    return float(degrees) if abs(degrees) <= MARGIN_MOST_C else None
 
 
 def _watts(milliwatts: int) -> float:
@@ -103,6 +113,17 @@ def _thresholds(asker: Asker, facts: GpuFacts, temp_c: Any) -> dict[str, float |
         elif answer is Absence.UNSUPPORTED and getattr(facts, key) is None:
             found[key] = _from_margin(asker, limit, temp_c)
     return found
+
+
+def _memory_limits(asker: Asker, facts: GpuFacts) -> dict[str, float | None]:
+    """In degrees, or as the margin that must be left."""
+    said = asker.ask("nvmlDeviceGetTemperatureThreshold", pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX)
+    if not isinstance(said, Absence):
+        return {"mem_temp_max_c": float(said)}
+    if said is not Absence.UNSUPPORTED or facts.mem_margin_min_c is not None:
+        return {}
+    margin = read_fields(asker, [MEMORY_LIMIT]).number(MEMORY_LIMIT)
+    return {"mem_margin_min_c": None if isinstance(margin, Absence) else _margin(margin)}
 
 
 def _from_margin(asker: Asker, limit: tuple[int, int], temp_c: Any) -> float | None:

@@ -104,6 +104,7 @@ class Around(NamedTuple):
     temp_c: "float | Absence"
     temp_slowdown_c: float | None
     unseen_bytes: "float | Absence"
+    ran: bool  # a kernel, since the last slow reading
 
 
 class Slow:
@@ -133,7 +134,7 @@ class Slow:
             counted = answers.counted((number, 0))
             row.put(key, counted if type(counted) is Absence
                     else self._slowed[key].share_pct(*counted, now))
-        measured = self._gpm.read(handle, now, self._asker.why)
+        measured = self._gpm.read(handle, now, self._asker.why, around.ran)
         for key, number in GPM.items():
             row.put(key, measured.get(number, self._gpm.absence))
         self.nvlinks.put(row, answers, now)
