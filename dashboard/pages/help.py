@@ -61,7 +61,7 @@ HELPS = (
     Help("alerts", "Alerts", "What fires: a rule has been true of a Gpu for long enough. Rules "
          "only observe. A silence keeps matching alerts from telling anyone, and has an end."),
     Help("history", "History", "The past of Gpus, of a node or of an owner: the mean of each "
-         "step as a line, from lowest to highest as a band, events as marks. A drag looks closer.", (
+         "step as a line, from lowest to highest as a band, events as marks. A drag zooms in.", (
              ("← →  +  -", "back and on, closer and farther"),
              ("p", "a drag moves the span instead"),
              ("b", "the band from lowest to highest"),
