@@ -19,11 +19,12 @@ from .folder import totals
 from .frames import added_up, fill, newest_of, plain, slow_frame, slow_reason
 from .head import BLOCK_S, joined
 from .moments import Moments, columns_of
-from .parquet import HOUR_S, MINUTE_S, USAGE_SUMS
+from .parquet import HOUR_S, MINUTE_S, plain_frame, tasks_table, usage_table
 from .protocol import AGGS, BYS, Agg, By, Info, Nodes, NoSuchMetric, TooMuch
 from .rollup import rolled_up
-from .store import POWER, UTIL, UTIL_MAX, Files, Keep, Store
-from .tally import Minutes, task_columns, usage_columns, usages
+from .store import Files, Keep, Store
+from .tally import Held, held_in
+from .usage import NEEDED, USAGE_SUMS, usages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -260,29 +261,21 @@ class Embedded:
 
     def _open_usage(self, nodes: Nodes) -> "pd.DataFrame":
         """What no file has yet."""
-        import pandas as pd
-
         feed = self.store.feed
-        minutes = self._open_minutes(nodes)
-        slots = np.array(sorted({slot for _, slot, _ in minutes}), np.intp)
-        columns = (UTIL, UTIL_MAX, POWER)
-        rows = joined(list(feed.head.rows(slots, 0, 2**40, columns)))
+        held = self._open_minutes(nodes)
+        rows = joined(list(feed.head.rows(np.unique(held.slot), 0, 2**40, NEEDED)))
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
-        did = rolled_up(rows, MINUTE_S, columns)
-        found = usages(minutes, did, UTIL, UTIL_MAX, POWER)
-        return pd.DataFrame(usage_columns(found, feed.names.gpus, feed.names.nodes,
-                                          np.argsort(feed.order())))
+        did = rolled_up(rows, MINUTE_S, NEEDED)
+        return plain_frame(usage_table(usages(held, did), feed.names))
 
-    def _open_minutes(self, nodes: Nodes) -> Minutes:
+    def _open_minutes(self, nodes: Nodes) -> Held:
         feed = self.store.feed
         feed.tally.add_up()
-        found: Minutes = {}
-        for minutes in (*feed.tally.blocks.values(),
-                        *(aside.minutes for aside in feed.closed_asides.values())):
-            found |= minutes
+        held = held_in([*feed.tally.blocks.values(), *(
+            part for aside in feed.closed_asides.values() for part in aside.minutes)])
         if nodes is None:
-            return found
-        return {key: held for key, held in found.items() if feed.names.nodes[key[1]] in nodes}
+            return held
+        return held.take(np.flatnonzero(np.isin(held.slot, feed.slots_of(None, nodes))))
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000) -> "pd.DataFrame":
@@ -293,9 +286,7 @@ class Embedded:
             with self.store.lock:
                 files.look()
                 names = self.store.feed.names
-                memory = pd.DataFrame(task_columns(
-                    self._open_minutes(nodes), names.gpus, names.nodes,
-                    np.argsort(self.store.feed.order())))
+                memory = plain_frame(tasks_table(self._open_minutes(nodes), names))
             found = self._ask(files, "tasks", int(t0), int(t1) + 1,
                               f"select * from {{files}} where t >= {int(t0)} and t < {int(t1)}"
                               f"{where}{_on(nodes)} order by t, gpu, task limit {limit}")

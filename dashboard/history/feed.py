@@ -46,7 +46,7 @@ class Aside:
 
     slow: list[SlowRows] = field(default_factory=list)
     events: dict[EventKey, tuple[float, Event]] = field(default_factory=dict)
-    minutes: Minutes = field(default_factory=dict)
+    minutes: list[Minutes] = field(default_factory=list)
     first_segment: int | None = None
 
 
@@ -151,6 +151,7 @@ class Feed:
                 values, absent = slow_values(frame.slow.values, frame.slow.absent)
                 self._aside(second, segment).slow.append(SlowRows(slots, second, values, absent))
         frames.clear()
+        self.tally.settle()
 
     def _aside(self, second: int, segment: int) -> Aside:
         start = second - second % BLOCK_S
@@ -178,7 +179,8 @@ class Feed:
     def close(self, start: int) -> Aside:
         """Beside a block that is being closed."""
         aside = self.asides.pop(start, None) or Aside()
-        aside.minutes = self.tally.pop(start)
+        minutes = self.tally.pop(start)
+        aside.minutes = [] if minutes is None else [minutes]
         if start in self.closed_asides:
             _join(self.closed_asides[start], aside)
         else:
@@ -198,21 +200,9 @@ class Feed:
 def _join(into: Aside, more: Aside) -> None:
     into.slow += more.slow
     into.events |= more.events
-    for key, held in more.minutes.items():
-        if key in into.minutes:
-            _add(into.minutes[key], held)
-        else:
-            into.minutes[key] = held
+    into.minutes += more.minutes
     if into.first_segment is None:
         into.first_segment = more.first_segment
-
-
-def _add(held: Any, more: Any) -> None:
-    for name in ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s"):
-        setattr(held, name, getattr(held, name) + getattr(more, name))
-    for name in ("mem_max_bytes", "sm_max_pct"):
-        tops = [top for top in (getattr(held, name), getattr(more, name)) if top is not None]
-        setattr(held, name, max(tops, default=None))
 
 
 def _any_of_each(new: Bools, frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]

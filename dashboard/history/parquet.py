@@ -8,20 +8,25 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.wire import GPU_STATES
+from gpudeck.wire import GPU_STATES, Task
 
 from .columns import MASKS, NO_MEAN, SLOW_KEYS, STORED, missing_at, missing_words, slow_words
 from .head import Rows
 from .manifest import SCHEMA_VERSION, Segment, digest, sync_folder
 from .rollup import Rollup
+from .tally import TASK_SUMS, TASK_TOPS, Held
+from .usage import USAGE_SUMS, Usage
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from .feed import SlowRows
 
 Table = Any  # of pyarrow, which has no types
@@ -33,10 +38,7 @@ MINUTE_S, HOUR_S = 60, 3_600
 
 TASK_WORDS = ("task", "user", "job", "launch", "manager", "container", "pod", "namespace",
               "slurm_job", "unit")
-TASK_SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s")
-TASK_TOPS = ("mem_max_bytes", "sm_max_pct")
-USAGE_SUMS = ("gpu_s", "util_pct_s", "util_s", "idle_s", "mem_byte_s", "mem_s", "energy_j",
-              "energy_s")
+UNKNOWN = Task("", 1, 0, None, None, None)  # used a Gpu before it was described
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,33 @@ def _rounded(mean: npt.NDArray[np.float64], key: str, step: float) -> npt.NDArra
     return np.rint(mean / part) * part
 
 
+def tasks_table(held: Held, names: Names) -> Table:
+    pa = arrow()
+    tasks = [UNKNOWN if task is None else task for task in held.tasks]
+    lane = pa.array(held.lane)
+
+    def words(of: Sequence[str | None]) -> Any:
+        return words_of(of).take(lane)
+
+    columns = {"gpu": _slot_words(held.slot, names.gpus),
+               "node": _slot_words(held.slot, names.nodes),
+               "t": pa.array(held.t), "task": words(held.ids)}
+    for name in TASK_WORDS[1:]:
+        columns[name] = words(list(map(attrgetter("job_id" if name == "job" else name), tasks)))
+    for name, values in held.numbers.items():
+        columns[name] = pa.array(values, mask=np.isnan(values))
+    shape = schema("tasks")
+    return pa.Table.from_arrays([columns[field.name] for field in shape], schema=shape)
+
+
+def usage_table(usage: Usage, names: Names) -> Table:
+    pa = arrow()
+    columns = [_slot_words(usage.slot, names.gpus), _slot_words(usage.slot, names.nodes),
+               pa.array(usage.t), words_of(usage.users).take(pa.array(usage.user)),
+               *(pa.array(usage.numbers[name]) for name in USAGE_SUMS)]
+    return pa.Table.from_arrays(columns, schema=schema("usage"))
+
+
 def table_of(kind: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     pa = arrow()
     shape = schema(kind)
@@ -208,6 +237,15 @@ def slow_table(parts: Sequence["SlowRows"], names: Names) -> Table:
                 for number in range(len(SLOW_KEYS))]
     columns.append(_words(at.reshape(-1), [slow_words(code) or None for code in codes]))
     return pa.Table.from_arrays(columns, schema=schema("slow"))
+
+
+def plain_frame(table: Table) -> "pd.DataFrame":
+    """With words as words."""
+    pa = arrow()
+    found: pd.DataFrame = table.cast(pa.schema([
+        pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
+        for field in table.schema])).to_pandas()
+    return found
 
 
 def is_sorted_by_gpu(kind: str) -> bool:

@@ -19,10 +19,7 @@ from .parquet import (
     LAYOUTS,
     MINUTE_S,
     RAW_GROUP_GPUS,
-    TASK_SUMS,
-    TASK_TOPS,
     TASK_WORDS,
-    USAGE_SUMS,
     Names,
     Table,
     arrow,
@@ -32,6 +29,8 @@ from .parquet import (
     sorted_table,
 )
 from .rollup import Rollup, coarser
+from .tally import TASK_SUMS, TASK_TOPS
+from .usage import USAGE_SUMS
 
 
 class Source:
