@@ -17,7 +17,16 @@ import numpy.typing as npt
 
 from gpudeck.wire import GPU_STATES, Task
 
-from .columns import MASKS, NO_MEAN, SLOW_KEYS, STORED, missing_at, missing_words, slow_words
+from .columns import (
+    MASKS,
+    NO_MEAN,
+    SLOW_KEYS,
+    STORED,
+    in_runs,
+    missing_at,
+    missing_words,
+    slow_words,
+)
 from .head import Rows
 from .manifest import SCHEMA_VERSION, Segment, digest, sync_folder
 from .rollup import Rollup
@@ -143,20 +152,24 @@ def words_of(values: Sequence[str | None]) -> Any:
 
 
 def _slot_words(slot: npt.NDArray[np.intp], names: Sequence[str]) -> Any:
-    used, indices = np.unique(slot, return_inverse=True)
-    return _words(indices, [names[at] for at in used.tolist()])
+    """A word that several slots share is there once: else the writer spells all of them out."""
+    used, indices = in_runs(slot)
+    found: dict[str, int] = {}
+    at = np.array([found.setdefault(names[one], len(found)) for one in used.tolist()], np.intp)
+    return _words(at[indices] if len(at) else indices, list(found))
 
 
 def raw_table(rows: Rows, names: Names) -> Table:
     pa = arrow()
-    codes, at = np.unique(rows.missing, return_inverse=True)
+    codes, at = in_runs(rows.missing)
     columns = [_slot_words(rows.slot, names.gpus), _slot_words(rows.slot, names.nodes),
                pa.array(rows.t), _words(rows.state - 1, GPU_STATES)]
-    is_whole = len(codes) == 1 and codes[0] == 0
     for number, column in enumerate(STORED):
-        mask = None if is_whole else missing_at(rows.missing, number) != 0
-        values = column.values(rows.units[number])
-        columns.append(pa.array(values, _type(column.kind, column.dtype), mask=mask))
+        of_code = missing_at(codes, number) != 0
+        mask = of_code[at] if of_code.any() else None
+        kind = _type(column.kind, column.dtype)
+        values = column.values(rows.units[number]).astype(kind.to_pandas_dtype(), copy=False)
+        columns.append(pa.array(values, kind, mask=mask))
     columns.append(_words(at, [missing_words(code) or None for code in codes.tolist()]))
     return pa.Table.from_arrays(columns, schema=schema("raw"))
 

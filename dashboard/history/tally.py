@@ -5,8 +5,10 @@ and one of those that are brought later, which goes on where the live one broke 
 and are added up for many Nodes at once: one by one they would cost as much as all else together.
 """
 
+from array import array
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -137,6 +139,14 @@ class Due:
     sm: Floats
 
 
+def _floats(numbers: list[Any]) -> Floats:
+    """NaN for None; where there is none, the way that is twice as fast."""
+    try:
+        return np.frombuffer(array("d", numbers))
+    except TypeError:
+        return np.array(numbers, np.float64)
+
+
 class Tally:
     def __init__(self, block_s: int) -> None:
         self._block_s = block_s
@@ -192,8 +202,8 @@ class Tally:
         """The numbers of what came are taken, and what is due is added up."""
         fresh, self._fresh = self._fresh, []
         uses = [use for thread in fresh for use in thread.uses or ()]
-        mem = np.array([use.mem_used_bytes for use in uses], np.float64)  # NaN for None
-        sm = np.array([use.sm_pct for use in uses], np.float64)
+        mem = _floats([use.mem_used_bytes for use in uses])
+        sm = _floats([use.sm_pct for use in uses])
         at = 0
         for thread in fresh:
             end = at + len(thread.pairs)
