@@ -19,7 +19,16 @@ from .folder import totals
 from .frames import added_up, by_step, fill, newest_of, plain, slow_frame, slow_reason
 from .head import BLOCK_S, joined
 from .moments import Moments, columns_of
-from .parquet import HOUR_S, MINUTE_S, plain_frame, tasks_table, usage_table
+from .parquet import (
+    HOUR_S,
+    LAYOUTS,
+    MINUTE_S,
+    plain_frame,
+    schema,
+    tasks_table,
+    usage_table,
+    with_words,
+)
 from .protocol import AGGS, BYS, Agg, By, Info, Nodes, NoSuchMetric, TooMuch
 from .rollup import rolled_up
 from .store import Files, Keep, Store
@@ -357,7 +366,9 @@ class Embedded:
         paths = files.find(kind, first, last)
         if not paths:
             return None
-        source = f"read_parquet([{_texts([str(path) for path in paths])}])"
+        # A metric that came later is not in older files: the empty table has all there are now.
+        source = (f"(select * from read_parquet([{_texts([str(path) for path in paths])}], "
+                  f"union_by_name = true) union all by name select * from {kind}_now)")
         with self._connected() as db:
             found: pd.DataFrame = db.execute(sql.replace("{files}", source)).df()
         # Whole numbers with holes come as a type of their own, with which numpy cannot count.
@@ -385,6 +396,10 @@ def _database() -> Any:
         "threads": 2, "memory_limit": MEMORY, "autoinstall_known_extensions": False,
         "autoload_known_extensions": False, "preserve_insertion_order": False})
     made.execute("set parquet_metadata_cache = true")  # a file never changes under its name
+    for kind in LAYOUTS:
+        made.register("shape", with_words(schema(kind).empty_table()))
+        made.execute(f"create table {kind}_now as select * from shape")
+        made.unregister("shape")
     return made
 
 

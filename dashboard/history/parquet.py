@@ -252,12 +252,16 @@ def slow_table(parts: Sequence["SlowRows"], names: Names) -> Table:
     return pa.Table.from_arrays(columns, schema=schema("slow"))
 
 
-def plain_frame(table: Table) -> "pd.DataFrame":
-    """With words as words."""
+def with_words(table: Table) -> Table:
+    """Words as words, not as numbers into a dictionary."""
     pa = arrow()
-    found: pd.DataFrame = table.cast(pa.schema([
+    return table.cast(pa.schema([
         pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
-        for field in table.schema])).to_pandas()
+        for field in table.schema]))
+
+
+def plain_frame(table: Table) -> "pd.DataFrame":
+    found: pd.DataFrame = with_words(table).to_pandas()
     return found
 
 
@@ -324,7 +328,7 @@ def write(folder: Path, kind: str, stretch: tuple[int, int, int],
             return None
         _sync(draft)
         found = Segment(name, kind, start, end, span_s, rows, draft.stat().st_size, digest(draft),
-                        made_at)
+                        made_at, SCHEMA_VERSION)
         draft.replace(path)
         sync_folder(path.parent)
     except BaseException:

@@ -18,7 +18,7 @@ import numpy as np
 
 from .feed import Aside, EventKey, Feed, Stored, event_columns
 from .head import BLOCK_S, Block, Bools, Rows, Slots, joined
-from .manifest import Manifest, Segment
+from .manifest import SCHEMA_VERSION, Manifest, Segment
 from .merge import merges
 from .parquet import (
     GROUP_GPUS,
@@ -86,6 +86,21 @@ class Store:
 
     def open(self) -> None:
         self.manifest.load()
+        self._migrate()
+
+    def _migrate(self) -> None:
+        """What an older version wrote is written anew before anything is asked of it."""
+        old = [one for one in self.manifest.segments.values() if one.schema < SCHEMA_VERSION]
+        for one in old:
+            paths = self.manifest.verified([one])
+            made = write(self.folder, one.kind, (one.start, one.end, one.span_s),
+                         (self.manifest.number + 1, one.made_at),
+                         merged(one.kind, paths, one.start, one.end)) if paths else None
+            if made is not None:
+                self._commit([made], [one.name])
+        self._delete_retired()
+        if old:
+            log.info("history files were brought to version %d files=%d", SCHEMA_VERSION, len(old))
 
     # -- in
 
