@@ -29,7 +29,7 @@ PURE = (
     "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
-    "dashboard/history/rollup.py", "dashboard/history/tally.py",
+    "dashboard/history/rollup.py", "dashboard/history/tally.py", "dashboard/history/usage.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((
