@@ -1,0 +1,30 @@
+"""A fleet of any size with all its numbers, for what a scrape costs."""
+
+import random
+
+from dashboard.core.fleet import Fleet
+from dashboard.core.lens import EVERYTHING_SEEN, Lens, focus
+from gpudeck.metrics import COLUMNS, SLOW
+from gpudeck.wire import GpuFacts, Inventory
+from tests.unit.fleets import MONO, NOW, frame, hello, tasks
+
+PER_NODE = 8
+
+
+def whole_fleet(gpus: int) -> tuple[Fleet, Lens]:
+    """Every metric of every Gpu is there, as a new board has them."""
+    fleet, chance = Fleet(1), random.Random(1)
+    for at in range(gpus // PER_NODE):
+        name = f"n{at:04}"
+        node = fleet.hello(hello(name), NOW, MONO)
+        fleet.inventory(node, Inventory(1, tuple(
+            GpuFacts(f"GPU-{chance.getrandbits(128):032x}", index, "NVIDIA H100 80GB HBM3",
+                     minor=index, pci_bus_id=f"00000000:{index:02X}:00.0", mem_total_bytes=85e9)
+            for index in range(PER_NODE))))
+        rows = [{metric.key: chance.uniform(max(metric.low, 0), min(metric.high, 1e6))
+                 for metric in COLUMNS} for _ in range(PER_NODE)]
+        slow = [{metric.key: float(int(chance.uniform(max(metric.low, 0), min(metric.high, 1e4))))
+                 for metric in SLOW} for _ in range(PER_NODE)]
+        held = tasks(*((f"{name}-{index}", index, f"user{index}") for index in range(PER_NODE)))
+        fleet.frame(node, frame(rows, tasks=held, slow=slow), NOW, MONO)
+    return fleet, focus(fleet, EVERYTHING_SEEN)
