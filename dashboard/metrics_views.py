@@ -11,8 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck import __version__
-from gpudeck.dcgm import FIELDS, NAN, Gpus, families, gpu_labels, same_place
+from gpudeck.dcgm import (
+    FIELDS,
+    NAN,
+    Gpus,
+    build_info,
+    families,
+    gpu_labels,
+    gpu_state,
+    same_place,
+    task_families,
+    task_labels,
+)
 from gpudeck.exposition import Kind, family, labels, unique
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from gpudeck.wire import Beat, GpuFacts, Task, Use
@@ -150,10 +160,8 @@ def _gpus(found: Look, tasks: Iterable[Held]) -> Gpus:
 
 def _ours(found: Look, of: "Iterable[str]", keep: list[int], tasks: list[Held]) -> Iterator[str]:
     named = list(of)
-    yield _info()
-    yield family("gpudeck_gpu_state", "gauge", "1: this Gpu is ok, stale, lost or offline.",
-                 [f'{each},state="{STATES[Show(found.show[at])]}"'
-                  for each, at in zip(named, keep, strict=True)], [1.0] * len(keep))
+    yield build_info()
+    yield gpu_state(named, [STATES[Show(found.show[at])] for at in keep])
     count = dict.fromkeys(range(len(found.facts)), 0)
     for _, at, _, _ in tasks:
         count[at] += 1
@@ -165,35 +173,12 @@ def _ours(found: Look, of: "Iterable[str]", keep: list[int], tasks: list[Held]) 
     yield from _agents(found.nodes)
 
 
-def _info() -> str:
-    return family("gpudeck_build_info", "gauge", "1; its label tells the version.",
-                  [labels({"version": __version__})], [1.0])
-
-
 def _task_rows(found: Look, tasks: list[Held]) -> list[tuple[str, Use]]:
     rows = {}
     for node, at, task, use in tasks:
         facts = found.facts[at]
         rows[task_labels(found.nodes[node].host, facts, task)] = use
     return list(rows.items())
-
-
-def task_labels(host: str, facts: GpuFacts, task: Task) -> str:
-    """Never the command line: it is not for everyone who may scrape."""
-    return labels({
-        "Hostname": host, "gpu": str(facts.index), "UUID": facts.parent_uuid or facts.uuid,
-        "mig_uuid": facts.uuid if facts.parent_uuid is not None else None, "task": task.id,
-        "user": task.user, "container": task.container_name or task.container,
-        "namespace": task.namespace, "pod": task.pod, "slurm_job": task.slurm_job})
-
-
-def task_families(rows: list[tuple[str, Use]]) -> Iterator[str]:
-    of = [each for each, _ in rows]
-    yield family("gpudeck_task_memory_bytes", "gauge", "Gpu memory that this task holds.", of,
-                 [NAN if use.mem_used_bytes is None else use.mem_used_bytes for _, use in rows])
-    yield family("gpudeck_task_sm_ratio", "gauge",
-                 "Share of the time in which this task had work on the multiprocessors.", of,
-                 [NAN if use.sm_pct is None else use.sm_pct / 100 for _, use in rows])
 
 
 def _owners(found: Look, tasks: list[Held]) -> Iterator[str]:

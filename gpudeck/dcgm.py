@@ -4,13 +4,14 @@ Names and units as in its etc/default-counters.csv and DCGM's dcgm_fields.h, lab
 rendermetrics.go: dashboards and rules that are written for it then work here unchanged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpudeck import __version__
 from gpudeck.exposition import Kind, family, labels
 from gpudeck.metrics import COLUMNS, SLOW, Metric
-from gpudeck.wire import GpuFacts, Task
+from gpudeck.wire import GpuFacts, Task, Use
 
 NAN = float("nan")
 MIB = 2.0**20
@@ -143,6 +144,20 @@ def same_place(tasks: Sequence[Task]) -> Task | None:
     return tasks[0] if len(places) == 1 and has_place(tasks[0]) else None
 
 
+def shares_memory(gpus: Sequence[GpuFacts]) -> list[bool]:
+    """Whether one before it is a part of the same GPU instance, whose memory both tell."""
+    seen: set[tuple[str, int]] = set()
+    found = []
+    for facts in gpus:
+        if facts.parent_uuid is None or facts.gpu_instance is None:
+            found.append(False)
+            continue
+        key = facts.parent_uuid, facts.gpu_instance
+        found.append(key in seen)
+        seen.add(key)
+    return found
+
+
 def once(gpus: Gpus, key: str, values: Values) -> Values:
     """No sum counts anything twice: what an instance tells, its board does not tell as well, and
     of instances that share one memory the first tells it."""
@@ -206,3 +221,35 @@ def _xid(gpus: Gpus, wanted: frozenset[str] | None) -> str:
         return ""
     return family(XID, "gauge", "Value of the last XID error encountered, for ten minutes.",
                   gpus.labels, gpus.xid)
+
+
+# -- what is ours, of hub and agent alike
+
+
+def build_info() -> str:
+    return family("gpudeck_build_info", "gauge", "1; its label tells the version.",
+                  [labels({"version": __version__})], [1.0])
+
+
+def gpu_state(of: Sequence[str], states: Sequence[str]) -> str:
+    return family("gpudeck_gpu_state", "gauge", "1: this Gpu is ok, stale, lost or offline.",
+                  [f'{each},state="{state}"' for each, state in zip(of, states, strict=True)],
+                  [1.0] * len(of))
+
+
+def task_labels(host: str, facts: GpuFacts, task: Task) -> str:
+    """Never the command line: it is not for everyone who may scrape."""
+    return labels({
+        "Hostname": host, "gpu": str(facts.index), "UUID": facts.parent_uuid or facts.uuid,
+        "mig_uuid": facts.uuid if facts.parent_uuid is not None else None, "task": task.id,
+        "user": task.user, "container": task.container_name or task.container,
+        "namespace": task.namespace, "pod": task.pod, "slurm_job": task.slurm_job})
+
+
+def task_families(rows: list[tuple[str, Use]]) -> Iterator[str]:
+    of = [each for each, _ in rows]
+    yield family("gpudeck_task_memory_bytes", "gauge", "Gpu memory that this task holds.", of,
+                 [NAN if use.mem_used_bytes is None else use.mem_used_bytes for _, use in rows])
+    yield family("gpudeck_task_sm_ratio", "gauge",
+                 "Share of the time in which this task had work on the multiprocessors.", of,
+                 [NAN if use.sm_pct is None else use.sm_pct / 100 for _, use in rows])
