@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -125,10 +126,21 @@ def test_the_page_of_the_docs(tmp_path: Path) -> None:
     assert len(named) > 20
 
 
+def make_token(file: Path, hub: HubProcess) -> None:
+    """By the very lines of the docs."""
+    lines = re.search(r"```\n(umask .*?)```", PAGE.read_text(), re.S)
+    assert lines is not None
+    script = lines[1].replace("gpudeck token", f"{sys.executable} -m dashboard token").replace(
+        "DIR", str(hub.folder)).replace("/etc/prometheus/gpudeck.token", str(file))
+    subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=True, timeout=30,
+                   cwd=PAGE.parents[1])
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 @contextmanager
 def a_prometheus(folder: Path, hub: HubProcess) -> Iterator[str]:
     program, port = tool("prometheus"), free_port()
-    (folder / "token").write_text(hub.api_token)
+    make_token(folder / "token", hub)
     rules = re.search(r"```yaml\n# rules.yml\n(.*?)```", PAGE.read_text(), re.S)
     assert rules is not None
     (folder / "rules.yml").write_text(rules[1])
