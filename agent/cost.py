@@ -4,6 +4,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def cpu_s(pid: int, proc: Path = PROC) -> float | None:
     """CPU seconds of a process since its start. /proc counts in hundredths, which for a process
     that takes one per cent is no number for two seconds; the process's own clock does not
     (clock_getcpuclockid(3), which Python has for threads only)."""
-    if proc == PROC:
+    if proc is PROC:
         try:
             return time.clock_gettime((~pid << 3) | 2)
         except OSError:
@@ -120,5 +121,6 @@ def size_of(files: Iterable[Path]) -> float | None:
     return float(sum(sizes)) if sizes else None
 
 
+@lru_cache(maxsize=4)
 def outbox_files(data: Path) -> tuple[Path, ...]:
     return tuple(data / f"journal.db{end}" for end in ("", "-wal"))

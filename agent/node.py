@@ -53,8 +53,9 @@ log = logging.getLogger("gpudeck.agent.node")
 COMPLAIN_EVERY_S = 60.0
 # A Hello names the driver's version; a first reading is waited for this long.
 FIRST_CALL_WITHIN_S = 3.0
-# Also how late a stop may be noticed.
-WAIT_MAX_S = 1.0
+# Also how late a stop may be noticed. Longer than from one Reading to the next: a wait that ends a
+# moment before it would wake us twice a second.
+WAIT_MAX_S = 1.25
 # Backends whose pids are those of our own namespace, whichever it is.
 OWN_PIDS = ("simulated",)
 TOLD_PIDS = (*OWN_PIDS, "recorded")  # no driver lists them

@@ -60,25 +60,25 @@ def totals_of(
 
 
 def _by_task(uses: Iterable[Use]) -> dict[str, tuple[Task, list[str], float | None, float | None]]:
-    gathered: dict[str, tuple[Task, list[str], list[float | None], list[float | None]]] = {}
-    for task, gpu, mem, sm in uses:
-        _, gpus, mems, sms = gathered.setdefault(task.id, (task, [], [], []))
-        gpus.append(gpu)
-        mems.append(mem)
-        sms.append(sm)
-    return {task_id: (task, gpus, _sum(mems), _mean(sms))
-            for task_id, (task, gpus, mems, sms) in gathered.items()}
+    gathered: dict[str, list[Use]] = {}
+    for use in uses:
+        gathered.setdefault(use[0].id, []).append(use)
+    return {task_id: (of[0][0], [use[1] for use in of], *_both(of))
+            for task_id, of in gathered.items()}
+
+
+def _both(of: Sequence[Use]) -> tuple[float | None, float | None]:
+    """All its memory, and its mean share."""
+    if len(of) == 1:
+        return of[0][2], of[0][3]
+    sm = _sum([use[3] for use in of])
+    return _sum([use[2] for use in of]), None if sm is None else sm / len(of)
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:
     """A sum with an unknown part is unknown."""
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
-
-
-def _mean(parts: Sequence[float | None]) -> float | None:
-    total = _sum(parts)
-    return None if total is None else total / len(parts)
 
 
 def _add(total: TotalOf, mem: float | None, sm: float | None, seconds: float) -> None:

@@ -14,6 +14,7 @@ import { Hover } from "./hover.mjs";
 import { Picture } from "./picture.mjs";
 import { TableView } from "./table.mjs";
 import { tabTotals } from "./tab.mjs";
+import { explain } from "./tips.mjs";
 import { drawTotals } from "./totals.mjs";
 
 const FILTER_WAIT_MS = 250;
@@ -73,6 +74,7 @@ export class Fleet {
     this.drawer.addEventListener("closed", () => this.onDrawerClosed());
     this.drawer.addEventListener("said", ({ detail }) => say(byId("spoken"), detail));
     addEventListener("gpudeck-theme", () => this.drawTheme());
+    addEventListener("gpudeck-print", ({ detail }) => { this.drawTheme(); this.heatmap.print(detail); });
     matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.drawTheme());
   }
 
@@ -200,7 +202,8 @@ export class Fleet {
     const { low, high } = scaleWords(metric);
     say(byId("scale-low"), low);
     say(byId("scale-high"), high);
-    byId("scale").title = metric.meaning;
+    say(byId("scale-name"), metric.label);
+    for (const name of ["metric", "scale", "scale-name"]) explain(byId(name), metric.meaning);
     byId("heatmap").setAttribute("aria-label", `Heatmap of the fleet: ${metric.label}`);
   }
 

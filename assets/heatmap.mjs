@@ -7,6 +7,8 @@ import { FONT, paintCells, paintPixels, palette, rasterise } from "./gauges.mjs"
 // A live sort would shuffle cells under the reader's eyes; it settles this often, and never
 // while the pointer or the keyboard is in the map.
 const RESORT_MS = 5_000;
+const PAPER_WIDTH = 760;
+const PAPER_RATIO = 2;
 const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
 /** `describe(slot)` -> {text, unit, name, note, past, spoken}; events: open, hover, selection. */
@@ -50,6 +52,13 @@ export class Heatmap extends EventTarget {
     });
   }
 
+  /** At once: no frame comes before the paper is printed. */
+  print(isOn) {
+    this.isOnPaper = isOn;
+    this.plan = null;
+    this.draw();
+  }
+
   /** New cells have come; a sorted map may be due for sorting. */
   refresh() {
     const isDue = performance.now() - (this.arrangedAt ?? 0) > RESORT_MS;
@@ -81,6 +90,7 @@ export class Heatmap extends EventTarget {
   }
 
   room() {
+    if (this.isOnPaper) return { width: PAPER_WIDTH, height: PAPER_WIDTH, isTouch: false };
     const isTouch = matchMedia("(max-width: 760px)").matches;
     const style = getComputedStyle(this.stage);
     const width = this.stage.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
@@ -94,7 +104,7 @@ export class Heatmap extends EventTarget {
   }
 
   fitCanvas() {
-    const ratio = devicePixelRatio || 1;
+    const ratio = this.isOnPaper ? PAPER_RATIO : devicePixelRatio || 1;
     this.raster = rasterise(this.plan, ratio);
     const { width, height } = this.raster;
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });

@@ -19,7 +19,18 @@ from .acts_views import (
     Plans,
     PreviewView,
 )
+from .alerts_views import (
+    AlertList,
+    NewSilence,
+    RuleCheck,
+    RuleDraft,
+    RuleList,
+    RuleView,
+    SilenceList,
+    SilenceView,
+)
 from .audit_views import RecordList, Verdict
+from .core.alerts.rule import Rule
 from .core.filters import MAX_LENGTH
 from .events_views import RFC_3339, SECONDS, EventList
 from .history.protocol import BYS
@@ -46,6 +57,7 @@ from .views import Gpus, GpuView, Nodes, NodeView, TaskView
 MAX_WORD = 1_024
 MAX_LIMIT = 1_000
 MAX_CURSOR = 512
+MAX_REPEATED = 100
 
 
 class Problem(msgspec.Struct):
@@ -59,11 +71,14 @@ class Problem(msgspec.Struct):
 
 # Path, the struct of one answer, what it is.
 LISTS = (
-    ("nodes", Nodes, "Nodes, by id. `filter` keeps those with a Gpu that matches."),
-    ("gpus", Gpus, "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node."),
+    ("nodes", Nodes, "Nodes, by id. `filter` keeps those with a Gpu that matches; `id`: those of "
+     "these that there are, with their `links`."),
+    ("gpus", Gpus, "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node; "
+     "`uuid`: those of these that there are."),
     ("tasks", TaskList, "Tasks, by node and id or as `sort` says. `filter` as on the Tasks "
      "page: `user:` and `task:` mean the Task, all else its Gpus. With `group`, `groups` has the "
-     "sums and `items` the Tasks of the groups that `open` names."),
+     "sums and `items` the Tasks of the groups that `open` names. `id`: those of these that there "
+     "are."),
 )
 ITEMS = (
     ("nodes/{id}", NodeView, "One Node."),
@@ -123,6 +138,26 @@ OPERATIONS = (
               (("by", {"enum": list(BYS), "default": "user"}),
                ("bucket", {"type": "integer", "minimum": 3_600, "default": 86_400}),
                ("start", _TIME), ("end", _TIME))),
+    Operation("get", "alerts", "list_alerts", "Those that fire now, or with `state=ended` those of "
+              "the last seven days or between `start` and `end`; newest first.", AlertList, None,
+              200, (400,), (("state", {"enum": ["open", "ended"], "default": "open"}),
+                            ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", _TIME),
+                            ("end", _TIME))),
+    Operation("get", "rules", "list_rules", "All Rules, and how many of their targets are in which "
+              "phase.", RuleList),
+    Operation("get", "rules/{rule_id}", "get_rule", "One Rule.", RuleView, None, 200, (404,)),
+    Operation("put", "rules/{rule_id}", "put_rule", "A new Rule, or a new version of one.",
+              RuleView, Rule, 200, (400, 409, 415, 503)),
+    Operation("delete", "rules/{rule_id}", "remove_rule", "It is not watched any more; what it "
+              "was is kept.", None, None, 204, (404, 503)),
+    Operation("post", "rule-checks", "check_rule", "What is wrong with it, or of which targets its "
+              "condition is true at this moment.", RuleCheck, RuleDraft, 200, (400, 415)),
+    Operation("get", "silences", "list_silences", "All Silences, those that are over as well.",
+              SilenceList),
+    Operation("post", "silences", "add_silence", "Matching alerts neither tell nor act until "
+              "`until`, within 30 days.", SilenceView, NewSilence, 201, (400, 404, 409, 415, 503)),
+    Operation("delete", "silences/{silence_id}", "end_silence", "Ends one now.", None, None, 204,
+              (404, 503)),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
               HoldState),
     Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "
@@ -251,17 +286,21 @@ def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None 
                           "maxLength": MAX_CURSOR}),
         *([_query("filter", {"type": "string", "maxLength": MAX_LENGTH})] if more is None
           else more),
-        *(_TASK_PARAMETERS if path == "tasks" else ()),
-        *(_GPU_PARAMETERS if path == "gpus" else ()),
+        *_PARAMETERS.get(path, ()),
         _if_none_match(),
     ]
     return _operation(f"list_{path}", text, _ref(struct), parameters,
                       {"400": _problem("A parameter is wrong; `detail` says which and why.")})
 
 
+def _repeated(name: str) -> dict[str, Any]:
+    return _query(name, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_REPEATED})
+
+
 _OF_NODE = _query("node", {"type": "string"})
 _GPU_PARAMETERS = (
     _OF_NODE,
+    _repeated("uuid"),
     {"name": "metrics", "in": "query", "required": False,
      "description": "Of these metrics only, their keys joined by commas.",
      "schema": {"type": "string", "pattern": _METRICS}},
@@ -274,9 +313,11 @@ _TASK_PARAMETERS = (
     {"name": "order", "in": "query", "required": False,
      "schema": {"enum": ["asc", "desc"], "default": "asc"}},
     {"name": "group", "in": "query", "required": False, "schema": {"enum": list(GROUP_BYS)}},
-    {"name": "open", "in": "query", "required": False, "schema": {
-        "type": "array", "items": {"type": "string"}, "maxItems": 100}},
+    _repeated("open"),
+    _repeated("id"),
 )
+
+_PARAMETERS = {"nodes": (_repeated("id"),), "gpus": _GPU_PARAMETERS, "tasks": _TASK_PARAMETERS}
 
 
 def _item(path: str, struct: type, text: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import WIDTH, Absence, metric
+from gpudeck.metrics import LOST, UNKNOWN, UNSUPPORTED, WIDTH, Absence, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
 from . import Fresh, GpuReading, Happening, ProcessReading, Reading, Renew
@@ -134,7 +134,7 @@ class NvmlReader:
         awake = [gpu for gpu, board in zip(gpus, self._boards, strict=True) if not board.asleep]
         blind = bool(awake) and all(
             gpu.state == "ok" and Absence.PRESENT not in gpu.absent
-            and Absence.UNKNOWN in gpu.absent for gpu in awake)
+            and UNKNOWN in gpu.absent for gpu in awake)
         self._blind_reads = self._blind_reads + 1 if blind else 0
         self._has_seen = self._has_seen or not blind
         if self._blind_reads >= (BLIND_READS_MAX if self._has_seen else 1):
@@ -183,7 +183,7 @@ class Board(Asker):
         self.facts = facts
         self._lost_at: float | None = None
         self._lists = ProcessLists(self.ask, facts.uuid, lambda row: not self.instances.owns(row))
-        self._allocated: float | Absence = Absence.UNKNOWN
+        self._allocated: float | Absence = UNKNOWN
         self.instances = Instances(self)
         self._begin()
 
@@ -195,6 +195,7 @@ class Board(Asker):
         self._gpm = Gpm(GPM)
         self._slow = Slow(self)
         self._slow_at: float | None = None
+        self._missing_fast: Mapping[str, str] = {}
         self._missing_slow: Mapping[str, str] = {}
 
     @property
@@ -234,7 +235,7 @@ class Board(Asker):
     def read(self, now: float, slow: bool = False) -> GpuReading:
         if self.asleep:
             return GpuReading(self.facts.uuid, "ok", (0.0,) * WIDTH,
-                              bytes([Absence.UNKNOWN]) * WIDTH)
+                              bytes([UNKNOWN]) * WIDTH)
         if self._lost_at is not None:
             if now - self._lost_at < LOST_ASKED_EVERY_S:
                 return self._lost()
@@ -264,9 +265,11 @@ class Board(Asker):
             self._withhold(slow_row, SLOW_NOT_WITH_MIG)
             self._slow_at = now
             self._missing_slow = slow_row.missing()
-        missing = {**row.missing(), **self._missing_slow}
-        if missing != self.facts.missing:
-            self.facts = structs.replace(self.facts, missing=missing)
+        fast = row.missing()
+        if slow or fast is not self._missing_fast:
+            self._missing_fast, missing = fast, {**fast, **self._missing_slow}
+            if missing != self.facts.missing:
+                self.facts = structs.replace(self.facts, missing=missing)
         return GpuReading(
             self.facts.uuid, "ok", tuple(row.values), bytes(row.absent),
             slow=() if slow_row is None else tuple(slow_row.values),
@@ -274,12 +277,12 @@ class Board(Asker):
         )
 
     def _lost(self) -> GpuReading:
-        absent = bytes([Absence.LOST]) * WIDTH
+        absent = bytes([LOST]) * WIDTH
         return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
 
     def _unseen_bytes(self, now: float, memory: Any) -> "float | Absence":
         if self.instances.is_on:
-            return Absence.UNSUPPORTED  # its instances tell it, and whose it is
+            return UNSUPPORTED  # its instances tell it, and whose it is
         return unseen_bytes(self._allocated, allocated_bytes(memory), self._lists.amounts(now))
 
     def _read_row(self, now: float, answers: Answers, memory: Any, temp_c: Any) -> Row:
@@ -317,7 +320,7 @@ class Board(Asker):
         """What MIG takes away, whatever the driver says."""
         if self.instances.is_on:
             for key in keys:
-                row.put(key, Absence.UNSUPPORTED)
+                row.put(key, UNSUPPORTED)
 
     def _put_power(self, row: Row, answers: Answers) -> None:
         sampled = self._samples.mean_and_peak(
@@ -327,12 +330,12 @@ class Board(Asker):
         else:
             mean = peak = self.ask("nvmlDeviceGetPowerUsage")
             instant = answers.number(POWER_INSTANT)
-            if not isinstance(mean, Absence) and not isinstance(instant, Absence):
+            if type(mean) is not Absence and type(instant) is not Absence:
                 peak = max(mean, instant)
         row.put("power_w", mean, 1e-3)
         row.put("power_max_w", peak, 1e-3)
         energy = answers.number(ENERGY)
-        if isinstance(energy, Absence):
+        if type(energy) is Absence:
             energy = self.ask("nvmlDeviceGetTotalEnergyConsumption")
         row.put("energy_j", energy, 1e-3)
 
@@ -344,7 +347,7 @@ class Board(Asker):
             ("pcie_rx_bytes_per_s", PCIE_RX, pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC),
         ):
             counted = answers.counted(field)
-            if not isinstance(counted, Absence):
+            if type(counted) is not Absence:
                 row.put(key, self._counters[field].rate(*counted, now))
             elif number in gpm:
                 row.put(key, gpm[number], 2**20)
@@ -358,11 +361,11 @@ class Board(Asker):
             memory = self._memory()
         except Lost:
             return None
-        return None if isinstance(memory, Absence) else float(memory.used)
+        return None if type(memory) is Absence else float(memory.used)
 
     def _memory(self) -> Any:
         answer = self.ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
-        if answer is Absence.UNSUPPORTED:  # before 510 there is no second version
+        if answer is UNSUPPORTED:  # before 510 there is no second version
             answer = self.ask("nvmlDeviceGetMemoryInfo")
         return answer
 

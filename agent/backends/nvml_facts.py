@@ -33,7 +33,7 @@ def read_facts(asker: Asker, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFa
     ask = asker.ask
 
     def known(key: str, answer: Any, take: Callable[[Any], Any] = lambda it: it) -> Any:
-        if isinstance(answer, Absence):
+        if type(answer) is Absence:
             return getattr(facts, key) if answer is Absence.UNKNOWN else None
         return take(answer)
 
@@ -81,10 +81,10 @@ def _numa_node(asker: Asker) -> Any:
     """Of the processors nearest to it. nvmlDeviceGetNumaNodeId is another thing, the node that
     the Gpu's own memory forms; where it does, that one is meant."""
     own = asker.ask("nvmlDeviceGetNumaNodeId")
-    if not isinstance(own, Absence):
+    if type(own) is not Absence:
         return own if own >= 0 else Absence.UNSUPPORTED
     words = asker.ask("nvmlDeviceGetMemoryAffinity", NODE_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
-    if isinstance(words, Absence):
+    if type(words) is Absence:
         return words
     near = sum(int(word) << (64 * at) for at, word in enumerate(words))
     return (near & -near).bit_length() - 1 if near else Absence.UNSUPPORTED
@@ -97,7 +97,7 @@ def _thresholds(asker: Asker, facts: GpuFacts, temp_c: Any) -> dict[str, float |
         ("temp_slowdown_c", pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, SLOWDOWN_LIMIT),
     ):
         answer = asker.ask("nvmlDeviceGetTemperatureThreshold", number)
-        if not isinstance(answer, Absence):
+        if type(answer) is not Absence:
             found[key] = float(answer)
         # Once: temperature and margin are not of one moment, and a fact must not tremble.
         elif answer is Absence.UNSUPPORTED and getattr(facts, key) is None:
@@ -108,6 +108,6 @@ def _thresholds(asker: Asker, facts: GpuFacts, temp_c: Any) -> dict[str, float |
 def _from_margin(asker: Asker, limit: tuple[int, int], temp_c: Any) -> float | None:
     margin_c = asker.ask("nvmlDeviceGetMarginTemperature")
     said = read_fields(asker, [limit]).number(limit)
-    if any(isinstance(each, Absence) for each in (margin_c, said, temp_c)):
+    if any(type(each) is Absence for each in (margin_c, said, temp_c)):
         return None
     return float(temp_c + margin_c - said)

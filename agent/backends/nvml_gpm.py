@@ -5,7 +5,7 @@ from typing import Any
 
 import pynvml
 
-from gpudeck.metrics import Absence
+from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
 
 from .nvml_errors import Code
 
@@ -23,28 +23,29 @@ class Gpm:
         self._samples: list[Any] | None = None
         self._sampled_at: float | None = None
         self._request: Any = None
-        self.absence = Absence.UNKNOWN
+        self._answers: list[Any] = []  # where in the request they come
+        self.absence = UNKNOWN
 
     def read(
         self, handle: Any, now: float, why: Callable[[int], Absence]
     ) -> dict[int, float]:
         """Metric -> number; what is not in it is absent by `absence`."""
-        if self.absence is Absence.UNSUPPORTED:
+        if self.absence is UNSUPPORTED:
             return {}
         try:
             return self._read(handle, now)
         except pynvml.NVMLError as error:
             # Here a bad argument is two samples too close, not a metric that is not known.
             bad_argument = error.value == Code.INVALID_ARGUMENT
-            self.absence = Absence.UNKNOWN if bad_argument else why(error.value)
+            self.absence = UNKNOWN if bad_argument else why(error.value)
         except pynvml.NVMLLibraryMismatchError:
-            self.absence = Absence.UNSUPPORTED
+            self.absence = UNSUPPORTED
         return {}
 
     def _read(self, handle: Any, now: float) -> dict[int, float]:
         if self._samples is None:
             if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-                self.absence = Absence.UNSUPPORTED
+                self.absence = UNSUPPORTED
                 return {}
             self._samples = [pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()]
         if self._sampled_at is not None and now - self._sampled_at <= GPM_APART_S:
@@ -64,11 +65,11 @@ class Gpm:
             self._request = pynvml.c_nvmlGpmMetricsGet_t()
             self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
             self._request.numMetrics = len(self._metrics)
-            for at, metric in enumerate(self._metrics):
-                self._request.metrics[at].metricId = metric
+            self._answers = [self._request.metrics[at] for at in range(len(self._metrics))]
+            for answer, metric in zip(self._answers, self._metrics, strict=True):
+                answer.metricId = metric
         self._request.sample1, self._request.sample2 = before, after
         pynvml.nvmlGpmMetricsGet(self._request)
-        return {
-            metric: self._request.metrics[at].value for at, metric in enumerate(self._metrics)
-            if self._request.metrics[at].nvmlReturn == pynvml.NVML_SUCCESS
-        }
+        return {metric: answer.value
+                for metric, answer in zip(self._metrics, self._answers, strict=True)
+                if answer.nvmlReturn == pynvml.NVML_SUCCESS}
