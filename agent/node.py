@@ -40,6 +40,7 @@ from .hold import hold_files
 from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
 from .looked_up import LookedUp
+from .metrics_page import MetricsPage
 from .mps import Clients, Mps
 from .outbox import Outbox
 from .processes import namespace_trouble
@@ -108,6 +109,7 @@ class NodeConfig:
     ceiling: Path | None = None
     is_made_up: bool = False  # one of a simulator's many
     recording: Recording | None = None
+    metrics: MetricsPage | None = None
 
     @property
     def store_name(self) -> str:
@@ -224,6 +226,8 @@ class _Node:
         if reading is None:
             if recording is not None:
                 recording.beside(happened)
+            if self._config.metrics is not None:
+                self._config.metrics.beside(happened)
             self._tell(self._happenings.beside(
                 happened, self._memory.facts or (), now, own_ends), now)
             return
@@ -231,6 +235,9 @@ class _Node:
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
         if recording is not None:
             recording.put(reading, happened, seen)
+        if self._config.metrics is not None:
+            self._config.metrics.put(reading, happened, seen,
+                                     (self._outbox.pending, self._outbox.dropped))
         events = self._happenings.reading(reading, happened, seen, now, own_ends)
         self._keep(sampler.sample(
             self._memory, reading, seen, self._outbox.last_seq + 1, now, events), now)

@@ -2,13 +2,13 @@
 
 import sys
 
-from bench import acts, agent, history, ingest, start
+from bench import acts, agent, history, history_peers, ingest, scrape, start
 from bench.figure import Figure, write
 
 
 def main() -> int:
     found: list[Figure] = []
-    for part in (agent, start, ingest, acts, history):
+    for part in (agent, start, ingest, acts, history, history_peers, scrape):
         for figure in part.figures():
             print(figure.line, flush=True)
             found.append(figure)
