@@ -383,6 +383,13 @@ class Answers:
             [1.0 + (at + 1) % 99, when] for at, when in enumerate(member.sent_at)]
             for member in self.hive.members[:self.hive.beacons]}
 
+    def skip(self, number: int) -> dict[str, Any]:
+        """The next Frame of this node is never said: for what must notice."""
+        member = self.hive.members[number]
+        member.seq += 1
+        member.sent_at.append(time.time())
+        return {"stream": member.stream}
+
     def seqs(self) -> dict[str, Any]:
         return {member.stream: member.seq for member in self.hive.members}
 
