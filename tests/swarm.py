@@ -122,6 +122,7 @@ class Hive:
         self.noise = Noise()
         self.members: list[Member] = []
         self.messages = self.bytes = self.stalls = 0
+        self.every_s = 1.0
         self.beacons = 0  # so many of the first nodes: Gpu 0 shows 1 + seq % 99
         self.watchers: dict[int, Callable[[], None]] = {}
         self._connect = connect
@@ -158,7 +159,7 @@ class Hive:
                 member = self._order.popleft()
                 self.tick(member, time.time())
                 # A machine that was too slow for all is not made up for in one breath.
-                member.due = max(member.due + 1.0, now + 0.5)
+                member.due = max(member.due + self.every_s, now + self.every_s / 2)
                 self._order.append(member)
             if now >= end:
                 return
@@ -372,6 +373,11 @@ class Answers:
 
     def arrivals(self, told: str) -> dict[str, Any]:
         return spread(arrivals_ms(self.hive, Path(told)))
+
+    def pace(self, every_s: float) -> dict[str, Any]:
+        """A Frame of each node every so many seconds from its next one on."""
+        self.hive.every_s = every_s
+        return {}
 
     def beacons(self, many: int) -> dict[str, Any]:
         self.hive.beacons = many
