@@ -57,6 +57,7 @@ HOME = {
                 "dashboard/audit_store.py", "dashboard/commands_store.py",
                 "dashboard/standing.py", "gpudeck/audit_file.py"),
     "cryptography": ("gpudeck/keys.py",),
+    "yaml": ("dashboard/rules_file.py",),
     "smtplib": ("dashboard/notify.py",),
     "argon2": ("dashboard/passwords.py",),
     "anywidget": ("widget",),

@@ -244,6 +244,7 @@ VERBS = (
     _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
     _local("history"), _local("history info"), _local("history verify"), _local("history backup"),
     _local("history restore"),
+    _local("rules"), _local("rules check"), _local("rules test"), _local("rules pack"),
     _local("address"), _local("address list"), _local("address set"), _local("address remove"),
     _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
 )
