@@ -3,6 +3,8 @@
 const HEIGHTS = [240, 214, 190, 170, 150, 132, 116, 100, 88, 78, 70, 64, 58, 53, 48, 43, 38, 34, 30,
   28, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6];
 const LABEL_FROM = 13;
+// On a very large screen 10,000 cells have room for text, and writing it takes a fifth of a second.
+const MOST_TEXTS = 2_048;
 const HEADING = 24;
 const collator = new Intl.Collator("en", { numeric: true });
 
@@ -10,7 +12,7 @@ const collator = new Intl.Collator("en", { numeric: true });
 export function arrange(picture, view, room, measure) {
   const groups = view.group === "node" ? nodesOf(picture, view.sort) : sectionsOf(picture, view);
   const fitted = view.group === "node" ? fitNodes(groups, room, measure) : fitSections(groups, room, measure);
-  return { ...fitted, hasText: fitted.cellW >= 20 && fitted.cellH >= 14, group: view.group };
+  return { ...fitted, hasText: fitted.cellW >= 20 && fitted.cellH >= 14 && picture.count <= MOST_TEXTS, group: view.group };
 }
 
 // A cell without a number has no rank: it follows all that have one, whichever way is asked.

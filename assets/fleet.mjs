@@ -16,7 +16,7 @@ import { TableView } from "./table.mjs";
 import { tabTotals } from "./tab.mjs";
 import { drawTotals } from "./totals.mjs";
 
-const FILTER_WAIT_MS = 250;
+const FILTER_WAIT_MS = 120;
 const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
 const MOST_COMPARED = 16;
 
@@ -133,7 +133,7 @@ export class Fleet {
     if (isFirst || isNewMetric) this.drawScale();
     // The first cells decide a sorted order; a new metric another one.
     if (isNewMetric || this.picture.retired !== retired) this.heatmap.plan = null;
-    this.heatmap.refresh();
+    this.heatmap.refresh(isNewMetric || this.wordsAt === 0);
     this.drawMatches();
     this.drawNotice();
     if (isNewMetric || message.at - this.wordsAt >= WORDS_EVERY_S) this.drawWords(message.at);

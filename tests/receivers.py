@@ -45,7 +45,7 @@ def picows(port: int, arrivals: Arrivals) -> None:
 
     import picows
 
-    class Receiver(picows.WSListener):  # type: ignore[misc]
+    class Receiver(picows.WSListener):
         """Engine.io's greeting, and then nothing but the frames themselves."""
 
         def __init__(self, number: str) -> None:

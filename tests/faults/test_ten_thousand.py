@@ -64,7 +64,8 @@ def _received(kind: str, folder: Path, nodes: int, seconds: float) -> dict[str, 
 
 
 def frames(hub: HubProcess) -> dict[str, dict[str, Any]]:
-    found, cursor = {}, ""
+    found: dict[str, dict[str, Any]] = {}
+    cursor = ""
     while True:
         page = hub.get(f"/api/v1/nodes?limit=1000{cursor}")
         found |= {node["frames"]["stream"]: node["frames"] for node in page["items"]}
