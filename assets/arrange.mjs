@@ -5,6 +5,8 @@ const HEIGHTS = [240, 214, 190, 170, 150, 132, 116, 100, 88, 78, 70, 64, 58, 53,
 const LABEL_FROM = 13;
 // On a very large screen 10,000 cells have room for text, and writing it takes a fifth of a second.
 const MOST_TEXTS = 2_048;
+// More sections than this stand as blocks side by side: as lines of their own they would leave the window.
+const MOST_LINES = 6;
 const HEADING = 24;
 const collator = new Intl.Collator("en", { numeric: true });
 
@@ -221,9 +223,13 @@ function packSections(sections, room, h, measure) {
   if (across < 1) return null;
   const cellW = Math.floor(Math.min(widths(h)[1], (room.width + gap.cell) / across - gap.cell));
   const pen = { x: 0, y: 0, deepest: 0 };
-  const spots = sections.map((section) => spotFor(section, pen, { room, h, gap, across, cellW, measure }));
+  const spots = sections.map((section) => spotFor(section, pen, {
+    room, h, gap, cellW, measure, across: sections.length > MOST_LINES ? blockOf(section, across) : across,
+  }));
   return { spots, h, gap, across, cellW, height: pen.y + pen.deepest };
 }
+
+const blockOf = ({ slots }, across) => Math.min(across, Math.max(8, Math.ceil(Math.sqrt(slots.length * 4))));
 
 function spotFor(section, pen, { room, h, gap, across, cellW, measure }) {
   const { length } = section.slots;
@@ -233,7 +239,7 @@ function spotFor(section, pen, { room, h, gap, across, cellW, measure }) {
   if (pen.x > 0 && pen.x + width > room.width) {
     Object.assign(pen, { x: 0, y: pen.y + pen.deepest + gap.row, deepest: 0 });
   }
-  const spot = { section, x: pen.x, y: pen.y, top, width };
+  const spot = { section, x: pen.x, y: pen.y, top, width, across };
   pen.deepest = Math.max(pen.deepest, top + Math.ceil(length / across) * (h + gap.cell) - gap.cell);
   pen.x += width + Math.max(18, gap.block);
   return spot;
@@ -242,10 +248,10 @@ function spotFor(section, pen, { room, h, gap, across, cellW, measure }) {
 const headingOf = ({ title, slots }) => `${title} · ${slots.length}`;
 
 // Rows of cells on one line of sections are one row, so that an arrow key crosses from one to the next.
-function drawnSections({ spots, h, gap, across, cellW }) {
+function drawnSections({ spots, h, gap, cellW }) {
   const byY = new Map();
   const words = [];
-  for (const { section, x, y, top, width } of spots) {
+  for (const { section, x, y, top, width, across } of spots) {
     if (top > 0) words.push({ text: headingOf(section), x, y: y + top / 2 - 2, room: width + 12, isHeading: true });
     section.slots.forEach((slot, at) => {
       const rowY = y + top + Math.floor(at / across) * (h + gap.cell);
