@@ -165,6 +165,16 @@ ROUTES = (
     _see("series"),
     _see("instant"),
     _see("usage"),
+    # Who may see a node sees its alerts; rules are of the whole fleet.
+    _see("alerts"),
+    _see("rules", reach=Reach.NONE),
+    _see("rules/<rule_id>", reach=Reach.NONE),
+    _change("POST rule-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("PUT rules/<rule_id>", Role.ADMIN),
+    _change("DELETE rules/<rule_id>", Role.ADMIN),
+    _see("silences", reach=Reach.NONE),
+    _change("POST silences", Role.OPERATOR, is_fresh=False),
+    _change("DELETE silences/<silence_id>", Role.OPERATOR, is_fresh=False),
     # Stopping must be quick; letting go needs the password.
     _see("hold"),
     _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),

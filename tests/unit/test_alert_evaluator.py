@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,8 @@ def run(evaluator: Evaluator, seconds: range, **says: Callable[[float, int], flo
         ) -> list[tuple[float, int, Phase, str]]:
     told = []
     for second in seconds:
-        for moved in evaluator.step({"gpu": Stage(float(second), says)}, float(second)):
+        stage = Stage(float(second), says)
+        for moved in chain.from_iterable(evaluator.step({"gpu": stage}, float(second))):
             told += [(moved.at, int(row), moved.moves.after, moved.moves.reason)
                      for row in moved.moves.rows]
     return told

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .machine import Moves
-from .minutes import Minutes
+from .minutes import Minutes, MinuteScene
 from .rule import Of, Ready
 from .watch import Scene, Watch
 
@@ -47,16 +47,14 @@ class Evaluator:
             of: kept if (kept := self._minutes.get(of)) and kept.names == names else Minutes(names)
             for of, names in wanted.items()}
 
-    def step(self, scenes: Mapping[Of, Scene], now: float) -> Iterator[Moved]:
+    def step(self, scenes: Mapping[Of, Scene], now: float) -> Iterator[list[Moved]]:
+        """Rule by Rule, so that others may have their turn in between."""
         closed = {of: minutes.take(scenes[of], now) for of, minutes in self._minutes.items()
                   if of in scenes}
         for watch in self.watches.values():
-            of = watch.ready.rule.of
-            if of not in scenes:
-                continue
-            if not watch.ready.is_by_minutes:
-                for moves in watch.step(scenes[of], now):
-                    yield Moved(watch, moves, now)
-            elif (minute := closed[of]) is not None:
-                for moves in watch.step(minute, minute.ends_at):
-                    yield Moved(watch, moves, minute.ends_at)
+            scene = scenes.get(watch.ready.rule.of)
+            if watch.ready.is_by_minutes:
+                scene = closed.get(watch.ready.rule.of)
+            if scene is not None:
+                at = scene.ends_at if isinstance(scene, MinuteScene) else now
+                yield [Moved(watch, moves, at) for moves in watch.step(scene, at)]
