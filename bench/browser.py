@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tests.browser.conftest import FLAGS
 from tests.integration.hubs import HubProcess
 
+PATIENCE_MS = 90_000.0  # of a machine with other work; how long it took is a figure
 PASSWORD = "a long word for the bench"
 # After the frame in which a beacon's cell changed has been painted: what it shows, and when.
 WATCH = """
@@ -60,7 +61,7 @@ def open_page(browser: Browser, state: Any, url: str) -> tuple[BrowserContext, P
     context = browser.new_context(storage_state=state, viewport={"width": 1440, "height": 900},
                                   color_scheme="dark")
     page = context.new_page()
-    page.goto(url)
+    page.goto(url, timeout=PATIENCE_MS)
     wait_live(page)
     return context, page
 
@@ -72,7 +73,7 @@ def wait_live(page: Page) -> float:
         for (;;) {
             const {link, frames} = globalThis.gpudeck?.stats ?? {};
             if (link === 'live' && frames > 0) return performance.now();
-            if (performance.now() > 60_000) throw new Error(`not live within a minute: ${link}`);
+            if (performance.now() > 90_000) throw new Error(`not live within 90 s: ${link}`);
             await new Promise(requestAnimationFrame);
         }
     }""")

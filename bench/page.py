@@ -10,7 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from bench.browser import WATCH, chromium, open_page, signed_in, wait_live
+from bench.browser import PATIENCE_MS, WATCH, chromium, open_page, signed_in, wait_live
 from bench.figure import Figure, cpu_s
 from tests.integration.hubs import HubProcess
 from tests.swarm import GPUS, Swarm
@@ -53,7 +53,7 @@ def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
     tools.send("Network.enable")
     sizes: list[float] = []
     tools.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
-    page.goto(url)
+    page.goto(url, timeout=PATIENCE_MS)
     drawn_s = wait_live(page)
     paint_s = page.evaluate(PAINTED) / 1e3
     context.close()
