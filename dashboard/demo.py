@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,7 +223,9 @@ class _Demo:
         for part in self._supervisor.parts:
             if part.failures > 1 or (part is self._hub.part and part.failures):
                 raise self._supervisor.give_up(part)
+        began = time.monotonic()
         nodes = self._hub.nodes()
+        took_s = time.monotonic() - began
         live = -1 if nodes is None else sum(
             node["state"] == "live" and node["gpus"] > 0 for node in nodes)
         if (live >= self._settings.nodes and self._tasks() is not None
@@ -231,7 +234,8 @@ class _Demo:
             _greet(self._settings, self._data, self._hub.fresh(), self._hub.first_gpu())
             print(f"You are the admin {ADMIN!r}; what harms others asks for the password "
                   f"again: {self._password}", flush=True)
-        return 0.1
+        # A list of a thousand nodes costs the hub what it needs for their greetings.
+        return max(0.1, 10 * took_s)
 
     def _tasks(self) -> list[dict[str, Any]] | None:
         """The real processes; None: their keeper has not told yet."""
