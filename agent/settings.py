@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import Token
-from gpudeck.settings import Setting, count, flag, folder, load, read_secret, text
+from gpudeck.settings import Setting, address, count, flag, folder, load, read_secret, text
 
 from .backends.recorded import options_of
 
@@ -105,6 +105,9 @@ TABLE: tuple[Setting, ...] = (
     Setting("data", folder, None, "folder for what must outlive a restart",
             default_words="$XDG_STATE_HOME/gpudeck/agent"),
     CEILING,
+    Setting("metrics", address, None,
+            "HOST:PORT on which Prometheus may scrape this node, without a token: best "
+            "127.0.0.1:9400", default_words="nowhere"),
     Setting("forget_hub", flag, False,
             "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )
@@ -148,6 +151,7 @@ class Settings:
     replay_speed: float = 1.0
     record: Path | None = None
     record_max_mib: int = 1_024
+    metrics: tuple[str, int] | None = None
 
     @property
     def reader_options(self) -> str:

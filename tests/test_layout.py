@@ -24,12 +24,13 @@ PURE = (
     "agent/hub_clock.py", "agent/checkup.py", "agent/managers.py", "agent/launch.py",
     "agent/notebooks.py",
     "agent/owners.py", "agent/quotas.py", "dashboard/views.py", "dashboard/owner_views.py",
-    "dashboard/events_views.py",
+    "dashboard/events_views.py", "dashboard/metrics_views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
     "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
+    "gpudeck/exposition.py", "gpudeck/dcgm.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
-    "dashboard/history/rollup.py", "dashboard/history/tally.py",
+    "dashboard/history/rollup.py", "dashboard/history/tally.py", "dashboard/history/usage.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((

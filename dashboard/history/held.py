@@ -1,6 +1,6 @@
 """What one owner held, by the minute: the question in SQL. Hours of it stand in `usage` already."""
 
-from .tally import IDLE_AT_MOST_PCT
+from .usage import IDLE_AT_MOST_PCT
 
 
 def held_sql(minutes: str, where: str, user: str) -> str:

@@ -7,7 +7,7 @@ from dash import html
 from dash.development.base_component import Component
 from dash.fingerprint import build_fingerprint
 
-from .shell import marks
+from .parts import marks
 
 RANGES = (("15m", "15 min"), ("1h", "1 h"), ("6h", "6 h"), ("24h", "24 h"), ("7d", "7 d"),
           ("30d", "30 d"), ("90d", "90 d"))

@@ -5,7 +5,7 @@ from dash.development.base_component import Component
 
 from .fleet import choice
 from .history import moments
-from .shell import marks
+from .parts import marks
 
 PERIODS = (("today", "today"), ("7d", "the last 7 days"), ("30d", "the last 30 days"),
            ("month", "this month"), ("before", "last month"), ("custom", "from … to …"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.core.cells import STARTS, defused
-from dashboard.history.parquet import USAGE_SUMS
+from dashboard.history.usage import USAGE_SUMS
 from dashboard.report_views import Prices, report_columns, report_view
 
 SPAN = (0, 7_200)
