@@ -33,6 +33,7 @@ from .locked import locked
 from .looked_up import LookedUp
 from .mps import Mps
 from .node import NodeConfig, run_node
+from .piped import run_piped
 from .reader_process import ReaderProcess, phase_of
 from .recording import Recording
 from .settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
@@ -60,6 +61,9 @@ log = logging.getLogger("gpudeck.agent")
 def agent(argv: Sequence[str]) -> int:
     settings = read(argv)
     log_to_stderr()
+    if settings.pipe:
+        run_piped(settings)
+        return ExitCode.OK
     make_room()
     tls = tls_context(settings.hub, settings.ca_file)
     with locked(settings.data):

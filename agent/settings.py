@@ -105,6 +105,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("data", folder, None, "folder for what must outlive a restart",
             default_words="$XDG_STATE_HOME/gpudeck/agent"),
     CEILING,
+    Setting("pipe", flag, False,
+            "serve the notebook that started this, over stdin and stdout, without a hub"),
     Setting("forget_hub", flag, False,
             "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )
@@ -148,6 +150,7 @@ class Settings:
     replay_speed: float = 1.0
     record: Path | None = None
     record_max_mib: int = 1_024
+    pipe: bool = False
 
     @property
     def reader_options(self) -> str:
