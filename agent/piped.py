@@ -42,7 +42,6 @@ from .actions import make_room
 from .backends import Fresh, Reading, resolve
 from .backends.simulated import parse_options
 from .backends.simulation.keeper import Keeper
-from .ceiling import DEFAULT as DEFAULT_CEILING
 from .guard import PID_MAX
 from .hold import driver_order, hold_files, holds
 from .local import Local
@@ -119,10 +118,9 @@ def _simulation(settings: Settings) -> Iterator[Where]:
     try:
         keeper.step(time.time())
         ceiling = settings.ceiling
-        if ceiling is None and not DEFAULT_CEILING.exists():
-            # Where notebooks run as root, so do the processes that they play with.
+        if ceiling is None:  # as the demo's: all that could be hit is made for it
             ceiling = world / "ceiling.toml"
-            ceiling.write_text("root_tasks = true\n")
+            ceiling.write_text("kills_per_hour = 1000\nroot_tasks = true\n")
         said = f"{settings.simulate},node={SIMULATED_NODE},world={world}".lstrip(",")
         yield Where("simulated", said, world / "agent", "simulated", ceiling, keeper)
     finally:
