@@ -43,6 +43,10 @@ class Watch(anywidget.AnyWidget):  # type: ignore[misc]  # traitlets' classes ar
         self._leave = leave
         self._still = Still(lambda: still_of(self.picture))
         self.on_msg(self._asked)
+        if hasattr(self.comm, "_reply_subshell_for"):
+            # ipykernel 7.4 sends what a browser says to where the kernel spoke last, which is the
+            # cell that runs. Ours may be heard on the subshell on which JupyterLab says it.
+            self.comm._reply_subshell_for = lambda _, asked_on: asked_on
 
     def close(self) -> None:
         self._leave()

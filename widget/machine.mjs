@@ -134,8 +134,7 @@ class Card {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     if (state !== "ok") return drawState(context, state, 0, 0, width, height, marks);
-    const ink = getComputedStyle(canvas).getPropertyValue("--line-1").trim();
-    const soft = getComputedStyle(canvas).getPropertyValue("--line-2").trim();
+    const { color: ink, caretColor: soft } = getComputedStyle(canvas);
     trace(context, holes(memory), 0, 3, width, height - 6, soft);
     trace(context, holes(util), 0, 3, width, height - 6, ink);
     trace(context, holes(util), 0, 3, width, height - 6, ink); // its own strength, twice

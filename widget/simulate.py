@@ -2,7 +2,7 @@
 
 import re
 
-_SHORT = re.compile(r"([a-z][a-z0-9]*(?:-[a-z0-9]+)*?)(?:x(\d{1,3}))?")
+_SHORT = re.compile(r"([a-z0-9-]+?)(?:x(\d{1,3}))?")
 
 
 def options_of(simulate: str) -> str:

@@ -1,7 +1,7 @@
 // What anywidget calls. One view per cell that shows the widget; the model is shared by all of them.
 
 import { make, say } from "./dom.mjs";
-import { age, plural } from "./format.mjs";
+import { age } from "./format.mjs";
 import { Acts } from "./acts.mjs";
 import { Machine } from "./machine.mjs";
 import { Fleet } from "./fleet.mjs";
@@ -66,8 +66,9 @@ class View {
     if (this.seenAt === undefined) return;
     const seconds = (performance.now() - this.seenAt) / 1000;
     const isLate = seconds > Math.max(LATE_S, 3 * (this.part?.everyS ?? 1));
-    say(this.fresh, isLate ? `last seen ${age(seconds)} ago` : "live");
-    this.root.classList.toggle("g-late", isLate);
+    const isBlind = !["ok", "starting", undefined].includes(this.model.get("picture").reader);
+    say(this.fresh, isBlind ? "not live" : isLate ? `last seen ${age(seconds)} ago` : "live");
+    this.root.classList.toggle("g-late", isLate || isBlind);
   }
 }
 
