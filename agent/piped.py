@@ -225,8 +225,8 @@ class Piped:
                 self._looks.put(lambda: self._answer(message))
 
     def _mark(self, mark_id: int) -> None:
-        at = time.time()
         fresh = self._source.fresh(FRESH_WITHIN_S)
+        at = time.time()  # the counters of energy are read last
         self._say(Marked(mark_id, at, is_answered=False) if fresh is None
                   else Marked(mark_id, at, fresh.energy_j, _held(fresh)))
 

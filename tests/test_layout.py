@@ -30,6 +30,8 @@ PURE = (
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
     "dashboard/history/rollup.py", "dashboard/history/tally.py",
+    "widget/picture.py", "widget/still.py", "widget/simulate.py", "widget/measured.py",
+    "widget/cost_words.py", "widget/fleet_picture.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((
@@ -49,7 +51,7 @@ HOME = {
                "agent/backends/nvml_slow.py"),
     "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
-    "plotly": ("dashboard/pages",),
+    "plotly": ("dashboard/pages", "widget/plot.py"),
     "duckdb": ("dashboard/history/embedded.py",),
     "pyarrow": ("dashboard/history/parquet.py", "dashboard/history/reading.py"),
     "sqlite3": ("agent/journal.py", "agent/acts_journal.py", "dashboard/state.py",

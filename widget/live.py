@@ -29,7 +29,7 @@ class Acts(Protocol):
     def order(self, ask_id: str, reason: str) -> None: ...
 
 
-class Watch(anywidget.AnyWidget):  # type: ignore[misc]  # traitlets' classes are made at run time
+class Watch(anywidget.AnyWidget):
     """What `watch()` gives: it shows itself at the end of a cell. `close()` ends it."""
 
     _esm = module()

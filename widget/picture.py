@@ -1,4 +1,4 @@
-"""What the widget shows of one machine: what its agent sees in, what the browser draws out. Pure."""
+"""What the widget shows of one machine: from what its agent sees to what is drawn. Pure."""
 
 from collections import deque
 from collections.abc import Sequence

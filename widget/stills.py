@@ -26,7 +26,7 @@ class Still:
             self._pictures = 0
             if self._handle is None:
                 self._handle = DisplayHandle()
-                self._shell = get_ipython()  # type: ignore[no-untyped-call]
+                self._shell = get_ipython()
                 if self._shell is not None:
                     # A cell that ends has changed the notebook anyway: no more changes than that.
                     self._shell.events.register("post_run_cell", self._renew)
