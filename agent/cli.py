@@ -15,7 +15,7 @@ from getpass import getpass
 from types import FrameType
 
 from gpudeck import __version__
-from gpudeck.client import Client
+from gpudeck.client import Client, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
 from gpudeck.wire import ReaderState
@@ -28,7 +28,6 @@ from .cost import AgentCost
 from .hold import driver_order, hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
-from .link import tls_context
 from .locked import locked
 from .looked_up import LookedUp
 from .mps import Mps

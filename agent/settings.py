@@ -1,42 +1,28 @@
 """What `gpudeck agent`, `status` and `tasks` can be told, and how it reaches them."""
 
-import ipaddress
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import Token
-from gpudeck.settings import Setting, count, flag, folder, load, read_secret, text
+from gpudeck.settings import (
+    Setting,
+    count,
+    flag,
+    folder,
+    hub_url,
+    load,
+    read_secret,
+    text,
+)
 
 from .backends.recorded import options_of
 
 BACKENDS = ("auto", "nvml", "simulated")
-
-
-def hub_url(raw: str) -> str:
-    parts = urlsplit(raw)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("a URL is needed, for example http://127.0.0.1:8050")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL carries no secret; give the token by --token-file")
-    if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise ValueError("plain http reaches a hub on this machine only; use https, or "
-                         "`ssh -L 8050:127.0.0.1:8050` and http://127.0.0.1:8050")
-    return raw.rstrip("/")
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def speed(raw: str) -> float:

@@ -12,6 +12,8 @@ from gpudeck.acts import TaskAction
 from gpudeck.pipe import FromAgent, Ordered, Seen, Shown, Sorry, Told
 
 from .bundle import module, style
+from .hub import client_of
+from .hub_source import hub_source
 from .picture import Item, Past, picture
 from .simulate import options_of
 from .source import Source, source_of
@@ -134,4 +136,11 @@ def _shown_by(source: Source) -> Watch:
 
 
 def watch_fleet(hub: str, token: str | None, ca_file: str | None) -> Watch:
-    raise NotImplementedError
+    client, url = client_of(hub, token, ca_file)
+    source = hub_source(client, url, token or "")
+    leave: list[Callable[[], None]] = []
+    made = Watch(source, lambda: [each() for each in leave].clear())
+    leave.append(source.view(made.show, made.tell))
+    if source.shown[0]:
+        made.show(*source.shown)
+    return made
