@@ -41,6 +41,7 @@ class View {
     this.seenAt = performance.now();
     this.root.dataset.theme = isDark(this.root) ? "dark" : "light";
     if (picture.kind === undefined) return say(this.title, "gpudeck: the first look takes a moment …");
+    this.root.dataset.at = picture.at;
     this.shownBy(picture.kind).show(picture, this.root.dataset.theme, this.model);
     this.tick();
     return undefined;

@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from tests.fakes.children import Children
-from tests.fakes.nvml import FakeGpu, FakeNvml
+from tests.fakes.nvml import FakeNvml
 from tests.notebook.boards import Meter
 from widget import load_ipython_extension, measure
 from widget.measuring import Measure
@@ -115,8 +114,7 @@ def test_nested_and_failing(shell: Any, bench: Bench) -> None:
 
 
 def test_a_measure_is_used_once() -> None:
-    with measure() as done:
-        with pytest.raises(RuntimeError, match="not ended yet"):
-            done.plot()
+    with measure() as done, pytest.raises(RuntimeError, match="not ended yet"):
+        done.plot()
     with pytest.raises(RuntimeError, match="used already"):
         done.__enter__()
