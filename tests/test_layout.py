@@ -167,12 +167,15 @@ def test_wire_stands_on_the_standard_library_and_msgspec() -> None:
 
 def test_every_package_is_in_the_wheel() -> None:
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    nested = {f"gpudeck.{name_of(path.parent).replace('/', '.')}"
+    plain = tool["package-dir"]
+    named = {folder: package for package, folder in plain.items()}
+    nested = {named.get(program, "") + name_of(path.parent).removeprefix(program).replace("/", ".")
               for program in PROGRAMS for path in (ROOT / program).rglob("__init__.py")}
     assert set(tool["packages"]) - {"gpudeck", "gpudeck.assets"} == nested
     for package in tool["packages"]:
-        plain = package.replace(".", "/") if package == "gpudeck" else package[8:].replace(".", "/")
-        assert (ROOT / plain).is_dir(), package
+        program = ".".join(package.split(".")[:2])
+        folder = plain[program] + package.removeprefix(program).replace(".", "/")
+        assert (ROOT / folder).is_dir(), package
 
 
 def test_sizes() -> None:

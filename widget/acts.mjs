@@ -80,6 +80,7 @@ class Row {
 
   begin(action) {
     this.dialog?.close();
+    this.buttons.hidden = true;
     this.dialog = new Dialog(this, action);
     this.below.replaceChildren(this.dialog.root);
   }
@@ -88,6 +89,7 @@ class Row {
     this.dialog = undefined;
     this.below.replaceChildren();
     this.buttons.dataset.wanted = "?";
+    this.buttons.hidden = false;
   }
 }
 

@@ -115,8 +115,17 @@ class Book:
         return self
 
     def run(self, at: int) -> None:
-        self.page.locator(CELL).nth(at).locator(".cm-content").click()
-        self.page.keyboard.press("Shift+Enter")
+        """Keys that come while the page still settles are lost: until the prompt changes."""
+        cell = self.page.locator(CELL).nth(at)
+        prompt = cell.locator(".jp-InputPrompt").first
+        before, deadline = prompt.inner_text(), time.monotonic() + 90
+        while prompt.inner_text() == before and time.monotonic() < deadline:
+            cell.locator(".cm-content").click()
+            self.page.keyboard.press("Shift+Enter")
+            for _ in range(50):
+                if prompt.inner_text() != before:
+                    break
+                self.page.wait_for_timeout(100)
 
     def said(self, at: int, pattern: str, seconds: float = 60) -> "re.Match[str]":
         """What the cell prints, once it matches."""

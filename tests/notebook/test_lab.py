@@ -40,18 +40,20 @@ new MutationObserver(() => window.came.push(performance.now()))
 
 
 class Lab:
-    def __init__(self, root: Path, browser: Browser, children: Children) -> None:
+    def __init__(self, root: Path) -> None:
         self.nvml = FakeNvml(root, gpus=0)
         self.gpu = self.nvml.gpu(util=DICE.randrange(1, 100), mem_total=80 * GIB,
                                  mem_used=70 * GIB, power_mw=DICE.randrange(200, 600) * 1_000)
+        books = root / "books"
+        books.mkdir()
+        fake = {name: self.nvml.env()[name] for name in ("LD_LIBRARY_PATH", "FAKE_NVML")}
+        self.jupyter = Jupyter("lab", books, {
+            **fake, "GPUDECK_DATA": str(root / "data"), "GPUDECK_CEILING": str(a_ceiling(root))})
+
+    def begin(self, browser: Browser, children: Children) -> None:
         self.stranger = children.start()
         self.gpu.process(self.stranger.pid, 30 * GIB, sm_pct=10)
         self.nvml.save()
-        fake = {name: self.nvml.env()[name] for name in ("LD_LIBRARY_PATH", "FAKE_NVML")}
-        books = root / "books"
-        books.mkdir()
-        self.jupyter = Jupyter("lab", books, {
-            **fake, "GPUDECK_DATA": str(root / "data"), "GPUDECK_CEILING": str(a_ceiling(root))})
         cells = [START, WATCH, *(BUSY.format(seconds=seconds) for seconds in BUSY_S.values())]
         self.book: Book = self.jupyter.open(browser, cells)
         self.book.run(0)
@@ -71,10 +73,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[
     if shutil.which("gcc") is None and "CI" not in os.environ:
         pytest.skip("no gcc for the fake library")
     children = Children()
-    made = Lab(tmp_path_factory.mktemp("lab"), browser, children)
-    yield made
-    made.jupyter.close()
-    children.close()
+    made = Lab(tmp_path_factory.mktemp("lab"))
+    try:
+        made.begin(browser, children)
+        yield made
+    finally:
+        made.jupyter.close()
+        children.close()
 
 
 def test_what_is_set_is_what_is_drawn(lab: Lab) -> None:

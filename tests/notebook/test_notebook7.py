@@ -18,8 +18,10 @@ CELLS = ("from gpudeck.notebook import watch\nwatch()", "watch(simulate='h100x2'
 def book(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Book]:
     root = tmp_path_factory.mktemp("notebook7")
     jupyter = Jupyter("notebook", root, {"GPUDECK_DATA": str(root / "data")})
-    yield jupyter.open(browser, CELLS)
-    jupyter.close()
+    try:
+        yield jupyter.open(browser, CELLS)
+    finally:
+        jupyter.close()
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a Gpu here")
