@@ -16,7 +16,7 @@ class Meter:
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._at = time.monotonic()
-        self._joules = gpu["energy_mj"] / 1e3
+        self._joules = float(gpu["energy_mj"]) / 1e3
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:

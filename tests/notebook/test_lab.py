@@ -86,7 +86,7 @@ def test_what_is_set_is_what_is_drawn(lab: Lab) -> None:
     for util in DICE.sample(range(1, 100), 2):
         lab.gpu["util"] = util
         lab.nvml.save()
-        assert soon(lambda util=util: lab.text(".g-figure") == f"{util} %", 10), lab.text(".g-card")
+        lab.book.page.wait_for_selector(f".gpudeck .g-figure:text-is('{util} %')")
     watts = lab.gpu["power_mw"] // 1_000
     assert f"{watts} W" in lab.text(".g-card")
     assert soon(lambda: "this kernel" in lab.text(".g-owners"), 10)

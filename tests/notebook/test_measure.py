@@ -106,8 +106,10 @@ def test_nested_and_failing(shell: Any, bench: Bench) -> None:
                               "raise KeyError('the users own')")
     assert not done.success  # and so the next cell of "run all" does not run
     inner, block = shell.user_ns["inner"].cost, shell.user_ns["block"].cost
-    assert [cost.gpus[0].uuid for cost in (outer.cost, inner, block)] == [bench.gpu.uuid] * 3
-    assert block.wall_s < inner.wall_s < outer.cost.wall_s  # type: ignore[union-attr]
+    around = outer.cost
+    assert around is not None
+    assert [cost.gpus[0].uuid for cost in (around, inner, block)] == [bench.gpu.uuid] * 3
+    assert block.wall_s < inner.wall_s < around.wall_s
     with pytest.raises(ZeroDivisionError), measure() as broken:
         1 / 0  # noqa: B018
     assert broken.cost is not None

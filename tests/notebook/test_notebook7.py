@@ -53,7 +53,7 @@ def test_a_simulation_works_whole(book: Book) -> None:
     assert soon(lambda: "paused" in seen.inner_text(), 10)
     for theme in ("dark", "light"):
         page.evaluate("dark => document.body.dataset.jpThemeLight = String(!dark)", theme == "dark")
-        assert soon(lambda theme=theme: one.get_attribute("data-theme") == theme, 5)
+        page.wait_for_selector(f".gpudeck[data-theme={theme}]")
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("""() => [...document.querySelectorAll('.gpudeck')]
         .every((each) => each.scrollWidth <= each.clientWidth + 1)""")

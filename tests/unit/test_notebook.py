@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpudeck.pipe import MAX_MESSAGE_BYTES, Look, Mark, Marked, Pieces, Seen, packed
+from gpudeck.pipe import MAX_MESSAGE_BYTES, FromNotebook, Look, Mark, Marked, Pieces, Seen, packed
 from widget.bundle import bundled, module, style
 from widget.cost_words import table, words
 from widget.measured import Cost, Point, costs
@@ -101,9 +101,10 @@ def test_the_bundle_is_one_module_that_asks_for_nothing(tmp_path: Path) -> None:
 
 
 def test_messages_come_whole_whatever_the_pieces() -> None:
-    sent = [Mark(7), Look("a", "pause", "t"), Mark(DICE.randrange(10**6))]
-    data = b"".join(map(packed, sent))
-    pieces, heard, at = Pieces(), [], 0
+    sent: list[FromNotebook] = [Mark(7), Look("a", "pause", "t"), Mark(DICE.randrange(10**6))]
+    data = b"".join(packed(each) for each in sent)
+    pieces, at = Pieces(), 0
+    heard: list[FromNotebook] = []
     while at < len(data):
         step = DICE.randrange(1, 9)
         heard += pieces.from_notebook(data[at : at + step])
