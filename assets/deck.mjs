@@ -11,6 +11,7 @@ import { Tray } from "./tray.mjs";
 // Each page's own modules come when it is that page: the others' would only stand in its way.
 const PAGES = {
   "/tasks": { id: "tasks", name: "Tasks", come: () => import("./tasks.mjs"), build: ({ Tasks }, root, store, holds) => new Tasks(root, live, store, holds) },
+  "/alerts": { id: "alerts", name: "Alerts", come: () => import("./alerts.mjs"), build: ({ AlertsPage }, root) => new AlertsPage(root, live) },
   "/record": { id: "record", name: "Record", come: () => import("./record.mjs"), build: ({ Record }, root) => new Record(root, live) },
   "/settings": { id: "settings", name: "Settings", come: () => import("./settings.mjs"), build: ({ Settings }, root, _store, holds) => new Settings(root, live, holds) },
   "/": { id: "fleet", name: "Fleet", come: () => import("./fleet.mjs"), build: ({ Fleet }, root, _store, holds) => { fleet = new Fleet(root, live, holds); } },

@@ -5,7 +5,7 @@ import { copyText, make, say, show } from "./dom.mjs";
 let count = 0;
 
 /** Resolves with what `submit` gave, or with null if it was put aside. What `submit` throws is shown. */
-export function ask({ title, lead = [], fields = [], verb, tone = "first", submit }) {
+export function ask({ title, lead = [], fields = [], verb, tone = "first", submit, opened = () => {} }) {
   return new Promise((resolve) => {
     let answer = null;
     const problem = make("p", { class: "problem", role: "alert", hidden: "" });
@@ -13,6 +13,7 @@ export function ask({ title, lead = [], fields = [], verb, tone = "first", submi
     const form = make("form", { class: "form dialog-body" }, ...paragraphs(lead), ...fields, problem,
       make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"), yes));
     const dialog = open(title, form, () => resolve(answer));
+    opened(form);
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       if (yes.disabled) return;

@@ -45,7 +45,7 @@ export class Live extends EventTarget {
     socket.on("connect", () => this.onConnect());
     socket.on("connect_error", () => this.onLost());
     socket.on("disconnect", () => this.onLost());
-    for (const name of ["layout", "cells", "owners", "totals", "filter", "bye", "command", "hold", "lines", "events"]) {
+    for (const name of ["layout", "cells", "owners", "totals", "filter", "bye", "command", "hold", "lines", "events", "alert"]) {
       socket.on(name, (message) => this.onMessage(name, message));
     }
     return socket;

@@ -30,7 +30,7 @@ function openHelp() {
 }
 
 // After g.
-const PLACES = { f: "/", t: "/tasks", r: "/record", s: "/settings" };
+const PLACES = { f: "/", t: "/tasks", a: "/alerts", r: "/record", s: "/settings" };
 let lastG = -Infinity;
 
 function onKey(event) {

@@ -23,6 +23,9 @@ from .acts import Acts
 from .acts_api import ActsApi, add_acts_api
 from .acts_views import command_view
 from .addresses import Addresses
+from .alerts import AlertDesk
+from .alerts_api import AlertsApi, add_alerts_api
+from .alerts_views import alert_view
 from .anchors import Anchors
 from .api import add_api
 from .audit import Auditor
@@ -42,6 +45,7 @@ from .checkpoint import restore
 from .commander import Commander
 from .compress import add_compression
 from .core.access import unlisted
+from .core.alerts.alerts import Alert
 from .core.commands import CommandRecord
 from .core.lens import Lenses
 from .core.notices import Told, is_first_of_acting
@@ -144,6 +148,8 @@ class Hub:
                          self.audit, settings.second_person == "on")
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
+        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet)
+        self.alerts.on_change.append(self._announce_alert)
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
@@ -177,6 +183,7 @@ class Hub:
                                               lambda: self.state.get("url") or "",
                                               self.acts.second_person))
         add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
+        add_alerts_api(self.server, AlertsApi(self.alerts, self.lenses))
         self._add_health()
         add_compression(self.server)
         pages = build_pages(self.server)
@@ -312,6 +319,10 @@ class Hub:
         self.live.announce("command", record.node_id, record.id,
                            lambda reads: command_view(record, reads))
 
+    def _announce_alert(self, alert: Alert) -> None:
+        self.live.announce("alert", alert.target.node_id, alert.id,
+                           lambda _: alert_view(alert, self.alerts.holds_of(alert, time.time())))
+
     def run_tick(self) -> None:
         told: dict[str, int] = {}
         told_mono = self._ticked_mono
@@ -322,6 +333,7 @@ class Hub:
             self._ticked_mono = mono
             if gap_s > 5 * TICK_S:
                 self.socketio.engine.forgive(gap_s)
+                self.alerts.forgive(mono)
             self.submit(Tick())
             self.commander.tick()
             self._look_for_another_hub()
@@ -364,7 +376,8 @@ class Hub:
             gevent.spawn(self.recorder.run),
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
-            gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store)]
+            gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
+            gevent.spawn(self.alerts.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

@@ -19,7 +19,18 @@ from .acts_views import (
     Plans,
     PreviewView,
 )
+from .alerts_views import (
+    AlertList,
+    NewSilence,
+    RuleCheck,
+    RuleDraft,
+    RuleList,
+    RuleView,
+    SilenceList,
+    SilenceView,
+)
 from .audit_views import RecordList, Verdict
+from .core.alerts.rule import Rule
 from .core.filters import MAX_LENGTH
 from .events_views import RFC_3339, SECONDS, EventList
 from .history.protocol import BYS
@@ -123,6 +134,26 @@ OPERATIONS = (
               (("by", {"enum": list(BYS), "default": "user"}),
                ("bucket", {"type": "integer", "minimum": 3_600, "default": 86_400}),
                ("start", _TIME), ("end", _TIME))),
+    Operation("get", "alerts", "list_alerts", "Those that fire now, or with `state=ended` those of "
+              "the last seven days or between `start` and `end`; newest first.", AlertList, None,
+              200, (400,), (("state", {"enum": ["open", "ended"], "default": "open"}),
+                            ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", _TIME),
+                            ("end", _TIME))),
+    Operation("get", "rules", "list_rules", "All Rules, and how many of their targets are in which "
+              "phase.", RuleList),
+    Operation("get", "rules/{rule_id}", "get_rule", "One Rule.", RuleView, None, 200, (404,)),
+    Operation("put", "rules/{rule_id}", "put_rule", "A new Rule, or a new version of one.",
+              RuleView, Rule, 200, (400, 409, 415, 503)),
+    Operation("delete", "rules/{rule_id}", "remove_rule", "It is not watched any more; what it "
+              "was is kept.", None, None, 204, (404, 503)),
+    Operation("post", "rule-checks", "check_rule", "What is wrong with it, or of which targets its "
+              "condition is true at this moment.", RuleCheck, RuleDraft, 200, (400, 415)),
+    Operation("get", "silences", "list_silences", "All Silences, those that are over as well.",
+              SilenceList),
+    Operation("post", "silences", "add_silence", "Matching alerts neither tell nor act until "
+              "`until`, within 30 days.", SilenceView, NewSilence, 201, (400, 404, 409, 415, 503)),
+    Operation("delete", "silences/{silence_id}", "end_silence", "Ends one now.", None, None, 204,
+              (404, 503)),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
               HoldState),
     Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "

@@ -32,6 +32,7 @@ SUMMARY = {
     "audit": "the record of every act and attempt: tail, verify, export",
     "address": "where the owners of tasks read their mail: list, set, remove",
     "history": "what a hub remembers: info, verify, backup, restore",
+    "rules": "rules as files: check, test, pack",
     "link": "print the link for the first admin of a hub on this machine",
     "user": "who may sign in: add, list, set, remove, link",
     "token": "what programs and nodes show to come in: create, list, revoke",

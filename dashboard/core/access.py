@@ -165,6 +165,16 @@ ROUTES = (
     _see("series"),
     _see("instant"),
     _see("usage"),
+    # Who may see a node sees its alerts; rules are of the whole fleet.
+    _see("alerts"),
+    _see("rules", reach=Reach.NONE),
+    _see("rules/<rule_id>", reach=Reach.NONE),
+    _change("POST rule-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("PUT rules/<rule_id>", Role.ADMIN),
+    _change("DELETE rules/<rule_id>", Role.ADMIN),
+    _see("silences", reach=Reach.NONE),
+    _change("POST silences", Role.OPERATOR, is_fresh=False),
+    _change("DELETE silences/<silence_id>", Role.OPERATOR, is_fresh=False),
     # Stopping must be quick; letting go needs the password.
     _see("hold"),
     _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),
@@ -244,6 +254,7 @@ VERBS = (
     _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
     _local("history"), _local("history info"), _local("history verify"), _local("history backup"),
     _local("history restore"),
+    _local("rules"), _local("rules check"), _local("rules test"), _local("rules pack"),
     _local("address"), _local("address list"), _local("address set"), _local("address remove"),
     _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
 )

@@ -40,12 +40,14 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 </div></div>"""
 
 # (href, name): a page is listed here when it exists.
-PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/record", "Record"), ("/settings", "Settings"))
+PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/alerts", "Alerts"), ("/record", "Record"),
+         ("/settings", "Settings"))
 
 SHORTCUTS = (
     ("/", "go to the filter"),
     ("g f", "go to the fleet"),
     ("g t", "go to the tasks"),
+    ("g a", "go to the alerts"),
     ("g r", "go to the record"),
     ("g s", "go to the settings"),
     ("← ↑ ↓ →", "move over the heatmap or the tasks, when they have the focus"),

@@ -1,0 +1,206 @@
+"""Rules in force: watched once a second, their alerts kept. Nothing acts on them yet."""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import gevent
+import numpy as np
+from msgspec.structs import replace
+
+from .accounts import CannotChange, NoSuch
+from .alerts_store import AlertsStore
+from .audit import Auditor, by
+from .core.access import Actor, may
+from .core.alerts.alerts import Alert, Alerts, Changed, Named, ended_by_restart
+from .core.alerts.evaluator import Evaluator
+from .core.alerts.gpu_scene import GpuScene
+from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
+from .core.alerts.silence import MOST_S, Silence
+from .core.alerts.watch import Watch
+from .core.fleet import Fleet
+from .core.lens import Lens
+from .people import Refused
+from .rules_file import PACK, parse
+
+log = logging.getLogger("gpudeck.alerts")
+
+EVERY_S = 1.0
+KEEP_EVERY_S = 3_600.0
+MOST_RULES = 200
+MOST_SILENCES = 1_000
+WATCHED: tuple[Of, ...] = ("gpu",)
+NOT_WATCHED = "this hub watches rules of gpus only"
+
+
+class AlertDesk:
+    """`on_change`: who wants to hear of an Alert that began, changed or ended."""
+
+    def __init__(self, store: AlertsStore, auditor: Auditor, fleet: Fleet) -> None:
+        self._store = store
+        self._auditor = auditor
+        self._fleet = fleet
+        self._since_mono = time.monotonic()
+        self._forgot_mono = -KEEP_EVERY_S
+        self.evaluator = Evaluator()
+        self.alerts = Alerts()
+        self.on_change: list[Callable[[Alert], None]] = []
+        self.rules: dict[str, tuple[int, Rule]] = {}
+        self.ready: dict[str, Ready] = {}
+        self.silences: dict[str, Silence] = {}
+        self._recover()
+
+    def _recover(self) -> None:
+        now = time.time()
+        if not self._store.has_any_rule():
+            self._begin_with_pack(now)
+        self._store.put_alerts(ended_by_restart(alert, now)
+                               for alert in self._store.open_alerts())
+        self.silences = self._store.silences()
+        self._load()
+
+    def _begin_with_pack(self, now: float) -> None:
+        """A hub that never had a rule gets those that come along; out of the box nothing acts."""
+        for ready in parse(PACK.read_text()).rules.values():
+            self._store.put_rule(ready.rule, "gpudeck", now)
+
+    def _load(self) -> None:
+        self.rules, self.ready = self._store.rules(), {}
+        for rule_id, (_, rule) in self.rules.items():
+            try:
+                self.ready[rule_id] = check(rule)
+            except RuleProblems as error:  # by an older grammar: it is listed, and says so
+                log.warning("rule_not_ready rule=%s why=%r", rule_id, str(error))
+        watched = {rule_id: ready for rule_id, ready in self.ready.items()
+                   if ready.rule.of in WATCHED}
+        gone = [rule_id for rule_id in self.evaluator.watches if rule_id not in watched]
+        begun = [*self.evaluator.set_rules(watched), *gone]
+        self._keep(self.alerts.drop(begun, time.time(), "edited"))
+
+    # -- time
+
+    def run(self) -> None:
+        while True:
+            gevent.sleep(EVERY_S)
+            try:
+                self.step()
+            except Exception:  # rules must not take the hub with them
+                log.exception("rules_failed")
+
+    def step(self) -> None:
+        now, mono = time.time(), time.monotonic()
+        scene = GpuScene(self._fleet, now, mono, self._since_mono)
+        names: Mapping[Of, Callable[[int], Named]] = {"gpu": scene.name}
+        for moved in self.evaluator.step({"gpu": scene}, now):
+            changed = [change for each in moved for change in self.alerts.take(
+                each, lambda of, row: names[of](row))]
+            self._keep(changed)
+            gevent.sleep(0)  # so that agents do not wait for all rules
+        if mono - self._forgot_mono >= KEEP_EVERY_S:
+            self._forgot_mono = mono
+            self._store.forget(now)
+
+    def _keep(self, changed: Iterable[Changed]) -> None:
+        alerts = [change.alert for change in changed]
+        if not alerts:
+            return
+        self._store.put_alerts(alerts)
+        for alert in alerts:
+            for tell in self.on_change:
+                tell(alert)
+
+    def forgive(self, mono: float) -> None:
+        """The hub itself stood still: the silence was ours."""
+        self._since_mono = mono
+
+    # -- rules
+
+    def put_rule(self, actor: Actor, rule: Rule) -> int:
+        self._may(actor, "PUT /api/v1/rules/<rule_id>")
+        ready = check(rule)
+        if rule.mode != "observe":
+            raise CannotChange("rules can only observe in this version: set mode to observe")
+        if rule.id not in self.rules and len(self.rules) >= MOST_RULES:
+            raise CannotChange(f"at most {MOST_RULES} rules fit")
+        with self._auditor.change("rule", by(actor) | {"action": "put", "detail": {
+                "rule": rule.id, "version": ready.version}}):
+            number = self._store.put_rule(rule, actor.name, time.time())
+        self._load()
+        return number
+
+    def remove_rule(self, actor: Actor, rule_id: str) -> None:
+        self._may(actor, "DELETE /api/v1/rules/<rule_id>")
+        if rule_id not in self.rules:
+            raise NoSuch(f"there is no rule {rule_id[:80]!r}")
+        with self._auditor.change("rule", by(actor) | {"action": "remove", "detail": {
+                "rule": rule_id}}, takes_away=True):
+            self._store.put_rule(self.rules[rule_id][1], actor.name, time.time(), is_there=False)
+        self._load()
+
+    def try_out(self, rule: Rule) -> tuple[int, list[str]]:
+        """How many it is about, and of whom its condition is true at this moment."""
+        ready = check(rule)
+        if rule.of not in WATCHED:
+            return 0, []
+        scene = GpuScene(self._fleet, time.time(), time.monotonic(), self._since_mono)
+        watch = Watch(ready)
+        watch.step(scene, scene.now)
+        so = (watch.seen.scope & scene.there & ready.fire.holds(watch.seen.values))
+        return int((watch.seen.scope & scene.there).sum()), [
+            self._fleet.uuids[row] for row in np.flatnonzero(so)]
+
+    def is_seen(self, uuid: str, lens: Lens) -> bool:
+        return self._fleet.find(uuid, lens.place_of) is not None
+
+    def host_of(self, node: str) -> str:
+        known = self._fleet.nodes.get(node)
+        return node if known is None else known.hello.host
+
+    def ended(self, start: float, end: float) -> list[Alert]:
+        return self._store.ended_alerts(start, end)
+
+    # -- silences
+
+    def silence(self, actor: Actor, asked: Silence) -> Silence:
+        self._may(actor, "POST /api/v1/silences")
+        now = time.time()
+        if not any((asked.rule, asked.node, asked.target, asked.user)):
+            raise CannotChange("say what is silenced: a rule, a node, a target or a user")
+        if asked.rule and asked.rule not in self.rules:
+            raise NoSuch(f"there is no rule {asked.rule[:80]!r}")
+        if not now < asked.until <= now + MOST_S or asked.begins >= asked.until:
+            raise CannotChange("a silence has an end, ahead of now and within 30 days")
+        if sum(each.is_on(now) for each in self.silences.values()) >= MOST_SILENCES:
+            raise CannotChange(f"at most {MOST_SILENCES} silences fit")
+        made = replace(asked, id="z" + secrets.token_hex(8), by=actor.name)
+        self._put(actor, made, "silence")
+        return made
+
+    def end_silence(self, actor: Actor, silence_id: str) -> None:
+        self._may(actor, "DELETE /api/v1/silences/<silence_id>")
+        known = self.silences.get(silence_id)
+        if known is None or not known.is_on(time.time()):
+            raise NoSuch("there is no such silence in force")
+        self._put(actor, replace(known, ended_at=time.time()), "end silence")
+
+    def _put(self, actor: Actor, silence: Silence, action: str) -> None:
+        with self._auditor.change("silence", by(actor) | {"action": action, "detail": {
+                "silence": silence.id, "rule": silence.rule, "node": silence.node,
+                "target": silence.target, "user": silence.user, "until": silence.until}}):
+            self._store.put_silence(silence)
+        self.silences[silence.id] = silence
+
+    def holds_of(self, alert: Alert, now: float) -> list[str]:
+        return [f"silenced by {silence.by} until {_clock(silence.until)}: {silence.because}"
+                for silence in self.silences.values()
+                if silence.is_on(now) and silence.matches(alert)]
+
+    def _may(self, actor: Actor, verb: str) -> None:
+        refusal = may(actor, verb, now=time.time())
+        if refusal is not None:
+            raise Refused(refusal)
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))

@@ -1,0 +1,96 @@
+"""The SQL of rules, alerts and silences."""
+
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from .core.alerts.alerts import Alert
+from .core.alerts.rule import Rule
+from .core.alerts.silence import Silence
+
+# A Rule has a row per version that was ever in force: what fired is looked up by what it meant.
+SCHEMA = """
+create table rules (
+  id text not null, number integer not null, body blob not null, by text not null,
+  set_at real not null, is_there integer not null, primary key (id, number)
+) without rowid;
+create table alerts (
+  id text primary key, rule_id text not null, node_id text not null, target text not null,
+  fired_at real not null, ended_at real, body blob not null
+) without rowid;
+create index alerts_by_time on alerts (fired_at);
+create index alerts_open on alerts (ended_at) where ended_at is null;
+create table silences (id text primary key, until real not null, body blob not null) without rowid;
+"""
+KEPT_S = 90 * 86_400
+MOST_LISTED = 1_000
+
+_encode = msgspec.json.Encoder().encode
+_rules = msgspec.json.Decoder(Rule)
+_alerts = msgspec.json.Decoder(Alert)
+_silences = msgspec.json.Decoder(Silence)
+
+
+class AlertsStore:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    # -- rules
+
+    def rules(self) -> dict[str, tuple[int, Rule]]:
+        """Those in force, each with the number of its newest version."""
+        rows = self._db.execute(
+            "select id, number, body from rules r where is_there = 1 and number = "
+            "(select max(number) from rules where id = r.id) order by id")
+        return {rule_id: (number, _rules.decode(body)) for rule_id, number, body in rows}
+
+    def has_any_rule(self) -> bool:
+        """Also of those that were removed."""
+        return self._db.execute("select 1 from rules limit 1").fetchone() is not None
+
+    def put_rule(self, rule: Rule, by: str, now: float, is_there: bool = True) -> int:
+        number = int(self._db.execute(
+            "select coalesce(max(number), 0) + 1 from rules where id = ?", (rule.id,)
+        ).fetchone()[0])
+        self._db.execute("insert into rules values (?, ?, ?, ?, ?, ?)",
+                         (rule.id, number, _encode(rule), by, now, is_there))
+        return number
+
+    def versions(self, rule_id: str) -> list[tuple[int, str, float, bool, Rule]]:
+        return [(number, by, at, bool(is_there), _rules.decode(body))
+                for number, by, at, is_there, body in self._db.execute(
+                    "select number, by, set_at, is_there, body from rules where id = ? "
+                    "order by number desc limit 100", (rule_id,))]
+
+    # -- alerts
+
+    def put_alerts(self, alerts: Iterable[Alert]) -> None:
+        self._db.executemany(
+            "insert or replace into alerts values (?, ?, ?, ?, ?, ?, ?)",
+            [(each.id, each.rule_id, each.target.node_id, each.target.key, each.fired_at,
+              each.ended_at, _encode(each)) for each in alerts])
+
+    def open_alerts(self) -> list[Alert]:
+        return [_alerts.decode(body) for body, in self._db.execute(
+            "select body from alerts where ended_at is null")]
+
+    def ended_alerts(self, start: float, end: float, limit: int = MOST_LISTED) -> list[Alert]:
+        """Newest first."""
+        return [_alerts.decode(body) for body, in self._db.execute(
+            "select body from alerts where ended_at is not null and fired_at >= ? and "
+            "fired_at < ? order by fired_at desc, id limit ?", (start, end, limit))]
+
+    def forget(self, now: float) -> None:
+        self._db.execute("delete from alerts where ended_at < ?", (now - KEPT_S,))
+
+    # -- silences
+
+    def silences(self) -> dict[str, Silence]:
+        return {found.id: found for found in (
+            _silences.decode(body) for body, in self._db.execute(
+                "select body from silences order by until"))}
+
+    def put_silence(self, silence: Silence) -> None:
+        self._db.execute("insert or replace into silences values (?, ?, ?)",
+                         (silence.id, silence.until, _encode(silence)))

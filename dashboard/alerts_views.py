@@ -1,0 +1,144 @@
+"""Rules, alerts and silences, as the API and the pages show them. Pure."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from .core.alerts.alerts import Alert
+from .core.alerts.machine import Health, Phase
+from .core.alerts.rule import Mode, Of, Problem, Rule, Severity
+from .core.alerts.silence import Silence
+from .core.alerts.watch import Watch
+
+Text = Annotated[str, Meta(max_length=400)]
+Word = Annotated[str, Meta(max_length=1_024)]
+
+
+class AlertView(Struct):
+    id: str
+    rule: str
+    title: str
+    severity: Severity
+    of: Of
+    target: str
+    node: str
+    host: str
+    place: str
+    users: list[str]
+    state: Literal["firing", "resolving", "ended"]
+    since: float
+    fired_at: float
+    changed_at: float
+    ended_at: float | None
+    value: float | None
+    comebacks: int
+    why: str
+    holds: list[str]
+
+
+class AlertList(Struct):
+    items: list[AlertView]
+
+
+class ProblemView(Struct):
+    field: str
+    message: str
+    at: int | None
+
+
+class RuleView(Struct):
+    """`phases`: how many of its targets are in each; `cannot`: of how many it cannot be told."""
+
+    rule: Rule
+    number: int
+    version: str
+    mode: Mode
+    is_watched: bool
+    targets: int
+    pending: int
+    firing: int
+    resolving: int
+    no_data: int
+    cannot: int
+    why_not: str
+
+
+class RuleList(Struct):
+    items: list[RuleView]
+
+
+class RuleDraft(Struct, forbid_unknown_fields=True):
+    """As it is being written: anything may be wrong with it."""
+
+    rule: dict[str, Any]
+
+
+class RuleCheck(Struct):
+    """`matches`: whom its condition is true of at this moment, without any hold; at most 100."""
+
+    problems: list[ProblemView]
+    targets: int
+    matching: int
+    matches: list[str]
+
+
+class NewSilence(Struct, forbid_unknown_fields=True):
+    until: float
+    because: Annotated[str, Meta(min_length=1, max_length=400)]
+    rule: Word = ""
+    node: Word = ""
+    target: Word = ""
+    user: Word = ""
+    begins: float | None = None
+
+
+class SilenceView(Struct):
+    id: str
+    by: str
+    because: str
+    begins: float
+    until: float
+    rule: str
+    node: str
+    host: str  # of that node, where it is known
+    target: str
+    user: str
+    is_on: bool
+    ended_at: float | None
+
+
+class SilenceList(Struct):
+    items: list[SilenceView]
+
+
+def alert_view(alert: Alert, holds: list[str]) -> AlertView:
+    target = alert.target
+    return AlertView(
+        alert.id, alert.rule_id, alert.title, alert.severity, alert.of, target.key, target.node_id,
+        target.host, target.place, [*target.users], alert.state, alert.since, alert.fired_at,
+        alert.changed_at, alert.ended_at, alert.value, alert.comebacks, alert.why, holds)
+
+
+def rule_view(rule: Rule, number: int, version: str, watch: Watch | None, why_not: str
+              ) -> RuleView:
+    if watch is None or not len(watch.seen.scope):
+        return RuleView(rule, number, version, rule.mode, watch is not None, 0, 0, 0, 0, 0, 0,
+                        why_not)
+    size = len(watch.seen.scope)
+    phase, health = watch.machine.phase[:size], watch.machine.health[:size]
+    meant = watch.seen.scope
+    return RuleView(
+        rule, number, version, rule.mode, True, int(meant.sum()),
+        int((phase == Phase.PENDING).sum()), int((phase == Phase.FIRING).sum()),
+        int((phase == Phase.RESOLVING).sum()), int((meant & (health == Health.NO_DATA)).sum()),
+        int((meant & (health == Health.CANNOT)).sum()), why_not)
+
+
+def problem_view(problem: Problem) -> ProblemView:
+    return ProblemView(problem.field, problem.message, problem.at)
+
+
+def silence_view(silence: Silence, host: str, now: float) -> SilenceView:
+    return SilenceView(
+        silence.id, silence.by, silence.because, silence.begins, silence.until, silence.rule,
+        silence.node, host, silence.target, silence.user, silence.is_on(now), silence.ended_at)

@@ -1,0 +1,60 @@
+"""All Rules over the whole fleet, once a second."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from .machine import Moves
+from .minutes import Minutes, MinuteScene
+from .rule import Of, Ready
+from .watch import Scene, Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    watch: Watch
+    moves: Moves
+    at: float  # the moment that was looked at
+
+
+class Evaluator:
+    def __init__(self) -> None:
+        self.watches: dict[str, Watch] = {}
+        self._minutes: dict[Of, Minutes] = {}
+
+    def set_rules(self, rules: Mapping[str, Ready]) -> list[str]:
+        """A Rule that means what it meant goes on; any other begins anew. Which did."""
+        begun = [rule_id for rule_id, ready in rules.items()
+                 if rule_id not in self.watches
+                 or self.watches[rule_id].ready.version != ready.version]
+        watches = {}
+        for rule_id, ready in rules.items():
+            if rule_id in begun:
+                watches[rule_id] = Watch(ready)
+            else:
+                watches[rule_id] = self.watches[rule_id]
+                watches[rule_id].ready = ready
+        self.watches = watches
+        self._ask_for_minutes()
+        return begun
+
+    def _ask_for_minutes(self) -> None:
+        wanted: dict[Of, frozenset[str]] = {}
+        for watch in self.watches.values():
+            if watch.ready.is_by_minutes:
+                of = watch.ready.rule.of
+                wanted[of] = wanted.get(of, frozenset()) | watch.names
+        self._minutes = {
+            of: kept if (kept := self._minutes.get(of)) and kept.names == names else Minutes(names)
+            for of, names in wanted.items()}
+
+    def step(self, scenes: Mapping[Of, Scene], now: float) -> Iterator[list[Moved]]:
+        """Rule by Rule, so that others may have their turn in between."""
+        closed = {of: minutes.take(scenes[of], now) for of, minutes in self._minutes.items()
+                  if of in scenes}
+        for watch in self.watches.values():
+            scene = scenes.get(watch.ready.rule.of)
+            if watch.ready.is_by_minutes:
+                scene = closed.get(watch.ready.rule.of)
+            if scene is not None:
+                at = scene.ends_at if isinstance(scene, MinuteScene) else now
+                yield [Moved(watch, moves, at) for moves in watch.step(scene, at)]

@@ -1,0 +1,200 @@
+"""The life of a Rule's alerts, one row per target, all rows at once (reliability-security.md 3.4).
+
+Each step is one look: which targets are there, when each was sampled last, and what is so of it.
+Time is that of the samples; `now` only tells how long nothing came. What comes out depends on
+nothing but what went in, so that a rehearsal is what would have been.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.intp]
+
+STALE_AT_LEAST_S = 600.0
+
+
+class Phase(IntEnum):
+    INACTIVE = 0
+    PENDING = 1
+    FIRING = 2
+    RESOLVING = 3
+
+
+class Health(IntEnum):
+    OK = 0
+    NO_DATA = 1
+    CANNOT = 2  # what it needs is not supported there, or refused
+
+
+# From each phase, why it is left, and for which.
+TABLE: dict[Phase, dict[str, Phase]] = {
+    Phase.INACTIVE: {"breach": Phase.PENDING, "held": Phase.FIRING},
+    Phase.PENDING: {"held": Phase.FIRING, "not so any more": Phase.INACTIVE,
+                    "gap": Phase.INACTIVE, "no data": Phase.INACTIVE, "gone": Phase.INACTIVE},
+    Phase.FIRING: {"clear": Phase.RESOLVING, "resolved": Phase.INACTIVE,
+                   "no data": Phase.INACTIVE, "gone": Phase.INACTIVE},
+    Phase.RESOLVING: {"breach": Phase.FIRING, "resolved": Phase.INACTIVE,
+                      "no data": Phase.INACTIVE, "gone": Phase.INACTIVE},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    for_s: float
+    keep_s: float
+    gap_s: float
+    period_s: float
+    min_coverage: float
+    has_ladder: bool
+
+    @property
+    def stale_s(self) -> float:
+        return max(self.for_s, STALE_AT_LEAST_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Of each row. `known`: it can be told whether it is so; only then the other two count."""
+
+    there: Mask
+    at: Floats  # of its newest sample
+    known: Mask
+    breach: Mask
+    clear: Mask
+    cannot: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Rows that went from one phase to another in one step, for one reason."""
+
+    before: Phase
+    after: Phase
+    reason: str
+    rows: Rows
+
+
+class Machine:
+    def __init__(self, timing: Timing, room: int = 0) -> None:
+        self.timing = timing
+        self._make(room)
+
+    def _make(self, room: int) -> None:
+        self.phase = np.full(room, Phase.INACTIVE, np.uint8)
+        self.health = np.full(room, Health.OK, np.uint8)
+        self.seen_at = np.full(room, np.nan)  # the newest sample that could be told
+        self.since = np.full(room, np.nan)  # of this breach, or of this rest
+        self.samples = np.zeros(room)  # of this breach
+        self.fired_at = np.full(room, np.nan)
+        self.comebacks = np.zeros(room, np.int32)  # within this episode
+
+    ARRAYS = ("phase", "health", "seen_at", "since", "samples", "fired_at", "comebacks")
+
+    def grow(self, room: int) -> None:
+        if room <= len(self.phase):
+            return
+        old = {name: getattr(self, name) for name in self.ARRAYS}
+        self._make(room)
+        for name, array in old.items():
+            getattr(self, name)[: len(array)] = array
+
+    def forget(self, rows: Rows) -> None:
+        """Who was there is gone, and that was said; these rows belong to others now."""
+        fresh = Machine(self.timing, 1)
+        for name in self.ARRAYS:
+            getattr(self, name)[rows] = getattr(fresh, name)[0]
+
+    def step(self, look: Look, now: float) -> list[Moves]:
+        """No row takes two steps at once, but for a gap that ends one breach and begins another."""
+        moves: list[Moves] = []
+        self._gone(look, moves)
+        fresh = look.there & look.known & ~(look.at <= self.seen_at) & ~np.isnan(look.at)
+        gap_s = np.where(np.isnan(self.seen_at), 0.0, look.at - self.seen_at)
+        self._gaps(fresh & (gap_s > self.timing.gap_s), look.at, moves)
+        phase = self.phase.copy()
+        self._inactive(fresh & (phase == Phase.INACTIVE), look, moves)
+        self._pending(fresh & (phase == Phase.PENDING), look, moves)
+        self._firing(fresh & (phase == Phase.FIRING), look, moves)
+        self._resolving(fresh & (phase == Phase.RESOLVING), look, moves)
+        self.seen_at = np.where(fresh, look.at, self.seen_at)
+        self._healths(look, now, moves)
+        return moves
+
+    def _move(self, mask: Mask, after: Phase, reason: str, moves: list[Moves]) -> None:
+        for before in Phase:
+            rows = np.flatnonzero(mask & (self.phase == before)) if mask.any() else ()
+            if len(rows):
+                assert TABLE[before][reason] is after, (before, reason, after)
+                moves.append(Moves(before, after, reason, np.asarray(rows, np.intp)))
+        self.phase[mask] = after
+        if after is Phase.INACTIVE:
+            self.since[mask] = np.nan
+            self.samples[mask] = 0
+            self.comebacks[mask] = 0
+            self.fired_at[mask] = np.nan
+
+    def _gone(self, look: Look, moves: list[Moves]) -> None:
+        self._move(~look.there & (self.phase != Phase.INACTIVE), Phase.INACTIVE, "gone", moves)
+        self.seen_at[~look.there] = np.nan
+        self.health[~look.there] = Health.OK
+
+    def _gaps(self, gap: Mask, at: Floats, moves: list[Moves]) -> None:
+        """Nothing is known of that time: what acts begins anew, what tells does not count it."""
+        waiting = gap & (self.phase == Phase.PENDING)
+        if self.timing.has_ladder:
+            self._move(waiting, Phase.INACTIVE, "gap", moves)
+        else:
+            lost = at - self.seen_at - self.timing.period_s
+            self.since = np.where(waiting, self.since + lost, self.since)
+
+    def _inactive(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
+        begun = mask & look.breach
+        self.since[begun] = look.at[begun]
+        self.samples[begun] = 1
+        if self.timing.for_s == 0 and not self.timing.has_ladder:
+            self._fire(begun, look, moves)
+        else:
+            self._move(begun, Phase.PENDING, "breach", moves)
+
+    def _pending(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
+        still = mask & look.breach
+        self.samples[still] += 1
+        held_s = look.at - self.since
+        covered = self.samples * self.timing.period_s >= (
+            self.timing.min_coverage * (held_s + self.timing.period_s))
+        self._fire(still & (held_s >= self.timing.for_s) & covered, look, moves)
+        self._move(mask & ~look.breach, Phase.INACTIVE, "not so any more", moves)
+
+    def _fire(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
+        self._move(mask, Phase.FIRING, "held", moves)
+        self.fired_at[mask] = look.at[mask]
+
+    def _firing(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
+        rests = mask & look.clear
+        self.since[rests] = look.at[rests]
+        if self.timing.keep_s == 0:
+            self._move(rests, Phase.INACTIVE, "resolved", moves)
+        else:
+            self._move(rests, Phase.RESOLVING, "clear", moves)
+
+    def _resolving(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
+        again = mask & look.breach
+        self.comebacks[again] += 1
+        self._move(again, Phase.FIRING, "breach", moves)
+        between = mask & ~look.breach & ~look.clear
+        self.since[between] = look.at[between]  # it is at rest from when it is clear again
+        rested = mask & look.clear & (look.at - self.since >= self.timing.keep_s)
+        self._move(rested, Phase.INACTIVE, "resolved", moves)
+
+    def _healths(self, look: Look, now: float, moves: list[Moves]) -> None:
+        unseen_s = now - self.seen_at
+        silent = look.there & ~(unseen_s <= self.timing.gap_s)
+        self.health = np.where(silent, np.where(look.cannot, Health.CANNOT, Health.NO_DATA),
+                               Health.OK).astype(np.uint8)
+        given_up = silent & (self.phase != Phase.INACTIVE) & ~(unseen_s <= self.timing.stale_s)
+        self._move(given_up, Phase.INACTIVE, "no data", moves)

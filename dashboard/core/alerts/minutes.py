@@ -1,0 +1,146 @@
+"""Closed minutes of what Rules with a long hold look at: minimum, mean and maximum of each number,
+as history keeps them, so that such a Rule comes to the same in a rehearsal."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..filters import Filter
+from .machine import Mask, Rows
+from .signal import Floats, Term
+from .watch import Numbers, Scene
+
+MINUTE_S = 60
+WAIT_S = 5  # for what is under way when a minute ends
+
+
+class _Open:
+    """One minute that is not closed, of one number."""
+
+    def __init__(self, room: int) -> None:
+        self.n = np.zeros(room)
+        self.total = np.zeros(room)
+        self.low = np.full(room, np.inf)
+        self.high = np.full(room, -np.inf)
+
+    def take(self, mask: Mask, values: Floats) -> None:
+        self.n += mask
+        self.total += np.where(mask, values, 0.0)
+        self.low = np.where(mask, np.minimum(self.low, values), self.low)
+        self.high = np.where(mask, np.maximum(self.high, values), self.high)
+
+    def grown(self, room: int) -> "_Open":
+        new, size = _Open(room), len(self.n)
+        for name in ("n", "total", "low", "high"):
+            getattr(new, name)[:size] = getattr(self, name)
+        return new
+
+    def forget(self, rows: Rows) -> None:
+        empty = _Open(1)
+        for name in ("n", "total", "low", "high"):
+            getattr(self, name)[rows] = getattr(empty, name)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteScene:
+    """A row that lacks more than a fifth of the minute has no value in it."""
+
+    of: Scene
+    ends_at: float
+    closed: dict[str, _Open]
+    cannot: dict[str, Mask]
+    fresh: Rows
+
+    @property
+    def there(self) -> Mask:
+        return self.of.there
+
+    def sampled_at(self, names: frozenset[str]) -> Floats:
+        return np.full(len(self.of.there), self.ends_at)
+
+    def numbers(self, term: Term) -> Numbers:
+        closed = self.closed[term.name]
+        match term.how:
+            case "min":
+                values = closed.low
+            case "last" | "avg":
+                values = closed.total / np.maximum(closed.n, 1)
+            case _:
+                values = closed.high
+        return Numbers(np.where(closed.n >= 0.8 * MINUTE_S, values, np.nan),
+                       self.cannot[term.name])
+
+    def in_scope(self, scope: Filter) -> Mask:
+        return self.of.in_scope(scope)
+
+
+class Minutes:
+    """Of all numbers that are asked for by the minute, of targets of one kind."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        self._minute: int | None = None
+        self._open: dict[tuple[str, int], _Open] = {}  # (name, 0 the open one or 1 the next)
+        self._taken_at = {name: np.empty(0) for name in self.names}
+        self._cannot: dict[str, Mask] = {}
+        self._fresh: list[Rows] = []
+
+    def take(self, scene: Scene, now: float) -> MinuteScene | None:
+        """The minute that is closed now, if one is."""
+        room = len(scene.there)
+        closed = self._close(scene, now)
+        if len(scene.fresh):
+            self._fresh.append(scene.fresh)
+        for name in self.names:
+            self._take(name, scene, room)
+        return closed
+
+    def _take(self, name: str, scene: Scene, room: int) -> None:
+        assert self._minute is not None
+        at = scene.sampled_at(frozenset((name,)))
+        before = self._taken_at[name]
+        taken_at = np.concatenate([before, np.full(room - len(before), np.nan)])
+        taken_at[scene.fresh] = np.nan
+        numbers = scene.numbers(Term("last", name))
+        is_new = scene.there & ~(at <= taken_at) & ~np.isnan(numbers.values)
+        self._taken_at[name] = np.where(is_new, at, taken_at)
+        self._cannot[name] = numbers.cannot
+        with np.errstate(invalid="ignore"):
+            minute = np.floor(at / MINUTE_S)
+        for which in (0, 1):
+            open_one = self._of(name, which, room)
+            open_one.forget(scene.fresh)
+            open_one.take(is_new & (minute == self._minute + which), numbers.values)
+
+    def _of(self, name: str, which: int, room: int) -> _Open:
+        found = self._open.get((name, which)) or _Open(room)
+        if len(found.n) < room:
+            found = found.grown(room)
+        self._open[name, which] = found
+        return found
+
+    def _close(self, scene: Scene, now: float) -> MinuteScene | None:
+        """Minutes in which nobody looked are not made up for."""
+        minute = int(now - WAIT_S) // MINUTE_S
+        if self._minute is None or minute < self._minute or minute > self._minute + 1:
+            self._minute, self._open = minute, {}
+            return None
+        if minute == self._minute:
+            return None
+        room = len(scene.there)
+        closed = MinuteScene(
+            scene, float((self._minute + 1) * MINUTE_S),
+            {name: self._of(name, 0, room) for name in self.names},
+            {name: _padded(self._cannot.get(name), room) for name in self.names},
+            np.unique(np.concatenate([*self._fresh, scene.fresh])))
+        self._open = {(name, 0): self._of(name, 1, room) for name in self.names}
+        self._minute, self._fresh = minute, []
+        return closed
+
+
+def _padded(mask: Mask | None, room: int) -> Mask:
+    padded = np.zeros(room, bool)
+    if mask is not None:
+        padded[: len(mask)] = mask
+    return padded

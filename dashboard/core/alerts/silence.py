@@ -1,0 +1,34 @@
+"""A stretch of time in which matching Alerts neither tell anyone nor act."""
+
+from msgspec import Struct
+
+from .alerts import Alert
+
+MOST_S = 30 * 86_400
+
+
+class Silence(Struct, frozen=True):
+    """What is empty matches all; all that is given must match. `ended_at`: taken back early."""
+
+    id: str
+    by: str
+    because: str
+    begins: float
+    until: float
+    rule: str = ""
+    node: str = ""
+    target: str = ""
+    user: str = ""
+    holds_acts: bool = True
+    mutes: bool = True
+    ended_at: float | None = None
+
+    def is_on(self, now: float) -> bool:
+        return self.begins <= now < (self.until if self.ended_at is None else self.ended_at)
+
+    def matches(self, alert: Alert) -> bool:
+        target = alert.target
+        return ((not self.rule or self.rule == alert.rule_id)
+                and (not self.node or self.node in (target.node_id, target.host))
+                and (not self.target or self.target == target.key)
+                and (not self.user or target.users == (self.user,)))

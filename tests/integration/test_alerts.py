@@ -1,0 +1,241 @@
+"""Rules that a real hub watches: what fires, what is said of it, and who sees it."""
+
+import json
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.rules_file import PACK, parse
+from gpudeck.metrics import Absence
+from tests.integration.hubs import HubProcess, RawSocket
+from tests.integration.telling import Teller
+from tests.integration.visitors import add_program
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("alerts") / "data") as hub:
+        yield hub
+        assert "Traceback" not in hub.log.read_text()
+
+
+def come(hub: HubProcess, gpus: int = 2) -> Teller:
+    teller = Teller(f"node-{secrets.token_hex(3)}", gpus)
+    teller.connect(hub)
+    for slow in teller.slow:
+        slow["temp_margin_c"] = float(random.randint(20, 40))
+    teller.tell()
+    return teller
+
+
+def telling(teller: Teller, true: Callable[[], Any], why: str, within_s: float = 20.0,
+            **told: Any) -> Any:
+    """It goes on telling until that is so."""
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        teller.tell(**told)
+        if found := true():
+            return found
+        time.sleep(0.25)
+    raise AssertionError(f"not within {within_s:.0f} s: {why}")
+
+
+def host_of(teller: Teller) -> str:
+    return teller.caller.said.host
+
+
+def ask(hub: HubProcess, method: str, path: str, body: Any = None, token: str = "api") -> Any:
+    return hub.ask(f"/api/v1/{path}", method, token,
+                   None if body is None else json.dumps(body).encode(),
+                   Content_Type="application/json")
+
+
+def alerts(hub: HubProcess, teller: Teller, state: str = "open") -> list[Any]:
+    return [each for each in hub.get(f"/api/v1/alerts?state={state}")["items"]
+            if each["node"] == teller.node_id]
+
+
+def hot(**more: Any) -> dict[str, Any]:
+    return {"id": f"hot-{secrets.token_hex(3)}", "title": "Hot", "signal": "temp_margin_c",
+            "scope": "*", "fire": "<= 5", "clear": ">= 10", "for": "2s"} | more
+
+
+def put(hub: HubProcess, rule: dict[str, Any]) -> str:
+    answer = ask(hub, "PUT", f"rules/{rule['id']}", rule)
+    assert answer.status == 200, answer.body
+    return str(rule["id"])
+
+
+def test_a_new_hub_has_the_rules_that_come_along_and_none_acts(hub: HubProcess) -> None:
+    found = {item["rule"]["id"]: item for item in hub.get("/api/v1/rules")["items"]}
+    assert set(parse(PACK.read_text()).rules) <= set(found)
+    assert all(item["mode"] == "observe" and item["is_watched"] for item in found.values())
+
+
+def test_it_fires_when_it_has_held_and_ends_when_it_is_clear(hub: HubProcess) -> None:
+    teller = come(hub)
+    rule = put(hub, hot())
+    viewer = RawSocket(hub, "/live", hub.api_token)
+    margin = float(random.randint(-3, 5))
+    teller.slow[1]["temp_margin_c"] = margin
+    [alert] = telling(teller, lambda: [each for each in alerts(hub, teller)
+                                       if each["rule"] == rule], "it fires")
+    assert (alert["target"], alert["place"]) == (teller.facts[1].uuid, "1")
+    assert (alert["host"], alert["value"]) == (host_of(teller), margin)
+    assert alert["state"] == "firing"
+    assert alert["fired_at"] - alert["since"] >= 2.0
+    while (said := viewer.event("alert"))["id"] != alert["id"]:
+        pass
+    assert said["state"] == "firing"
+    shown = next(item for item in hub.get("/api/v1/rules")["items"] if item["rule"]["id"] == rule)
+    assert (shown["firing"], shown["number"]) == (1, 1)
+    teller.slow[1]["temp_margin_c"] = 25.0
+    [ended] = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
+                                       if each["rule"] == rule], "it ends")
+    assert (ended["id"], ended["why"]) == (alert["id"], "it is over")
+    assert alerts(hub, teller) == []
+
+
+def test_between_the_two_limits_nothing_changes(hub: HubProcess) -> None:
+    teller = come(hub)
+    rule = put(hub, hot())
+    teller.slow[0]["temp_margin_c"] = 3.0
+    telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)), "it fires")
+    teller.slow[0]["temp_margin_c"] = 8.0
+    until = time.monotonic() + 3.0
+    while time.monotonic() < until:
+        teller.tell()
+        time.sleep(0.2)
+    assert [each["state"] for each in alerts(hub, teller) if each["rule"] == rule] == ["firing"]
+
+
+def test_a_gpu_that_is_lost_is_told_by_the_pack(hub: HubProcess) -> None:
+    teller = come(hub)
+    [alert] = telling(teller, lambda: [each for each in alerts(hub, teller)
+                                       if each["rule"] == "gpu-lost"], "gpu-lost",
+                      states=("lost", "ok"))
+    assert (alert["place"], alert["severity"]) == ("0", "crit")
+
+
+def test_what_a_board_never_reports_is_said_to_be_beyond_telling(hub: HubProcess) -> None:
+    teller = come(hub)
+    teller.slow[0]["temp_margin_c"] = Absence.UNSUPPORTED
+    rule = put(hub, hot(scope=f"node:{host_of(teller)}"))
+    telling(teller, lambda: (shown := hub.get(f"/api/v1/rules/{rule}"))["targets"] == 2
+            and shown["cannot"] == 1, "one of two")
+
+
+def test_a_silence_is_said_at_the_alert_and_ends(hub: HubProcess) -> None:
+    teller = come(hub)
+    rule = put(hub, hot())
+    teller.slow[0]["temp_margin_c"] = 1.0
+    telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)), "it fires")
+    because = f"moving racks {secrets.token_hex(3)}"
+    made = ask(hub, "POST", "silences", {"until": time.time() + 600, "because": because,
+                                         "node": teller.node_id}).json
+    [alert] = [each for each in alerts(hub, teller) if each["rule"] == rule]
+    assert because in alert["holds"][0]
+    assert ask(hub, "DELETE", f"silences/{made['id']}").status == 204
+    [alert] = [each for each in alerts(hub, teller) if each["rule"] == rule]
+    assert alert["holds"] == []
+    assert ask(hub, "DELETE", f"silences/{made['id']}").status == 404
+
+
+@pytest.mark.parametrize(("asked", "says"), [
+    ({"until": 0, "because": "x", "node": "n"}, "an end"),
+    ({"until": "later", "because": "x", "node": "n"}, "until"),
+    ({"because": "x", "node": "n"}, "until"),
+    ({"until": 4e9, "because": "x", "node": "n"}, "30 days"),
+])
+def test_a_silence_has_an_end(hub: HubProcess, asked: Any, says: str) -> None:
+    answer = ask(hub, "POST", "silences", asked)
+    assert answer.status in (400, 409)
+    assert says in answer.json["detail"]
+
+
+def test_a_silence_of_everything_is_none(hub: HubProcess) -> None:
+    answer = ask(hub, "POST", "silences", {"until": time.time() + 60, "because": "quiet"})
+    assert answer.status == 409
+    assert "say what is silenced" in answer.json["detail"]
+
+
+def test_a_rule_is_tried_out_before_it_is_kept(hub: HubProcess) -> None:
+    teller = come(hub)
+    teller.slow[1]["temp_margin_c"] = -2.0
+    here = hot(scope=f"node:{host_of(teller)}")
+
+    def tried() -> Any:
+        told = ask(hub, "POST", "rule-checks", {"rule": here}).json
+        return told if told["matches"] else None
+
+    found = telling(teller, tried, "it matches")
+    assert found["matches"] == [teller.facts[1].uuid]
+    assert (found["problems"], found["targets"], found["matching"]) == ([], 2, 1)
+    wrong = ask(hub, "POST", "rule-checks", {"rule": hot(signal="temp_marg")}).json
+    assert [problem["field"] for problem in wrong["problems"]] == ["signal"]
+    assert "did you mean 'temp_margin_c'" in wrong["problems"][0]["message"]
+
+
+def test_a_bad_rule_changes_nothing(hub: HubProcess) -> None:
+    rule = put(hub, hot())
+    before = hub.get(f"/api/v1/rules/{rule}")["rule"]
+    for change, status, says in (({"fire": "> banana"}, 400, "not a comparison"),
+                                 ({"scope": ""}, 400, "whole fleet"),
+                                 ({"id": "other"}, 400, "in the address"),
+                                 ({"unknown": 1}, 400, "unknown"),
+                                 ({"for": "30s", "ladder": [{"do": "tell"}], "mode": "dry_run"},
+                                  409, "only observe")):
+        answer = ask(hub, "PUT", f"rules/{rule}", hot(id=rule) | change)
+        assert answer.status == status, answer.body
+        assert says in answer.json["detail"]
+    assert hub.get(f"/api/v1/rules/{rule}")["rule"] == before
+
+
+def test_who_sees_not_the_node_sees_not_its_alerts(hub: HubProcess) -> None:
+    teller = come(hub)
+    rule = put(hub, hot())
+    teller.slow[0]["temp_margin_c"] = 0.0
+    telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)), "it fires")
+    stranger = add_program(hub, "operator", groups=("elsewhere",))
+    assert ask(hub, "GET", "alerts", token=stranger).json["items"] == []
+    found = ask(hub, "POST", "rule-checks", {"rule": hot()}, token=stranger).json
+    assert (found["targets"], found["matches"]) == (0, [])
+
+
+def test_an_edit_ends_its_alerts_and_words_do_not(hub: HubProcess) -> None:
+    teller = come(hub)
+    rule = hot()
+    put(hub, rule)
+    teller.slow[0]["temp_margin_c"] = 0.0
+    telling(teller, lambda: any(each["rule"] == rule["id"] for each in alerts(hub, teller)),
+            "it fires")
+    put(hub, rule | {"title": "Very hot"})
+    assert [each["rule"] for each in alerts(hub, teller)].count(rule["id"]) == 1
+    put(hub, rule | {"fire": "<= 4"})
+    ended = [each for each in alerts(hub, teller, "ended") if each["rule"] == rule["id"]]
+    assert [each["why"] for each in ended] == ["its rule was changed"]
+    assert ask(hub, "DELETE", f"rules/{rule['id']}").status == 204
+    assert ask(hub, "GET", f"rules/{rule['id']}").status == 404
+
+
+def test_after_a_restart_rules_are_kept_and_alerts_begin_anew(tmp_path: Path) -> None:
+    with HubProcess(tmp_path / "data") as hub:
+        teller = come(hub)
+        rule = put(hub, hot())
+        assert ask(hub, "DELETE", "rules/memory-hot").status == 204
+        teller.slow[0]["temp_margin_c"] = 0.0
+        telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)),
+                "it fires")
+        teller.close()
+        hub.kill()
+        hub.start()
+        ended = [each for each in alerts(hub, teller, "ended") if each["rule"] == rule]
+        assert [each["why"] for each in ended] == ["the hub was started anew"]
+        ids = {item["rule"]["id"] for item in hub.get("/api/v1/rules")["items"]}
+        assert rule in ids
+        assert "memory-hot" not in ids, "what was removed does not come back"

@@ -1,0 +1,70 @@
+"""Spans that roll along, beside sums over everything that was ever seen."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dashboard.core.alerts.signal import How, Term
+from dashboard.core.alerts.windows import MOST_BUCKETS, Window
+
+HOWS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase")
+
+
+def slowly(how: How, seen: list[tuple[int, float]], since: int) -> float:
+    """Of one row, from all its samples."""
+    inside = [value for second, value in seen if second >= since]
+    if how in ("rate", "increase"):
+        grown = [0.0 if at == 0 else (value if value < seen[at - 1][1] else value - seen[at - 1][1])
+                 for at, (second, value) in enumerate(seen) if second >= since]
+        return sum(grown) / (len(grown) if how == "rate" else 1)
+    return {"avg": lambda: sum(inside) / len(inside), "min": lambda: min(inside),
+            "max": lambda: max(inside)}[how]()
+
+
+@settings(max_examples=120, deadline=None)
+@given(how=st.sampled_from(HOWS), span=st.sampled_from([2, 7, 60, 61, 150, 600]),
+       steps=st.lists(st.tuples(st.sampled_from([1, 1, 1, 2, 30, 500, 5_000]),
+                                st.one_of(st.none(), st.integers(0, 100))), max_size=120))
+def test_a_window_is_what_all_of_it_says(how: How, span: int, steps: list[tuple[int, int | None]]
+                                         ) -> None:
+    window = Window(Term(how, "x", span), 1, 0.05, 1)
+    length = max(1, -(-span // MOST_BUCKETS))
+    buckets = -(-span // length)
+    seen: list[tuple[int, float]] = []
+    second = 1_000
+    for gap, value in steps:
+        second += gap
+        window.take(second, np.array([np.nan if value is None else float(value)]))
+        if value is not None:
+            seen.append((second, float(value)))
+        since = (second // length - buckets) * length
+        inside = [each for each in seen if each[0] >= since]
+        got = window.values()[0]
+        if len(inside) < max(1.0, 0.05 * span):
+            assert np.isnan(got)
+        else:
+            assert got == pytest.approx(slowly(how, seen, since))
+
+
+def test_a_span_with_too_few_samples_has_no_value() -> None:
+    window = Window(Term("avg", "x", 60), 1, 0.8, 2)
+    for second in range(47):
+        window.take(second, np.array([5.0, 5.0 if second % 2 else np.nan]))
+    assert np.isnan(window.values()).all()
+    for second in range(47, 120):
+        window.take(second, np.array([5.0, 5.0 if second % 2 else np.nan]))
+    assert window.values()[0] == 5.0
+    assert np.isnan(window.values()[1])
+
+
+def test_a_row_that_is_somebody_elses_begins_anew() -> None:
+    window = Window(Term("max", "x", 10), 1, 0.1, 2)
+    for second in range(5):
+        window.take(second, np.array([99.0, 98.0]))
+    window.forget(np.array([0]))
+    window.take(5, np.array([3.0, 1.0]))
+    assert window.values().tolist() == [3.0, 98.0]
+    window.grow(3)
+    window.take(6, np.array([4.0, 1.0, 7.0]))
+    assert window.values().tolist() == [4.0, 98.0, 7.0]

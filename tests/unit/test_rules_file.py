@@ -1,0 +1,112 @@
+"""Rules as files: the ones that come along, what is refused, and tests that can fail."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dashboard.core.alerts import drill
+from dashboard.core.alerts.rule import check, read
+from dashboard.rules_cli import rules
+from dashboard.rules_file import PACK, dump, parse
+from gpudeck.errors import CommandError
+
+GOOD = """
+rules:
+  - id: hot
+    title: Hot
+    scope: "*"
+    signal: temp_c
+    fire: ">= 85"
+    for: 10s
+tests:
+  - rule: hot
+    targets: {a: {temp_c: "60 x5 90"}}
+    expect: [{at: 14s, a: pending}, {at: 15s, a: firing}]
+"""
+
+
+def test_each_rule_that_comes_along_is_tested_and_passes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pack = parse(PACK.read_text())
+    assert pack.faults == ()
+    assert len(pack.rules) >= 12
+    assert {test.rule for test in pack.drills} == set(pack.rules)
+    assert all(ready.rule.mode == "observe" and not ready.has_ladder
+               for ready in pack.rules.values()), "out of the box nothing acts"
+    assert all(len(ready.rule.runbook) > 20 for ready in pack.rules.values())
+    assert rules(["test", str(PACK)]) == 0
+    assert f"{len(pack.drills)} of {len(pack.drills)} tests pass" in capsys.readouterr().out
+
+
+def test_each_test_of_the_pack_can_fail() -> None:
+    """With the limit beyond reach none of them says firing."""
+    pack = parse(PACK.read_text())
+    for test in pack.drills:
+        ready = pack.rules[test.rule]
+        never = "> 999999999999999" if ready.fire.op in (">", ">=") else (
+            "< -999999999999999" if ready.fire.op in ("<", "<=") else "= 77")
+        dull = check(read({"id": ready.rule.id, "title": "", "scope": "*", "fire": never,
+                           "signal": ready.rule.signal, "for": ready.rule.for_,
+                           "where": list(ready.rule.where),
+                           "min_coverage": ready.rule.min_coverage}))
+        assert drill.run(dull, test), test.rule
+
+
+def test_a_file_that_says_the_wrong_moment_fails(tmp_path: Path,
+                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(GOOD)
+    assert rules(["test", str(file)]) == 0
+    file.write_text(GOOD.replace("at: 15s", "at: 13s"))
+    assert rules(["test", str(file), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out.partition("pass\n")[2])
+    assert told[0]["differences"] == ["at 13s a is pending, and should be firing"]
+
+
+@pytest.mark.parametrize(("old", "new", "says"), [
+    ("id: hot", "id: hot\n    id: cold", "line 4: this is not YAML: 'id' stands here twice"),
+    ("title: Hot", "title: &x Hot\n    owner: *x", "aliases"),
+    ("signal: temp_c", "signal: tmp_c", "line 3: hot: signal, character 1: there is no number"),
+    ("rule: hot", "rule: cold", "there is no rule 'cold' here"),
+    ("a: pending", "b: pending", "there is no target 'b'"),
+    ("a: pending", "a: burning", "'burning' is no state"),
+    ("at: 14s", "at: soon", "not a span"),
+    ("60 x5 90", "60 x5 ?", "what is '?'"),
+    ("60 x5 90", "", "is empty"),
+    ("temp_c: \"60", "util_pct: \"60", "looks at temp_c, which is not given"),
+    ("rules:\n", "rule:\n", "a file of rules has 'rules:'"),
+    ("rules:\n", "rules: [\n", "this is not YAML"),
+    ("  - id: hot", "  - id: hot\n    mode: auto", "needs a ladder"),
+])
+def test_what_is_wrong_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str,
+                                new: str, says: str) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(GOOD.replace(old, new, 1))
+    assert rules(["test", str(file)]) == 1
+    assert says in capsys.readouterr().out
+
+
+def test_words_stay_words() -> None:
+    """YAML 1.1 makes a boolean of `no` and a number of 12:30."""
+    found = parse(GOOD.replace("title: Hot", "title: no").replace("id: hot", "id: on", 1)
+                  .replace("rule: hot", "rule: on"))
+    assert found.faults == ()
+    assert found.rules["on"].rule.title == "no"
+
+
+def test_a_rule_written_out_is_the_same_rule() -> None:
+    pack = parse(PACK.read_text())
+    again = parse(dump([ready.rule for ready in pack.rules.values()]))
+    assert again.faults == ()
+    assert [ready.rule for ready in again.rules.values()] == [
+        ready.rule for ready in pack.rules.values()]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="No such file"):
+        rules(["check", str(tmp_path / "none.yaml")])
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CommandError, match="UTF-8"):
+        rules(["check", str(tmp_path / "binary.yaml")])
