@@ -119,12 +119,17 @@ class Book:
         cell = self.page.locator(CELL).nth(at)
         prompt = cell.locator(".jp-InputPrompt").first
         before, deadline = prompt.inner_text(), time.monotonic() + 90
-        while prompt.inner_text() == before and time.monotonic() < deadline:
+
+        def is_run() -> bool:
+            now = prompt.inner_text()
+            return now != before and re.search(r"[\d*]", now) is not None
+
+        while not is_run() and time.monotonic() < deadline:
             cell.locator(".cm-content").click()
             self.page.keyboard.press("Shift+Enter")
-            for _ in range(50):
-                if prompt.inner_text() != before:
-                    break
+            for _ in range(30):
+                if is_run():
+                    return
                 self.page.wait_for_timeout(100)
 
     def said(self, at: int, pattern: str, seconds: float = 60) -> "re.Match[str]":
