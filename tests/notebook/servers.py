@@ -125,6 +125,9 @@ class Book:
             return now != before and re.search(r"[\d*]", now) is not None
 
         while not is_run() and time.monotonic() < deadline:
+            asked = self.page.locator(".jp-Dialog")
+            if asked.count():  # which kernel, where the page was quicker than its session
+                asked.locator("button.jp-mod-accept").first.click()
             cell.locator(".cm-content").click()
             self.page.keyboard.press("Shift+Enter")
             for _ in range(30):
