@@ -7,6 +7,7 @@ they expire.
 
 import hashlib
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -59,6 +60,8 @@ RESEND_EVERY_S = 5.0
 LOOKS_MAX = 64
 WAITING_MAX = 32
 HELD = "hub hold"
+UNREAD = "what was held before is not known: "
+BEGIN_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Desk:
         self._config = config
         self._journal = journal
         self._wake = wake
-        self._place = _bound(place, self._holds, journal)
+        self._place = replace(place, holds=self._holds, kills_since=journal.kills_at_most)
         self._hand = Hand(self._place, journal, self._reply, config.patience)
         self._lock = ActLock(config.data)
         self._clock = HubClock()
@@ -95,20 +98,35 @@ class Desk:
         self.epoch = 0
         self.anchor = Anchor(0, "")
         self.trouble = ""
+        self._beginning = threading.Lock()
+        self._has_begun = False
+        self._begins_at = 0.0
         self._begin()
 
     def _begin(self) -> None:
-        try:
-            self._journal.open()
-            self._hub_hold = self._journal.fact(HELD)
-            self.epoch = int(self._journal.fact(self._epoch_name) or 0)
-            self.anchor = self._kept_anchor()
-            for reply in self._journal.recover():
-                log.warning("act_left_open command=%s state=%s", reply.command_id, reply.state)
-            self._not_noted = {each.command_id: each.number for each in self._journal.unsettled()}
-        except JournalRefuses as why:
-            self.trouble = str(why)
-            log.error("no_acts why=%r", self.trouble)
+        """What the journal knows comes before any act: a hold, the epoch, what is spent. Tried
+        again until it can be read."""
+        with self._beginning:
+            if self._has_begun:
+                return
+            try:
+                self._recall()
+                self._has_begun, self.trouble = True, ""
+            except JournalRefuses as why:
+                if not self.trouble:
+                    log.error("no_acts why=%r", str(why))
+                self.trouble = str(why)
+
+    def _recall(self) -> None:
+        self._journal.open()
+        held = self._journal.fact(HELD)
+        self._hub_hold = held if self._hub_hold is None else self._hub_hold
+        self.epoch = int(self._journal.fact(self._epoch_name) or 0)
+        self.anchor = self._kept_anchor()
+        for reply in self._journal.recover():
+            log.warning("act_left_open command=%s state=%s", reply.command_id, reply.state)
+        unsettled = {each.command_id: each.number for each in self._journal.unsettled()}
+        self._not_noted = {**unsettled, **self._not_noted}
 
     # from the node's own thread
 
@@ -148,6 +166,9 @@ class Desk:
 
     def say(self, now: float) -> list[FromAgent]:
         """What is to be sent over a live connection."""
+        if not self._has_begun and now >= self._begins_at:
+            self._begins_at = now + BEGIN_EVERY_S
+            self._clerk.put(self._begin)
         if (clock_id := self._clock.ask(now)) is not None:
             self._out.append(Clock(clock_id))
         if self._not_noted and now >= self._resend_at:
@@ -200,6 +221,7 @@ class Desk:
     # judging
 
     def _command(self, message: SignedCommand) -> None:
+        self._begin()
         digest = hashlib.sha256(message.body).hexdigest()
         key = self._hub_key
         try:
@@ -376,7 +398,8 @@ class Desk:
 
     def _holds(self) -> tuple[str, ...]:
         hub = self._hub_hold
-        return (*(() if hub is None else (hub,)), *holds(self._config.hold_files))
+        unread = () if self._has_begun else (f"{UNREAD}{self.trouble}",)
+        return (*unread, *(() if hub is None else (hub,)), *holds(self._config.hold_files))
 
     def _hold_or_release(self, command: Command, digest: str, refusal: Refusal | None) -> None:
         if refusal is not None:
@@ -406,6 +429,9 @@ class Desk:
 
     def _new_epoch(self, epoch: int) -> None:
         """Kept before anything of it is obeyed: an older hub must stay fenced after our restart."""
+        self._begin()
+        if not self._has_begun:  # the one that is kept may be higher
+            raise JournalRefuses(self.trouble)
         if epoch > self.epoch:
             self._journal.keep(self._epoch_name, str(epoch))
             self.epoch = epoch
@@ -472,13 +498,3 @@ class Desk:
     def _send(self, message: FromAgent) -> None:
         self._out.append(message)
         self._wake()
-
-
-def _bound(place: Place, holds: Callable[[], tuple[str, ...]], journal: ActsJournal) -> Place:
-    def kills_since(at: float) -> int:
-        try:
-            return journal.kills_since(at)
-        except JournalRefuses:
-            return 2**31  # not known is not none
-
-    return replace(place, holds=holds, kills_since=kills_since)

@@ -211,6 +211,13 @@ class ActsJournal:
         return int(self._rows("SELECT count(*) FROM command WHERE node = ? AND action = 'end'"
                               " AND is_spent AND intent_at > ?", at)[0][0])
 
+    def kills_at_most(self, at: float) -> int:
+        """What is not known is not none."""
+        try:
+            return self.kills_since(at)
+        except JournalRefuses:
+            return 2**31
+
     def recover(self) -> list[Reply]:
         """At start: what a process left open that has ended. INTENT and no RESULT is UNKNOWN;
         accepted only was never touched."""

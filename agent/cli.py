@@ -24,12 +24,13 @@ from .actions import make_room
 from .acts_journal import ActsStore
 from .backends import ProcessReading, Reading, resolve
 from .backends.recorded import FORMAT, Head
-from .cost import AgentCost
+from .cost import AgentCost, disk_trouble
 from .hold import driver_order, hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
 from .locked import locked
 from .looked_up import LookedUp
+from .metrics_page import MetricsPage
 from .mps import Mps
 from .node import NodeConfig, run_node
 from .piped import run_piped
@@ -108,13 +109,14 @@ def _run(
         # An admin who approves it compares these two.
         log.info("fingerprint %s", spaced(identity.node_id))
     recording = _recording(settings, backend)
+    metrics = _metrics(settings)
     source = ReaderProcess(backend, settings.reader_options, phase_of(identity.node_id),
                            order=partial(driver_order, settings.data))
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
         acts=ActsStore(settings.data / "acts.db"), ceiling=settings.ceiling,
-        recording=recording,
+        recording=recording, metrics=metrics,
     )
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
@@ -131,6 +133,16 @@ def _recording(settings: Settings, backend: str) -> Recording | None:
         return None
     head = Head(FORMAT, settings.host, backend, __version__)
     return Recording(settings.record, head, settings.record_max_mib * 2**20)
+
+
+def _metrics(settings: Settings) -> MetricsPage | None:
+    if settings.metrics is None:
+        return None
+    from .metrics_server import serve  # its libraries are not every agent's to carry
+
+    page = MetricsPage(settings.host)
+    serve(page, *settings.metrics)
+    return page
 
 
 def stop_on_signals(stop: threading.Event) -> None:
@@ -161,14 +173,14 @@ def status(argv: Sequence[str]) -> int:
 
 
 def _status_here(asked: ShowSettings) -> tuple[list[Item], Item]:
-    agent_cost = AgentCost(asked.data)
+    agent_cost, disk = AgentCost(asked.data), {"disk": disk_trouble(asked.data)}
     try:
         reading = read_once(asked, readings=2)[0]
     except NothingToRead as why:
         if not asked.json:
             raise
-        return [], nothing_here(why.state, str(why), agent_cost.take())
-    return gpu_items(reading, asked.host), here(reading, agent_cost.take())
+        return [], {**nothing_here(why.state, str(why), agent_cost.take()), **disk}
+    return gpu_items(reading, asked.host), {**here(reading, agent_cost.take()), **disk}
 
 
 def tasks(argv: Sequence[str]) -> int:

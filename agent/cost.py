@@ -2,8 +2,10 @@
 5, pitfall 20)."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from .processes import table
 PROC = Path("/proc")
 # The kernel walks all pages for it: about a millisecond.
 MEMORY_EVERY_S = 60.0
+FULL_BELOW_BYTES = 256 * 2**10  # sqlite wants some pages at a time
 
 
 class Meter:
@@ -87,7 +90,7 @@ def cpu_s(pid: int, proc: Path = PROC) -> float | None:
     """CPU seconds of a process since its start. /proc counts in hundredths, which for a process
     that takes one per cent is no number for two seconds; the process's own clock does not
     (clock_getcpuclockid(3), which Python has for threads only)."""
-    if proc == PROC:
+    if proc is PROC:
         try:
             return time.clock_gettime((~pid << 3) | 2)
         except OSError:
@@ -120,5 +123,18 @@ def size_of(files: Iterable[Path]) -> float | None:
     return float(sum(sizes)) if sizes else None
 
 
+def disk_trouble(data: Path) -> str:
+    """"": there is room where the agent keeps things, or nothing is there yet."""
+    try:
+        free = shutil.disk_usage(data).free
+    except OSError:
+        return ""
+    if free >= FULL_BELOW_BYTES:
+        return ""
+    return (f"no room on the disk of {data}: make some; until then what is live is "
+            "shown, an outage of the hub is bridged from memory alone, and nothing is acted on")
+
+
+@lru_cache(maxsize=4)
 def outbox_files(data: Path) -> tuple[Path, ...]:
     return tuple(data / f"journal.db{end}" for end in ("", "-wal"))

@@ -103,7 +103,7 @@ def _gpus(report: Report) -> Check:
     detail = report.detail
     if wrong or "is lost" in detail or "cannot be opened" in detail:
         return Check("gpus", "Gpus", "problem", "; ".join([said, *wrong]), detail)
-    if "must be reset" in detail:
+    if "must be reset" in detail or "say 0" in detail:
         return Check("gpus", "Gpus", "warning", said, detail)
     return Check("gpus", "Gpus", "ok", f"{said}. {detail}".strip())  # asleep is no fault
 

@@ -14,7 +14,7 @@ from gpudeck import __version__
 
 from .ceiling import DEFAULT, read_ceiling
 from .checkup import Check
-from .cost import outbox_files, size_of
+from .cost import disk_trouble, outbox_files, size_of
 from .hold import hold_files, holds
 from .locked import agent_pid
 from .mps import PROGRAM
@@ -142,6 +142,8 @@ def data_check(data: Path) -> Check:
     if not os.access(data, os.W_OK | os.X_OK):
         return Check("data", title, "problem", f"{data} is not writable for us",
                      "run this as the agent's user, or give it the folder")
+    if trouble := disk_trouble(data):
+        return Check("data", title, "problem", f"{data} is full", trouble)
     if stat.S_IMODE(about.st_mode) & 0o077:
         return Check("data", title, "warning", f"{data} is open to other users; it holds this "
                      "node's key", f"run: chmod 700 {data}")

@@ -133,7 +133,7 @@ class Happenings:
         events += self._read_gpus(reading, now)
         if seen is not None:
             lost = {gpu.uuid for gpu in reading.gpus if gpu.state == "lost"}
-            self._tasks_wait.extend(self._read_tasks(seen, lost, reading.taken_at, now))
+            self._tasks_wait.extend(self._read_tasks(seen, lost, reading, now))
         for _ in range(min(TASKS_PER_READING, len(self._tasks_wait))):
             events.append(self._tasks_wait.popleft())
         return events
@@ -229,9 +229,9 @@ class Happenings:
         return [_event("gpu_removed", at, f"MIG instance {uuid} was removed", gpu_uuid=uuid)]
 
     def _read_tasks(
-        self, seen: Sequence[Seen], lost: set[str], at: float, now: float
+        self, seen: Sequence[Seen], lost: set[str], reading: Reading, now: float
     ) -> Iterator[Event]:
-        was, seconds = self._kept.tasks, 0.0
+        was, at, seconds = self._kept.tasks, reading.taken_at, 0.0
         first_list = self._listed_at is None
         if self._listed_at is not None:
             seconds = now - self._listed_at
@@ -247,7 +247,8 @@ class Happenings:
             if lost.intersection(total.gpus):
                 found[task_id] = total  # nobody can say: the driver lists nothing there
             else:
-                yield ended(task_id, total, at, first_list)
+                yield ended(task_id, total, at, first_list, [
+                    each for each in reading.accounted if each.pid == total.pid])
         for task_id, total in found.items():
             if task_id not in was:
                 yield began(task_id, total, at)

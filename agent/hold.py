@@ -4,6 +4,7 @@ driver's own lets go of the driver as well. Its lines, both for people: why, and
 import os
 import pwd
 import time
+from functools import lru_cache
 from pathlib import Path
 
 HOLD_FILE = "hold"
@@ -19,6 +20,7 @@ def hold_files(data: Path) -> tuple[Path, ...]:
     return (*driver_files(data), *MACHINE_FILES, data / HOLD_FILE)
 
 
+@lru_cache(maxsize=4)  # asked once a second
 def driver_files(data: Path) -> tuple[Path, ...]:
     return (*MACHINE_DRIVER_FILES, data / DRIVER_FILE)
 
@@ -36,7 +38,7 @@ def driver_order(data: Path) -> str:
 
 def _driver_sentence(path: Path) -> str:
     try:
-        about = path.lstat()
+        about = os.lstat(path)
     except OSError:
         return ""
     reason, name = _lines(path)
@@ -56,7 +58,7 @@ def _is_there(path: Path) -> bool:
     if path.name == DRIVER_FILE:
         return _driver_sentence(path) != ""
     try:
-        path.lstat()
+        os.lstat(path)
     except FileNotFoundError:
         return False
     except NotADirectoryError:

@@ -8,14 +8,19 @@ A simulator keeps 1,250 nodes in one file. So `commit` is a group commit: whoeve
 `group_s` for the others and writes for all.
 
 A disk that refuses stops nobody: what could not be written stays with the outboxes, which try
-again. A file that is damaged is set aside, and a new one begins.
+again. One that is full as we begin is no other: what is in the file is read all the same, and a
+file that is not there yet is made when there is room. A file that is damaged is set aside, and a
+new one begins. What an outage has filled it gives back to the disk in small steps.
 """
 
 import contextlib
+import errno
 import logging
+import os
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,20 @@ log = logging.getLogger("gpudeck.agent.journal")
 # Low bytes of sqlite's extended codes: SQLITE_CORRUPT, SQLITE_NOTADB.
 DAMAGE = (11, 26)
 DAMAGED_KEPT = 3
+FULL = 13  # SQLITE_FULL
+# What sqlite says of a disk without room where it sets up its files: SQLITE_IOERR, SQLITE_CANTOPEN.
+# Both mean much else: the disk itself is asked.
+MAYBE_FULL = (10, 14)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+# Free pages that the file keeps; with more, a step gives so many back to the disk. A step is 1 MiB,
+# written twice (WAL and file): some ms, so none more often than once a second.
+FREE_KEPT_PAGES = 1_024
+STEP_PAGES = 256
+STEP_EVERY_S = 1.0
+WAL_KEPT_BYTES = 4 * 2**20
+# A file of before, without what shrinking needs, is written anew when this little is in it.
+REBUILT_MAX_PAGES = 256
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
@@ -52,31 +71,49 @@ class _Damaged(sqlite3.DatabaseError):
 
 
 class Journal:
-    def __init__(self, path: Path, group_s: float = 0.0) -> None:
-        """Raises CommandError when the folder cannot be written."""
+    def __init__(
+        self, path: Path, group_s: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Raises CommandError when the folder cannot be written, unless for want of room."""
         self.trouble = ""
         self.files = 0  # that were set aside; an Outbox begins anew with each
         self.set_aside: Path | None = None  # the last one
         self._path = path
         self._group_s = group_s
+        self._clock = clock
         self._lock = threading.RLock()
         self._group = _Group()
         self._queue: list[Statement] = []
+        self._shrinks_at = 0.0
         self._db: sqlite3.Connection | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
                 self._db = _opened(path)
             except sqlite3.Error as error:
-                if not _is_damage(error):
+                if _is_no_room(error, path):
+                    self._begin_without_room(error)
+                elif _is_damage(error):
+                    self._put_away(error)
+                    self._db = _opened(path)
+                else:
                     raise
-                self._put_away(error)
-                self._db = _opened(path)
         except (OSError, sqlite3.Error) as error:
             raise CommandError(
                 f"cannot write {path}: {error}; choose another folder with --data",
                 ExitCode.CANNOT_START,
             ) from error
+
+    def _begin_without_room(self, why: sqlite3.Error) -> None:
+        """What is pending must be known, or its numbers would be given out again. Raises
+        sqlite3.Error where it cannot be."""
+        self._failed(why)
+        try:
+            self._db = _opened(self._path, shares=False)
+        except sqlite3.Error as error:
+            if _low_byte(error) != FULL or _has_tables(self._path):
+                raise
+        log.warning("outbox_disk_full why=%r", str(why))
 
     def outbox(self, name: str = "", cap_bytes: int = CAP_BYTES) -> Outbox:
         """The node of this name, made if it is new; "" is the machine itself."""
@@ -95,7 +132,8 @@ class Journal:
             return self.rows(sql, *values)
         except sqlite3.Error as error:
             with self._lock:
-                self._failed(error)
+                if self._db is not None:  # else it was said why
+                    self._failed(error)
             return None
 
     def write_later(self, *statements: Statement) -> None:
@@ -131,7 +169,20 @@ class Journal:
             self._failed(error)
             return False
         self.trouble = ""
+        self._shrink(db)
         return True
+
+    def _shrink(self, db: sqlite3.Connection) -> None:
+        """One step at most; a live message waits for no more than that."""
+        now = self._clock()
+        if now < self._shrinks_at:
+            return
+        self._shrinks_at = now + STEP_EVERY_S
+        with contextlib.suppress(sqlite3.Error):  # the next commit says what is wrong
+            if _one(db, "freelist_count") > FREE_KEPT_PAGES:
+                # Not `execute`, which takes its first page only: it is a statement without rows
+                # that wants to be stepped.
+                db.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
 
     def _failed(self, error: Exception) -> None:
         if self._db is not None and self._db.in_transaction:
@@ -173,26 +224,76 @@ class Journal:
                 self._db.close()
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _opened(path: Path, shares: bool = True) -> sqlite3.Connection:
+    """`shares` False: without the file that processes share a WAL by, for which there is no room;
+    the agent is the only one who opens this."""
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
+        if not shares:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        if not _one(db, "page_count"):  # only before there is a table; then it can shrink
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
-        db.executescript(_SCHEMA)
-        db.execute("BEGIN IMMEDIATE")
-        db.execute("COMMIT")
+        db.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+        db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
         [(verdict,)] = db.execute("PRAGMA quick_check(1)").fetchall()
         if verdict != "ok":
             raise _Damaged(verdict)
+        if shares:
+            _rebuild_if_old(db)
     except BaseException:
         db.close()
         raise
     return db
 
 
+def _rebuild_if_old(db: sqlite3.Connection) -> None:
+    pages = _one(db, "page_count")
+    is_old = not _one(db, "auto_vacuum")
+    if is_old and pages - _one(db, "freelist_count") <= REBUILT_MAX_PAGES < pages:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("VACUUM")
+
+
+def _one(db: sqlite3.Connection, pragma: str) -> int:
+    [(number,)] = db.execute(f"PRAGMA {pragma}").fetchall()
+    return int(number)
+
+
+def _has_tables(path: Path) -> bool:
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        return bool(db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall())
+    finally:
+        db.close()
+
+
+def _low_byte(error: Exception) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _is_no_room(error: Exception, path: Path) -> bool:
+    if _low_byte(error) == FULL:
+        return True
+    return _low_byte(error) in MAYBE_FULL and _has_no_room(path.parent)
+
+
+def _has_no_room(folder: Path) -> bool:
+    """By trying: a quota counts too, and so does a disk with no room for one more file."""
+    probe = folder / f".room-{os.getpid()}"
+    try:
+        with open(probe, "wb", buffering=0) as file:
+            return file.write(bytes(2**16)) < 2**16
+    except OSError as error:
+        return error.errno in NO_ROOM
+    finally:
+        probe.unlink(missing_ok=True)
+
+
 def _is_damage(error: Exception) -> bool:
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    return isinstance(error, _Damaged) or code & 0xFF in DAMAGE
+    return isinstance(error, _Damaged) or _low_byte(error) in DAMAGE
 
 
 class _Group:

@@ -243,7 +243,10 @@ class Outbox:
     # what is on disk
 
     def _registered(self) -> int | None:
-        """None: the disk refuses. It is asked again at each save."""
+        """None: the disk refuses. It is asked again at each save. Reading comes first: a disk that
+        is full can still say what is pending."""
+        if rows := self._store.read("SELECT id FROM node WHERE name = ?", self._name):
+            return int(rows[0][0])
         self._store.write_later(("INSERT OR IGNORE INTO node (name, stream, dropped)"
                                  " VALUES (?, ?, ?)", (self._name, self.stream, self.dropped)))
         if not self._store.commit():

@@ -53,6 +53,7 @@ MAX_HAPPENINGS = 1_024  # that nobody has fetched
 # While all goes well the next answer comes before a round is over.
 ROUND_S, WELL_ROUND_S = 0.5, 1.25
 LET_GO_ROUND_S = 0.2  # whoever takes the driver back waits for it
+END_WITHIN_S = 2.0  # else a child is left to end by itself
 LEAVE_WITHIN_S = 5.0  # a call into a driver that is well takes less
 
 
@@ -195,6 +196,7 @@ class ReaderProcess:
         self._patience = patience or Patience()
         self._order, self._ordered, self._ordered_at = order, "", 0.0
         self._on_news: Callable[[], None] = lambda: None
+        self._has_news = False
         self._unread: Reading | None = None
         self._happened: deque[Happening] = deque(maxlen=MAX_HAPPENINGS)
         self._read_at: float | None = None
@@ -269,9 +271,17 @@ class ReaderProcess:
                 self._judge(now)
                 self._replace(now)
             last_round = now
+            self._tell_news()
             for key, _ in self._selector.select(self._round_s(time.monotonic())):
                 self._receive(key)
         self._end_all()
+
+    def _tell_news(self) -> None:
+        """Just before this thread lets go of the interpreter: who is woken before that has to wait
+        for it, which is two more wakes."""
+        if self._has_news:
+            self._has_news = False
+            self._on_news()
 
     def _round_s(self, now: float) -> float:
         if self._ordered:
@@ -353,7 +363,7 @@ class ReaderProcess:
             return
         if answer.happenings:
             self._happened.extend(answer.happenings)
-            self._on_news()
+            self._has_news = True
             return
         if child.leaves:
             return
@@ -438,7 +448,7 @@ class ReaderProcess:
         if state != self.state:
             log.info("reader_state state=%s detail=%r", state, detail)
         self.state, self.detail = state, detail
-        self._on_news()
+        self._has_news = True
 
     def _say_once(self, state: ReaderState, detail: str) -> None:
         if (state, detail) != (self.state, self.detail):
@@ -447,7 +457,7 @@ class ReaderProcess:
     def _end_all(self) -> None:
         for child in self._children:
             close_stdin(child)
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + END_WITHIN_S
         for child in self._children:
             if child.hung_at is None:
                 reap(child, deadline - time.monotonic())

@@ -36,6 +36,7 @@ SNAPSHOT_EVERY_S = 60.0
 # What 256 Gpus say, slow metrics and all, takes 150 kB.
 COMMANDS_BYTES = 300_000
 TASKS_BYTES = 500_000
+FEW_TASKS = 24  # of which each may be as long as the wire takes
 
 class Bounds(NamedTuple):
     low: tuple[float, ...]
@@ -284,6 +285,8 @@ def _within(value: float | None, high: float) -> float | None:
 
 def _as_many_as_fit(seen: list[Seen]) -> list[Seen]:
     """Thousands of tasks with long names would make a message that the hub must refuse."""
+    if len(seen) <= FEW_TASKS:
+        return seen
     room = TASKS_BYTES
     for at, each in enumerate(seen[:MAX_TASKS]):
         room -= _size(each.task)

@@ -11,6 +11,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import Token
 from gpudeck.settings import (
     Setting,
+    address,
     count,
     flag,
     folder,
@@ -93,6 +94,9 @@ TABLE: tuple[Setting, ...] = (
     CEILING,
     Setting("pipe", flag, False,
             "serve the notebook that started this, over stdin and stdout, without a hub"),
+    Setting("metrics", address, None,
+            "HOST:PORT on which Prometheus may scrape this node, without a token: best "
+            "127.0.0.1:9400", default_words="nowhere"),
     Setting("forget_hub", flag, False,
             "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )
@@ -137,6 +141,7 @@ class Settings:
     record: Path | None = None
     record_max_mib: int = 1_024
     pipe: bool = False
+    metrics: tuple[str, int] | None = None
 
     @property
     def reader_options(self) -> str:

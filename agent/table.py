@@ -98,9 +98,10 @@ def with_slow(reading: Reading, before: Reading | None) -> Reading:
 
 
 def notes(more: Mapping[str, Any]) -> list[str]:
-    """What a table has no column for: which Gpu sleeps, is lost or must be reset."""
-    detail = more.get("reader", {}).get("detail")
-    return [printable(detail)] if detail else []
+    """What a table has no column for: which Gpu sleeps, is lost or must be reset, or that the
+    agent has no room."""
+    said = (more.get("reader", {}).get("detail"), more.get("disk"))
+    return [printable(each) for each in said if each]
 
 
 def held_lines(held: Mapping[str, Sequence[str]]) -> list[str]:

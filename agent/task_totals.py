@@ -8,6 +8,8 @@ from msgspec import Struct
 from gpudeck.events import kind_of
 from gpudeck.wire import Event, Task
 
+from .backends import Accounted
+
 # A list that did not come for longer says nothing about what was used meanwhile.
 GAP_MAX_S = 30.0
 MAX_TASKS = 4_096
@@ -20,6 +22,7 @@ class TotalOf(Struct):
     first_at: float
     started_at: float | None
     gpus: list[str]
+    pid: int | None = None
     mem_s: float = 0.0  # seconds for which it is known
     mem_byte_s: float = 0.0
     mem_peak_bytes: float = 0.0
@@ -50,7 +53,8 @@ def totals_of(
     """Of all that are there now; `seconds` since the last list."""
     found: dict[str, TotalOf] = {}
     for task_id, (task, gpus, mem, sm) in _by_task(uses).items():
-        total = was.get(task_id) or TotalOf(name_of(task), at, task.started_at, [])
+        total = was.get(task_id) or TotalOf(
+            name_of(task), at, task.started_at, [], task.pid)
         if total.gpus != gpus:
             total.gpus = gpus
         _add(total, mem, sm, seconds if task_id in was and seconds <= GAP_MAX_S else 0.0)
@@ -60,14 +64,19 @@ def totals_of(
 
 
 def _by_task(uses: Iterable[Use]) -> dict[str, tuple[Task, list[str], float | None, float | None]]:
-    gathered: dict[str, tuple[Task, list[str], list[float | None], list[float | None]]] = {}
-    for task, gpu, mem, sm in uses:
-        _, gpus, mems, sms = gathered.setdefault(task.id, (task, [], [], []))
-        gpus.append(gpu)
-        mems.append(mem)
-        sms.append(sm)
-    return {task_id: (task, gpus, _sum(mems), _mean(sms))
-            for task_id, (task, gpus, mems, sms) in gathered.items()}
+    gathered: dict[str, list[Use]] = {}
+    for use in uses:
+        gathered.setdefault(use[0].id, []).append(use)
+    return {task_id: (of[0][0], [use[1] for use in of], *_both(of))
+            for task_id, of in gathered.items()}
+
+
+def _both(of: Sequence[Use]) -> tuple[float | None, float | None]:
+    """All its memory, and its mean share."""
+    if len(of) == 1:
+        return of[0][2], of[0][3]
+    sm = _sum([use[3] for use in of])
+    return _sum([use[2] for use in of]), None if sm is None else sm / len(of)
 
 
 def _sum(parts: Sequence[float | None]) -> float | None:
@@ -105,8 +114,13 @@ def began(task_id: str, total: TotalOf, at: float) -> Event:
     return _event("task_began", task_id, total, at, f"{total.name} began on {_gpus(total)}", {})
 
 
-def ended(task_id: str, total: TotalOf, at: float, while_away: bool) -> Event:
-    numbers = total.numbers(at)
+def ended(
+    task_id: str, total: TotalOf, at: float, while_away: bool,
+    accounted: Sequence[Accounted] = (),
+) -> Event:
+    """`accounted`: by the driver, of this Task's process."""
+    counted = driver_numbers(total, accounted)
+    numbers = total.numbers(at) | counted
     parts = [f"{total.name} ended after {duration(numbers['seconds'])} on {_gpus(total)}"]
     if while_away:
         parts[0] += ", while the agent was away"
@@ -114,7 +128,27 @@ def ended(task_id: str, total: TotalOf, at: float, while_away: bool) -> Event:
         parts.append(f"at most {numbers['mem_peak_bytes'] / 2**30:.1f} GiB")
     if "sm_mean_pct" in numbers:
         parts.append(f"on average {numbers['sm_mean_pct']:.0f} % of the SMs")
+    if "driver_mem_peak_bytes" in counted:
+        parts.append(f"by the driver at most {counted['driver_mem_peak_bytes'] / 2**30:.1f} GiB")
+    if "driver_util_pct" in counted:
+        parts.append(f"by the driver a kernel of it ran {counted['driver_util_pct']:.0f} % of the "
+                     "time")
     return _event("task_ended", task_id, total, at, "; ".join(parts), numbers)
+
+
+def driver_numbers(total: TotalOf, accounted: Sequence[Accounted]) -> dict[str, float]:
+    """Only of a Task all of whose Gpus are told of. Peaks need not be of one moment, so the sum is
+    an upper bound for more than one."""
+    if not total.gpus or {each.gpu_uuid for each in accounted} != set(total.gpus):
+        return {}
+    seconds = [each.seconds for each in accounted if each.seconds is not None]
+    found = {
+        "driver_mem_peak_bytes": _sum([each.mem_peak_bytes for each in accounted]),
+        "driver_util_pct": _mean([each.util_pct for each in accounted]),
+        "driver_mem_util_pct": _mean([each.mem_util_pct for each in accounted]),
+        "driver_seconds": max(seconds) if len(seconds) == len(accounted) else None,
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _event(

@@ -14,11 +14,47 @@ export class ApiError extends Error {
 }
 
 export function getGpu(uuid) {
-  return get(`gpus/${encodeURIComponent(uuid)}`);
+  return get(named("gpus", "uuid", [uuid])).then((answer) => only(answer, "Gpu"));
 }
 
 export function getNode(id) {
-  return get(`nodes/${encodeURIComponent(id)}`);
+  return get(named("nodes", "id", [id])).then((answer) => only(answer, "node"));
+}
+
+export function lookAtGpu(uuid) {
+  return look(named("gpus", "uuid", [uuid])).then((answer) => only(answer, "Gpu"));
+}
+
+export function lookAtNode(id) {
+  return look(named("nodes", "id", [id])).then((answer) => only(answer, "node"));
+}
+
+export function lookAtTask(id) {
+  return look(named("tasks", "id", [id])).then((answer) => only(answer, "task"));
+}
+
+/** Those of them that there are, in their order. */
+export async function lookAtGpus(uuids) {
+  if (uuids.length === 0) return [];
+  const { items } = await look(named("gpus", "uuid", uuids));
+  return uuids.map((uuid) => items.find((gpu) => gpu.uuid === uuid)).filter((gpu) => gpu !== undefined);
+}
+
+export async function getTasks(ids) {
+  if (ids.length === 0) return [];
+  const { items } = await get(named("tasks", "id", ids));
+  return ids.map((id) => items.find((task) => task.id === id)).filter((task) => task !== undefined);
+}
+
+// Asked for as a list: what has ended since is then not in it. The path of one that is gone would
+// answer 404, and the browser log each as a fault of the page.
+function named(path, name, values) {
+  return `${path}?${new URLSearchParams([...values.map((value) => [name, value]), ["limit", "100"]])}`;
+}
+
+function only({ items: [item] }, what) {
+  if (item === undefined) throw new ApiError(404, { detail: `there is no such ${what} here` });
+  return item;
 }
 
 export function getEvents(query) {
@@ -27,10 +63,6 @@ export function getEvents(query) {
 
 export function getNodes() {
   return get("nodes?limit=100");
-}
-
-export function getTask(id) {
-  return get(`tasks/${encodeURIComponent(id)}`);
 }
 
 function get(path) {

@@ -2,8 +2,10 @@
 
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { make, say } from "./dom.mjs";
+import { explain } from "./tips.mjs";
 
 const HEIGHT = 168;
+const NARROW = 400;
 const SYNC = uPlot.sync("lines");
 // Told apart by lightness and dash as well as by hue (Okabe and Ito's, turned for both grounds).
 const HUES = {
@@ -19,13 +21,14 @@ export function strokeOf(theme, at) {
 
 export class Chart {
   /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. */
-  constructor({ title, meaning, unit, lines, limits = [], range, increments, height = HEIGHT, onZoom, colours, format, axisWidth = 58 }) {
+  constructor({ title, meaning, unit, lines, limits = [], range, increments, height = HEIGHT, onZoom, colours, format, axisWidth = 66 }) {
     Object.assign(this, { title, lines, limits, range, increments, height, onZoom, format, axisWidth, bands: [], marks: [], data: [[]], isSeen: true });
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
-    this.root = make("section", { class: lines.length > 4 ? "chart many" : "chart", "aria-label": title },
-      make("header", {}, make("h2", { title: meaning }, title, unit ? make("span", {}, unit) : null), this.legend), this.place);
+    const heading = make("h2", { tabindex: "0" }, title, unit ? make("span", {}, unit) : null);
+    explain(heading, meaning);
+    this.root = make("section", { class: `chart${legendClass(lines)}`, "aria-label": title }, make("header", {}, heading, this.legend), this.place);
     this.draw(colours);
   }
 
@@ -34,7 +37,9 @@ export class Chart {
     const swatch = make("span", { class: "swatch" });
     this.swatches.push(swatch);
     if (this.lines.length === 1) return make("li", {}, this.values[at]);
-    return make("li", {}, make("button", { type: "button", class: "legend-line", "aria-pressed": "true", title: `Show or hide ${line.label}`, onclick: (event) => this.toggle(at, event.currentTarget) }, swatch, make("span", {}, line.short ?? line.label), this.values[at]));
+    const button = make("button", { type: "button", class: "legend-line", "aria-pressed": "true", onclick: (event) => this.toggle(at, event.currentTarget) }, swatch, make("span", {}, line.short ?? line.label), this.values[at]);
+    explain(button, `${line.meaning ?? line.label}\nPress to show or hide its line.`);
+    return make("li", {}, button);
   }
 
   toggle(at, button) {
@@ -43,9 +48,9 @@ export class Chart {
     this.plot.setSeries(at + 1, { show: isShown });
   }
 
-  /** Anew, in these colours; uPlot takes its colours only once. */
-  draw(colours) {
-    this.colours = colours;
+  /** Anew, in these colours; uPlot takes its colours only once. `width`: of its own, not its place's. */
+  draw(colours, width = null) {
+    Object.assign(this, { colours, width });
     const shown = this.plot?.series.slice(1).map((series) => series.show);
     this.plot?.destroy();
     this.swatches.forEach((swatch, at) => {
@@ -57,14 +62,18 @@ export class Chart {
 
   options(colours, shown) {
     return {
-      width: Math.max(200, this.place.clientWidth), height: this.height,
+      width: this.widthNow(), height: this.height,
       cursor: { sync: { key: SYNC.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 }, y: false },
       legend: { show: false },
       scales: { x: { time: true, range: () => this.spanNow() }, y: { range: (_, low, high) => this.range(low, high, this.limits) } },
-      axes: [axis(colours, { size: 26, space: 76, values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: this.axisWidth, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick)) })],
+      axes: [axis(colours, { size: 26, space: ({ width }) => (width < NARROW ? 44 : 76), values: (_, ticks) => ticks.map(clock) }), axis(colours, { size: this.axisWidth, space: 34, incrs: this.increments, values: (_, ticks) => ticks.map((tick) => this.format(tick)) })],
       series: [{}, ...this.lines.map((line, at) => ({ ...strokeOf(colours.theme, at), width: 1.5, show: shown?.[at] ?? true, points: { show: false }, spanGaps: false }))],
       hooks: { drawClear: [(plot) => this.drawUnder(plot)], draw: [(plot) => this.drawOver(plot)], setSelect: [(plot) => this.selected(plot)], setCursor: [() => this.readOut()] },
     };
+  }
+
+  widthNow() {
+    return this.width ?? Math.max(200, this.place.clientWidth);
   }
 
   spanNow() {
@@ -79,7 +88,7 @@ export class Chart {
   }
 
   resize() {
-    const width = Math.max(200, this.place.clientWidth);
+    const width = this.widthNow();
     if (width !== this.plot.width) this.plot.setSize({ width, height: this.height });
   }
 
@@ -134,7 +143,8 @@ export class Chart {
   drawLimit(plot, { label, value }, ctx, bbox, isRight) {
     const y = Math.round(plot.valToPos(value, "y", true));
     if (y < bbox.top || y > bbox.top + bbox.height) return;
-    ctx.strokeStyle = ctx.fillStyle = this.colours.limit;
+    ctx.strokeStyle = this.colours.limit;
+    ctx.fillStyle = this.colours.inkSoft;
     ctx.setLineDash([6 * devicePixelRatio, 4 * devicePixelRatio]);
     line(ctx, bbox.left, y, bbox.left + bbox.width, y);
     ctx.textAlign = isRight ? "right" : "left";
@@ -145,6 +155,12 @@ export class Chart {
   destroy() {
     this.plot.destroy();
   }
+}
+
+// A legend of one line stands beside the title; more are columns below it, of short or of long names.
+function legendClass(lines) {
+  if (lines.length < 3) return "";
+  return lines.length > 4 || lines.every(({ short }) => short !== undefined) ? " many" : " many long";
 }
 
 function line(ctx, x0, y0, x1, y1) {

@@ -46,10 +46,10 @@ function ofOne(gpu, book) {
     .filter(({ keys }) => keys.length > 0)
     .map(({ title, keys, range, limits, bands }) => ({
       id: keys[0], title, range, bands, metric: book.metrics.get(keys[0]),
-      meaning: keys.map((key) => `${book.metrics.get(key).label}: ${book.metrics.get(key).meaning}`).join("\n"),
+      meaning: keys.length === 1 ? book.metrics.get(keys[0]).meaning : keys.map((key) => `${book.metrics.get(key).label}: ${book.metrics.get(key).meaning}`).join("\n"),
       limits: limitsOf([gpu], limits ?? []),
       ...axisOf(book.metrics.get(keys[0]), book.reasons),
-      rows: keys.map((key) => ({ uuid: gpu.uuid, key, label: book.metrics.get(key).label })),
+      rows: keys.map((key) => ({ uuid: gpu.uuid, key, label: book.metrics.get(key).label, meaning: book.metrics.get(key).meaning })),
     }));
 }
 
@@ -63,12 +63,12 @@ function ofMany(gpus, book, labelOf) {
 
 const isNever = (gpu, key) => ["unsupported", "denied"].includes(gpu.missing[key]);
 
-/** The labels of what these Gpus never report, by reason. */
+/** The metrics that these Gpus never report, by reason. */
 export function neverOf(gpus, book) {
   const found = { unsupported: [], denied: [] };
   for (const metric of book.columns.map((key) => book.metrics.get(key))) {
     const why = gpus.map((gpu) => gpu.missing[metric.key]);
-    for (const reason of Object.keys(found)) if (why.length > 0 && why.every((word) => word === reason)) found[reason].push(metric.label);
+    for (const reason of Object.keys(found)) if (why.length > 0 && why.every((word) => word === reason)) found[reason].push(metric);
   }
   return found;
 }

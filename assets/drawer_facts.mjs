@@ -27,6 +27,9 @@ const FACTS = [
   ["mem_clock_max_mhz", "Highest memory clock", megahertz],
   ["temp_slowdown_c", "Slows down at", degrees],
   ["temp_shutdown_c", "Shuts down at", degrees],
+  ["mem_temp_max_c", "Memory at most", degrees],
+  ["mem_margin_min_c", "Margin that its memory needs", degrees],
+  ["accounting_on", "Accounting of ended tasks", (value) => (value ? "on" : "off")],
 ];
 
 function watts(value) { return `${Math.round(value)} W`; }

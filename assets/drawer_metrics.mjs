@@ -3,6 +3,7 @@
 import { make, say, show } from "./dom.mjs";
 import { age, valueOf } from "./format.mjs";
 import { shareOf, valueWords } from "./gpu_words.mjs";
+import { explain } from "./tips.mjs";
 
 // Of the link now, and of what it can be.
 const OF_MOST = { pcie_gen: "pcie_gen_max", pcie_width: "pcie_width_max" };
@@ -32,7 +33,8 @@ export class Metrics {
     const value = make("span", { class: metric.words || metric.key === "throttle_bits" ? "value words" : "value" }, "…");
     const bar = make("span", { class: "bar-full" });
     const place = make("span", { class: "bar-place" }, bar);
-    const row = make("div", { title: metric.meaning }, make("dt", {}, metric.label), make("dd", {}, value, place));
+    const row = make("div", { tabindex: "-1", "data-metric": metric.key }, make("dt", {}, metric.label), make("dd", {}, value, place));
+    explain(row, metric.meaning);
     this.rows.set(metric.key, { row, value, bar, place });
     return row;
   }
@@ -58,7 +60,7 @@ export class Metrics {
     value.classList.toggle("missing", words.isMissing);
     value.classList.toggle("bad", isThere && isBad(metric, gpu.values[metric.key]));
     value.classList.toggle("warn", isThere && WARN.has(metric.key) && gpu.values[metric.key] > 0);
-    row.title = words.isMissing && words.meaning ? `${metric.meaning} ${capital(words.meaning)}.` : metric.meaning;
+    explain(row, words.isMissing && words.meaning ? `${metric.meaning} ${capital(words.meaning)}.` : metric.meaning);
     const share = shareOf(gpu, metric);
     show(place, share !== null);
     if (share !== null) bar.style.transform = `scaleX(${share})`;
@@ -66,9 +68,9 @@ export class Metrics {
 
   drawAbsent(gpu, word, why) {
     const { root, names, reason } = this.absent[word];
-    const labels = [...this.book.metrics.values()].filter(({ key }) => gpu.missing[key] === word).map(({ label }) => label);
-    show(root, labels.length > 0);
-    say(names, `${labels.join(", ")}. `);
+    const absent = [...this.book.metrics.values()].filter(({ key }) => gpu.missing[key] === word);
+    show(root, absent.length > 0);
+    nameMetrics(names, absent);
     say(reason, why);
   }
 }
@@ -84,6 +86,18 @@ function textOf(gpu, metric, words, { reasons }) {
   const most = gpu.facts?.[OF_MOST[metric.key]];
   const of = words.isMissing || most === undefined || most === null ? "" : ` of ${most}`;
   return `${words.text}${of} ${words.unit}`.trim();
+}
+
+/** "Fan, PCIe sent. ", each name explained. */
+export function nameMetrics(place, metrics) {
+  const text = metrics.map(({ key }) => key).join();
+  if (place.dataset.drawn === text) return;
+  place.dataset.drawn = text;
+  place.replaceChildren(...metrics.flatMap((metric, at) => {
+    const name = make("span", { class: "explained", tabindex: "-1", "data-metric": metric.key }, metric.label);
+    explain(name, metric.meaning);
+    return [name, at === metrics.length - 1 ? ". " : ", "];
+  }));
 }
 
 function section(label) {

@@ -14,9 +14,11 @@ import { Hover } from "./hover.mjs";
 import { Picture } from "./picture.mjs";
 import { TableView } from "./table.mjs";
 import { tabTotals } from "./tab.mjs";
+import { explain } from "./tips.mjs";
 import { drawTotals } from "./totals.mjs";
 
-const FILTER_WAIT_MS = 250;
+const FILTER_WAIT_MS = 120;
+const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
 const MOST_COMPARED = 16;
 
 export class Fleet {
@@ -27,6 +29,7 @@ export class Fleet {
     this.picture = new Picture();
     this.goodFilter = "";
     this.filterError = null;
+    this.wordsAt = 0;
     this.view = readAddress(location.search, [...byId("metric").options].map(({ value }) => value));
     this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot));
     this.hover = new Hover(this.picture, this.book);
@@ -73,6 +76,7 @@ export class Fleet {
     this.drawer.addEventListener("closed", () => this.onDrawerClosed());
     this.drawer.addEventListener("said", ({ detail }) => say(byId("spoken"), detail));
     addEventListener("gpudeck-theme", () => this.drawTheme());
+    addEventListener("gpudeck-print", ({ detail }) => { this.drawTheme(); this.heatmap.print(detail); });
     matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.drawTheme());
   }
 
@@ -131,17 +135,23 @@ export class Fleet {
     if (isFirst || isNewMetric) this.drawScale();
     // The first cells decide a sorted order; a new metric another one.
     if (isNewMetric || this.picture.retired !== retired) this.heatmap.plan = null;
-    this.heatmap.refresh();
+    this.heatmap.refresh(isNewMetric || this.wordsAt === 0);
+    this.drawMatches();
+    this.drawNotice();
+    if (isNewMetric || message.at - this.wordsAt >= WORDS_EVERY_S) this.drawWords(message.at);
+  }
+
+  drawWords(at) {
+    this.wordsAt = at;
     this.hover.refresh();
     this.drawer.refresh();
-    this.drawMatches();
     this.drawSelection();
     this.drawTable();
-    this.drawNotice();
   }
 
   onFilter({ text, ok, error, at }) {
     if (ok) this.goodFilter = text;
+    this.wordsAt = 0; // what matches now is to be seen at once
     // What came by an address may have blanks around it.
     if (text.trim() !== this.view.filter.trim()) return;
     this.filterError = ok ? null : { error, at };
@@ -200,7 +210,8 @@ export class Fleet {
     const { low, high } = scaleWords(metric);
     say(byId("scale-low"), low);
     say(byId("scale-high"), high);
-    byId("scale").title = metric.meaning;
+    say(byId("scale-name"), metric.label);
+    for (const name of ["metric", "scale", "scale-name"]) explain(byId(name), metric.meaning);
     byId("heatmap").setAttribute("aria-label", `Heatmap of the fleet: ${metric.label}`);
   }
 

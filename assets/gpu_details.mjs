@@ -10,6 +10,7 @@ import { age, secondsSince } from "./format.mjs";
 import { holdLine } from "./holds.mjs";
 import { stateWords } from "./gpu_words.mjs";
 import { TaskLines, tasksOf } from "./task_lines.mjs";
+import { explainedList, settleList } from "./tips.mjs";
 
 const MOST_EVENTS = 10;
 // Of the node and of what happened: once in a while is enough.
@@ -31,6 +32,7 @@ export class GpuDetails extends EventTarget {
   /** All at once and only when everything is there: what came before does not jump for what comes. */
   build(gpu) {
     this.isBuilt = true;
+    explainedList(this.body);
     this.tasks = new TaskLines();
     this.metrics = new Metrics(this.book);
     [this.peers, this.board, this.node] = [new Facts(), new Facts(), new Facts()];
@@ -75,6 +77,7 @@ export class GpuDetails extends EventTarget {
     const state = this.around.isOffline(gpu.uuid) ? "offline" : gpu.state;
     this.setState(stateLine(gpu, state, this.book.absence), state);
     this.metrics.draw(gpu);
+    settleList(this.body);
     this.board.draw(boardFacts(gpu));
     this.tasks.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
     if (seldom?.events) this.drawEvents(seldom.events);

@@ -3,6 +3,7 @@
 import { strokeOf } from "./chart.mjs";
 import { make, say, show, theme } from "./dom.mjs";
 import { valueWords, stateWords } from "./gpu_words.mjs";
+import { explain } from "./tips.mjs";
 
 const FIGURES = ["util_pct", "mem_used_bytes", "temp_c", "power_w"];
 
@@ -33,8 +34,14 @@ export class GpuTiles {
     note.className = `tile-note ${gpu.state}`;
   }
 
+  figure({ label, meaning }) {
+    const place = make("b", {});
+    explain(place, `${label}: ${meaning}`);
+    return place;
+  }
+
   add(gpu) {
-    const tile = { swatch: make("span", { class: "swatch" }), name: make("strong", {}), note: make("span", { class: "tile-note" }), figures: FIGURES.map((key) => make("b", { title: this.book.metrics.get(key).label })) };
+    const tile = { swatch: make("span", { class: "swatch" }), name: make("strong", {}), note: make("span", { class: "tile-note" }), figures: FIGURES.map((key) => this.figure(this.book.metrics.get(key))) };
     tile.root = make("a", { class: "lines-gpu", href: `/gpu/${encodeURIComponent(gpu.uuid)}` }, make("span", { class: "tile-head" }, tile.swatch, tile.name, tile.note), make("span", { class: "tile-figures" }, ...tile.figures));
     this.tiles.set(gpu.uuid, tile);
     this.place.append(tile.root);

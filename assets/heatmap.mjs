@@ -7,13 +7,18 @@ import { FONT, paintCells, paintPixels, palette, rasterise } from "./gauges.mjs"
 // A live sort would shuffle cells under the reader's eyes; it settles this often, and never
 // while the pointer or the keyboard is in the map.
 const RESORT_MS = 5_000;
+const PAPER_WIDTH = 760;
+const PAPER_RATIO = 2;
+// Cells come several times a second: what takes long to draw is drawn less often, down to once.
+const REST_TIMES = 20;
+const REST_MOST_MS = 900;
 const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
 /** `describe(slot)` -> {text, unit, name, note, past, spoken}; events: open, hover, selection. */
 export class Heatmap extends EventTarget {
   constructor(picture, view, describe) {
     super();
-    Object.assign(this, { picture, view, describe, plan: null, focus: null, anchor: null });
+    Object.assign(this, { picture, view, describe, plan: null, focus: null, anchor: null, paintedAt: -Infinity });
     this.selected = new Set();
     this.isFrozen = false;
     this.stats = { redraw_ms: null, slowest_redraw_ms: 0, frames: 0, arrange_ms: null };
@@ -50,8 +55,16 @@ export class Heatmap extends EventTarget {
     });
   }
 
-  /** New cells have come; a sorted map may be due for sorting. */
-  refresh() {
+  /** At once: no frame comes before the paper is printed. */
+  print(isOn) {
+    this.isOnPaper = isOn;
+    this.plan = null;
+    this.draw();
+  }
+
+  /** New cells have come; a sorted map may be due for sorting. `isAsked`: somebody waits for them. */
+  refresh(isAsked = false) {
+    if (!isAsked && performance.now() - this.paintedAt < Math.min(REST_MOST_MS, REST_TIMES * this.stats.redraw_ms)) return;
     const isDue = performance.now() - (this.arrangedAt ?? 0) > RESORT_MS;
     const isInUse = this.place.matches(":hover, :focus");
     const isSorted = this.view.sort !== "name" || this.view.group === "state" || this.view.group === "owner";
@@ -64,7 +77,8 @@ export class Heatmap extends EventTarget {
     this.planned();
     const began = performance.now();
     this.paint();
-    const took = performance.now() - began;
+    this.paintedAt = performance.now();
+    const took = this.paintedAt - began;
     this.stats.redraw_ms = took;
     if (this.stats.frames > 0) this.stats.slowest_redraw_ms = Math.max(this.stats.slowest_redraw_ms, took);
     this.stats.frames += 1;
@@ -81,6 +95,7 @@ export class Heatmap extends EventTarget {
   }
 
   room() {
+    if (this.isOnPaper) return { width: PAPER_WIDTH, height: PAPER_WIDTH, isTouch: false };
     const isTouch = matchMedia("(max-width: 760px)").matches;
     const style = getComputedStyle(this.stage);
     const width = this.stage.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
@@ -94,7 +109,7 @@ export class Heatmap extends EventTarget {
   }
 
   fitCanvas() {
-    const ratio = devicePixelRatio || 1;
+    const ratio = this.isOnPaper ? PAPER_RATIO : devicePixelRatio || 1;
     this.raster = rasterise(this.plan, ratio);
     const { width, height } = this.raster;
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });

@@ -58,8 +58,12 @@ export class Live extends EventTarget {
 
   /** Every Sample of these Gpus, from now on. */
   lines(uuids) {
+    const isAsked = uuids.length > 0 || this.lined.length > 0;
     this.lined = uuids;
-    if (this.socket.connected) this.socket.emit("lines", { gpus: uuids });
+    this.isIdle = uuids.length === 0; // then nothing comes
+    if (!this.socket.connected) return;
+    if (this.isIdle) this.enter("live");
+    if (isAsked) this.socket.emit("lines", { gpus: uuids });
   }
 
   onConnect() {

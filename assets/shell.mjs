@@ -3,6 +3,8 @@
 import { mountAccount } from "./account.mjs";
 import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
 import { age } from "./format.mjs";
+import { mountPrinting } from "./printing.mjs";
+import { mountTips } from "./tips.mjs";
 
 const WORDS = { connecting: "Connecting", live: "Live", silent: "Silent", lost: "Not connected", signed_out: "Signed out" };
 
@@ -11,6 +13,8 @@ export function mountShell(live) {
   byId("help").addEventListener("click", openHelp);
   byId("help-close").addEventListener("click", () => byId("help-dialog").close());
   mountAccount();
+  mountTips();
+  mountPrinting(live);
   document.addEventListener("keydown", onKey);
   live.addEventListener("state", () => drawLink(live));
   live.addEventListener("bye", (event) => { live.byeReason = event.detail.reason; });
@@ -25,8 +29,13 @@ export function toggleTheme() {
   dispatchEvent(new CustomEvent("gpudeck-theme"));
 }
 
+/** Of the keys, those that do something on this page. */
 function openHelp() {
-  if (!byId("help-dialog").open) byId("help-dialog").showModal();
+  const dialog = byId("help-dialog");
+  if (dialog.open) return;
+  const page = document.querySelector("main > :not([hidden])")?.id;
+  for (const part of dialog.querySelectorAll("[data-page]")) show(part, part.dataset.page === page);
+  dialog.showModal();
 }
 
 // After g.

@@ -2,6 +2,7 @@
 
 import { make, say, show } from "./dom.mjs";
 import { stateWords } from "./gpu_words.mjs";
+import { explain } from "./tips.mjs";
 
 const MOST_ROWS = 200;
 
@@ -9,7 +10,7 @@ export class TableView {
   constructor(root, picture, describe, onOpen) {
     Object.assign(this, { root, picture, describe, onOpen, lines: [], count: make("p", { class: "table-count" }) });
     this.body = make("tbody", {});
-    this.head = make("th", { scope: "col", class: "number" });
+    this.head = make("th", { scope: "col", class: "number", tabindex: "0" });
     const heads = ["Node", "GPU", "Model", "Owner", "State"].map((name) => make("th", { scope: "col" }, name));
     root.append(this.count, make("table", {}, make("thead", {}, make("tr", {}, ...heads, this.head)), this.body));
   }
@@ -19,6 +20,7 @@ export class TableView {
     const lit = order.filter((slot) => picture.isLit(slot));
     const shown = lit.slice(0, MOST_ROWS);
     say(this.head, metric.label);
+    explain(this.head, metric.meaning);
     say(this.count, lit.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${lit.length} Gpus. Filter to see fewer.` : "");
     show(this.count, lit.length > MOST_ROWS);
     while (this.lines.length > shown.length) this.lines.pop().row.remove();

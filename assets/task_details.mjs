@@ -1,7 +1,7 @@
 // One task at the side: what it is, what stands or falls with it, what was done to it, and its
 // owner's word. Refreshed in place.
 
-import { ApiError, look, send } from "./api.mjs";
+import { ApiError, look, lookAtTask, send } from "./api.mjs";
 import { isOpen, memory, stateWords, tone, verb } from "./act_words.mjs";
 import { begin, fitting, mayAct, pressed } from "./acts.mjs";
 import { ask, sentence, textField } from "./dialog.mjs";
@@ -65,7 +65,7 @@ export class TaskDetails extends EventTarget {
     const { id } = this;
     if (id === null) return;
     try {
-      const task = await look(`tasks/${encodeURIComponent(id)}`);
+      const task = await lookAtTask(id);
       if (id !== this.id) return;
       this.task = task;
       this.isGone = false;

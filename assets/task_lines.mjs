@@ -2,10 +2,11 @@
 
 import { me } from "./account.mjs";
 import { begin, fitting, mayAct, pressed } from "./acts.mjs";
-import { getTask } from "./api.mjs";
+import { getTasks } from "./api.mjs";
 import { make, say } from "./dom.mjs";
 import { age, gibibytes, secondsSince } from "./format.mjs";
 import { managerWords } from "./tasks_model.mjs";
+import { explain } from "./tips.mjs";
 
 export const MOST_TASKS = 50;
 
@@ -38,6 +39,7 @@ export class TaskLines {
     command.title = task.command ?? "";
     say(figures, taskFigures(task, uuid === null ? task : task.gpus?.find((use) => use.uuid === uuid) ?? {}));
     say(manager, managerWords(task) ?? "");
+    manager.title = manager.textContent;
   }
 
   // An item is one task's for as long as it is there, and so are its buttons.
@@ -55,13 +57,13 @@ export class TaskLines {
   }
 }
 
-export async function tasksOf({ tasks }) {
-  const found = await Promise.all((tasks ?? []).slice(0, MOST_TASKS).map((id) => getTask(id).catch(() => null)));
-  return found.filter((task) => task !== null);
+export function tasksOf({ tasks }) {
+  return getTasks((tasks ?? []).slice(0, MOST_TASKS)).catch(() => []);
 }
 
 function taskItem() {
   const item = { owner: make("strong", {}), acts: make("div", { class: "task-acts" }), drawnActs: null, command: make("code", { tabindex: "0" }), figures: make("span", { class: "figures" }), manager: make("span", { class: "manager" }) };
+  explain(item.figures, "Memory it holds on this Gpu; SM: share of time in which a kernel of it ran; process number; time since it began.");
   item.root = make("li", {}, make("div", { class: "task-head" }, item.owner, item.manager), item.command, item.figures, item.acts);
   return item;
 }

@@ -2,16 +2,16 @@
 
 export const DEFAULTS = { filter: "", sort: "mem_used_bytes", order: "desc", group: "none", open: [], task: "" };
 export const COLUMNS = [
-  { key: "command", head: "Task", sort: "command", first: "asc" },
-  { key: "user", head: "Owner", sort: "user", first: "asc" },
-  { key: "host", head: "Node", sort: "host", first: "asc" },
-  { key: "gpus", head: "Gpus", sort: "gpus", first: "desc" },
-  { key: "memory", head: "Memory", sort: "mem_used_bytes", first: "desc", isNumber: true },
-  { key: "sm", head: "SM", sort: "sm_pct", first: "desc", isNumber: true, title: "Share of time in which a kernel of this task ran, summed over its Gpus." },
-  { key: "age", head: "Age", sort: "started_at", first: "asc", isNumber: true },
-  { key: "state", head: "State", sort: "state", first: "asc" },
-  { key: "manager", head: "Manager", sort: "manager", first: "asc" },
-  { key: "job", head: "Job", sort: "job", first: "asc" },
+  { key: "command", head: "Task", sort: "command", first: "asc", meaning: "Process number and command line; secrets in it are struck out on the node." },
+  { key: "user", head: "Owner", sort: "user", first: "asc", meaning: "The Unix user that the process runs as." },
+  { key: "host", head: "Node", sort: "host", first: "asc", meaning: "The machine it runs on." },
+  { key: "gpus", head: "Gpus", sort: "gpus", first: "desc", meaning: "How many Gpus it uses." },
+  { key: "memory", head: "Memory", sort: "mem_used_bytes", first: "desc", isNumber: true, meaning: "Gpu memory that it holds, summed over its Gpus." },
+  { key: "sm", head: "SM", sort: "sm_pct", first: "desc", isNumber: true, meaning: "Share of time in which a kernel of this task ran, summed over its Gpus." },
+  { key: "age", head: "Age", sort: "started_at", first: "asc", isNumber: true, meaning: "Time since the process began." },
+  { key: "state", head: "State", sort: "state", first: "asc", meaning: "Running, paused, or gone since this list was ordered." },
+  { key: "manager", head: "Manager", sort: "manager", first: "asc", meaning: "What started it and may start it again: Slurm, Kubernetes, systemd, a notebook." },
+  { key: "job", head: "Job", sort: "job", first: "asc", meaning: "The tasks that stand or fall together. A dash: it stands alone." },
 ];
 const SORTS = COLUMNS.map(({ sort }) => sort);
 
@@ -53,6 +53,8 @@ export function managerWords({ manager, owner = {} }) {
   if (owner.pod) return `pod ${owner.namespace ? `${owner.namespace}/` : ""}${owner.pod}`;
   return owner.container_name ? `container ${owner.container_name}` : null;
 }
+// Where a program lies is the same on every line; what it does begins after that. The tooltip has all.
+export const shortCommand = (command) => (command === null ? "command not known" : command.replace(/^\/\S*\/(?=\S)/, ""));
 const keyOf = (task) => `${task.node}/${task.id}`;
 const groupOf = (task, by) => (by === "owner" ? task.user ?? "" : launchOf(task));
 

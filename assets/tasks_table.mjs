@@ -4,9 +4,11 @@
 import { fitting, mayAct, pressed } from "./acts.mjs";
 import { make, say, show } from "./dom.mjs";
 import { age, amount, gibibytes, moment, plural, secondsSince } from "./format.mjs";
-import { COLUMNS, managerWords } from "./tasks_model.mjs";
+import { COLUMNS, managerWords, shortCommand } from "./tasks_model.mjs";
+import { explain } from "./tips.mjs";
 
 const MARGIN_ROWS = 8;
+const MOST_PRINTED = 1_000;
 const ROW_ACTS = ["pause", "resume", "end"];
 
 /** Events: sort {sort}, open {task, line}, toggle {key}, select {key, isRange}, act {action, task, from}. */
@@ -24,13 +26,15 @@ export class TasksTable extends EventTarget {
     root.append(this.grid, this.empty);
     root.addEventListener("scroll", () => this.drawWindow(), { passive: true });
     addEventListener("scroll", () => this.drawWindow(), { passive: true });
+    addEventListener("gpudeck-print", ({ detail }) => { this.isOnPaper = detail; this.drawWindow(); });
     new ResizeObserver(() => requestAnimationFrame(() => this.drawWindow())).observe(root);
     this.body.addEventListener("keydown", (event) => this.onKey(event));
     this.body.addEventListener("focusin", (event) => this.onFocus(event));
   }
 
   head(column) {
-    const button = make("button", { type: "button", "data-sort": column.sort, title: column.title ?? `Sort by ${column.head.toLowerCase()}`, onclick: () => this.tell("sort", column) }, column.head);
+    const button = make("button", { type: "button", "data-sort": column.sort, onclick: () => this.tell("sort", column) }, column.head);
+    explain(button, `${column.meaning} Press to sort.`);
     return make("span", { role: "columnheader", class: `t-${column.key}`, "aria-sort": "none" }, button);
   }
 
@@ -53,6 +57,7 @@ export class TasksTable extends EventTarget {
 
   // In its own box on a wide screen, with the page on a phone.
   window(height) {
+    if (this.isOnPaper) return [0, Math.min(this.lines.length, MOST_PRINTED)];
     const box = this.root.getBoundingClientRect();
     const body = this.body.getBoundingClientRect();
     const top = Math.max(box.top, 0);
@@ -239,9 +244,6 @@ function memoryWords(bytes) {
   const { text, unit } = gibibytes(bytes);
   return `${text} ${unit}`;
 }
-
-// Where a program lies is the same on every line; what it does begins after that. The tooltip has all.
-const shortCommand = (command) => (command === null ? "command not known" : command.replace(/^\/\S*\/(?=\S)/, ""));
 
 const smWords = (pct) => (pct === null ? "–" : `${amount(pct)} %`);
 const ageWords = (at) => (at === null ? "–" : age(secondsSince(at)));

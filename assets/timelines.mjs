@@ -1,6 +1,6 @@
 // The Gpu, Node and Compare pages: live timelines with one cursor and one span for all.
 
-import { look, lookAtAll } from "./api.mjs";
+import { lookAtAll, lookAtGpu, lookAtGpus, lookAtNode } from "./api.mjs";
 import { readBook } from "./book.mjs";
 import { Chart, joined } from "./chart.mjs";
 import { bandsOf, chartsOf, neverOf, wordsOf } from "./chart_plan.mjs";
@@ -8,15 +8,18 @@ import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
 import { plural } from "./format.mjs";
 import { LineStore } from "./line_store.mjs";
 import { pastOf } from "./past.mjs";
+import { nameMetrics } from "./drawer_metrics.mjs";
 import { GpuTiles } from "./gpu_tiles.mjs";
 import { nameTab } from "./tab.mjs";
 import { MachineSide } from "./machine_side.mjs";
 import { fleetAddress } from "./address.mjs";
+import { explainedList, settleList } from "./tips.mjs";
 
 const MOST = 16;
 const REFRESH_MS = 2_000;
 // What a frame may take for drawing: a timeline that comes a frame later is not seen to.
 const DRAW_MS = 8;
+const PAPER_WIDTH = 320;
 const SPANS = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"]];
 
 export class Timelines {
@@ -48,6 +51,7 @@ export class Timelines {
     document.addEventListener("keydown", (event) => this.onKey(event));
     for (const happening of ["gpudeck-theme", "gpudeck-colours"]) addEventListener(happening, () => this.recolour());
     matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => this.recolour());
+    addEventListener("gpudeck-print", ({ detail }) => this.print(detail));
     new ResizeObserver(() => this.charts.forEach(({ chart }) => chart.resize())).observe(this.chartPlace);
     this.seen = new IntersectionObserver((entries) => entries.forEach((entry) => this.onSeen(entry)), { rootMargin: "200px" });
     this.chartPlace.addEventListener("dblclick", () => this.zoomTo(null));
@@ -58,24 +62,24 @@ export class Timelines {
       this.gpus = await this.findGpus();
       this.fail(this.gpus.length === 0 ? this.emptyWords() : "");
     } catch (error) {
-      this.fail(error.status === 404 ? this.missingWords() : `${error.message} Trying again …`);
-      if (error.status !== 404) setTimeout(() => this.load(), REFRESH_MS);
+      if (error.status === 404) this.drawMissing();
+      else this.fail(`${error.message} Trying again …`);
+      setTimeout(() => this.load(), REFRESH_MS); // after a restart of the hub its nodes come one by one
       return;
     }
+    this.root.classList.remove("missing");
     this.build();
     setInterval(() => this.refresh(), REFRESH_MS);
   }
 
   async findGpus() {
     const { kind, id, uuids } = this.place;
-    if (kind === "gpu") return [await look(`gpus/${encodeURIComponent(id)}`)];
-    if (kind === "node") return this.findOnNode(id);
-    const found = await Promise.all(uuids.slice(0, MOST).map((uuid) => look(`gpus/${encodeURIComponent(uuid)}`).catch(() => null)));
-    return found.filter((gpu) => gpu !== null);
+    if (kind === "gpu") return [await lookAtGpu(id)];
+    return kind === "node" ? this.findOnNode(id) : lookAtGpus(uuids.slice(0, MOST));
   }
 
   async findOnNode(id) {
-    this.node = await look(`nodes/${encodeURIComponent(id)}`);
+    this.node = await lookAtNode(id);
     return lookAtAll("gpus", `&node=${encodeURIComponent(id)}`);
   }
 
@@ -83,8 +87,14 @@ export class Timelines {
     return this.place.kind === "node" ? "This node reports no Gpu now. Its reader's state stands beside." : "None of these Gpus is known. Select some on the Fleet page.";
   }
 
-  missingWords() {
-    return this.place.kind === "node" ? "There is no such node, or you may not see it." : "No node reports this Gpu, or you may not see it.";
+  drawMissing() {
+    const isNode = this.place.kind === "node";
+    say(byId("lines-title"), isNode ? "Unknown node" : "Unknown Gpu");
+    say(byId("lines-subtitle"), this.place.id);
+    nameTab(isNode ? "Unknown node" : "Unknown Gpu");
+    this.root.classList.add("missing");
+    this.live.lines([]);
+    this.fail(isNode ? "There is no such node, or you may not see it." : "No node reports this Gpu, or you may not see it.");
   }
 
   fail(words) {
@@ -99,7 +109,7 @@ export class Timelines {
     const plans = chartsOf(this.gpus, this.book, (gpu) => labels.get(gpu.uuid));
     const colours = coloursOf();
     this.charts = plans.map((plan) => ({ plan, isSeen: false, chart: new Chart({
-      ...plan, lines: plan.rows.map(({ label, short, key }) => ({ label, short, read: wordsOf(this.book.metrics.get(key), this.book.reasons) })),
+      ...plan, lines: plan.rows.map(({ label, short, key, meaning }) => ({ label, short, meaning, read: wordsOf(this.book.metrics.get(key), this.book.reasons) })),
       colours, onZoom: (span) => this.zoomTo(span),
     }) }));
     this.chartPlace.replaceChildren(...this.charts.map(({ chart }) => chart.root));
@@ -126,8 +136,15 @@ export class Timelines {
 
   drawNever() {
     const { unsupported, denied } = neverOf(this.gpus, this.book);
-    const parts = [unsupported.length > 0 ? `Not supported here: ${unsupported.join(", ")}.` : "", denied.length > 0 ? `Refused by the driver to the agent's user: ${denied.join(", ")}.` : ""];
-    say(byId("lines-never"), parts.join(" ").trim());
+    const place = byId("lines-never");
+    const parts = [["Not supported here: ", unsupported], ["Refused by the driver to the agent's user: ", denied]];
+    place.replaceChildren(...parts.filter(([, metrics]) => metrics.length > 0).flatMap(([words, metrics]) => {
+      const names = make("span", {});
+      nameMetrics(names, metrics);
+      return [words, names];
+    }));
+    explainedList(place);
+    settleList(place);
   }
 
   /** The past, once; afterwards the line grows by what is live. */
@@ -238,6 +255,16 @@ export class Timelines {
     this.charts.forEach(({ chart }) => chart.draw(colours));
     this.tiles.draw(this.gpus, this.labels);
     this.markAll();
+  }
+
+  /** Two in a row on A4; those out of sight as well. */
+  print(isOn) {
+    const colours = coloursOf();
+    for (const entry of this.charts) {
+      entry.chart.draw(colours, isOn ? PAPER_WIDTH : null);
+      this.drawChart(entry);
+    }
+    this.tiles.draw(this.gpus, this.labels);
   }
 
   /** What is drawn of a metric, for tests and for the curious: [[second, value or null]]. */

@@ -6,8 +6,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -35,9 +36,14 @@ def figures() -> Iterator[Figure]:
                 gpu.process(child.pid, 2**30, sm_pct=30)
         nvml.save()
         pollers = [_start(name, nvml, 0.2 + 0.2 * at) for at, name in enumerate(POLLERS)]
-        agent_ms, pss_mb = _agent(folder, nvml)
+        agent, reader, pss_mb = _agent(folder, nvml)
         bare_ms, reader_ms, gpustat_ms, nvitop_ms = map(_told, pollers)
+    agent_ms = agent.ms + reader.ms
     yield Figure(f"agent + reader, CPU per sample of {GPUS} Gpus at 1 Hz", agent_ms, "ms", 10.0)
+    yield Figure("  of that the agent", agent.ms, "ms")
+    yield Figure("  of that the reading process", reader.ms, "ms")
+    yield Figure("  wakes of the agent's threads", agent.wakes, "1/s")
+    yield Figure("  wakes of the reading process's", reader.wakes, "1/s")
     yield Figure("  its reading alone", reader_ms, "ms")
     yield Figure("  the bare pynvml calls of that", bare_ms, "ms")
     yield Figure("  gpustat, per sample", gpustat_ms, "ms")
@@ -60,8 +66,15 @@ def _told(poller: "subprocess.Popen[str]") -> float:
     return float(said)
 
 
-def _agent(folder: Path, nvml: FakeNvml) -> tuple[float, float]:
-    """CPU milliseconds per second, which is a sample, without the start; and MB."""
+class Spent(NamedTuple):
+    """By one process, in a second, which is a sample."""
+
+    ms: float
+    wakes: float
+
+
+def _agent(folder: Path, nvml: FakeNvml) -> tuple[Spent, Spent, float]:
+    """The agent and its reading process, without their start; and MB."""
     hub = FakeHub()
     (folder / "token").write_text(hub.token().text)
     agent = subprocess.Popen(
@@ -71,17 +84,29 @@ def _agent(folder: Path, nvml: FakeNvml) -> tuple[float, float]:
     try:
         wait_for(lambda: hub.hellos and hub.seqs(hub.stream), 30)
         time.sleep(WARM_S)
-        ours = [psutil.Process(agent.pid), *psutil.Process(agent.pid).children()]
-        before, began = _cpu_s(ours), time.monotonic()
+        (child,) = psutil.Process(agent.pid).children()
+        before, began = [_so_far(pid) for pid in (agent.pid, child.pid)], time.monotonic()
         time.sleep(SECONDS)
-        ms = 1_000 * (_cpu_s(ours) - before) / (time.monotonic() - began)
-        return ms, sum(each.memory_full_info().pss for each in ours) / 1e6
+        after, seconds = [_so_far(pid) for pid in (agent.pid, child.pid)], time.monotonic() - began
+        ours, reader = (Spent((b.ms - a.ms) / seconds, (b.wakes - a.wakes) / seconds)
+                        for a, b in zip(before, after, strict=True))
+        return ours, reader, sum(psutil.Process(pid).memory_full_info().pss
+                                 for pid in (agent.pid, child.pid)) / 1e6
     finally:
         agent.terminate()
         agent.wait(10)
         hub.close()
 
 
-def _cpu_s(processes: list[psutil.Process]) -> float:
-    """By each process's own clock: hundredths of a second are too coarse here."""
-    return sum(cpu_s(each.pid) or 0.0 for each in processes)
+def _so_far(pid: int) -> Spent:
+    """By the process's own clock: hundredths of a second are too coarse here."""
+    return Spent(1_000 * (cpu_s(pid) or 0.0), sum(map(_wakes, Path(f"/proc/{pid}/task").iterdir())))
+
+
+def _wakes(thread: Path) -> int:
+    """How often it went to sleep. A thread that has ended took its number with it."""
+    with suppress(OSError):
+        for line in (thread / "status").read_text().splitlines():
+            if line.startswith("voluntary_ctxt_switches:"):
+                return int(line.split()[1])
+    return 0

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from flask import Blueprint, Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
@@ -22,15 +23,16 @@ from .core.fleet import Node, Show
 from .core.lens import Lens, Lenses, Sight
 from .enrolment import Nodes
 from .keeps import Keeps
-from .openapi import MAX_CURSOR, MAX_LIMIT, Problem, document
+from .openapi import MAX_CURSOR, MAX_LIMIT, MAX_REPEATED, Problem, document
 from .room import Room
 
 PREFIX = "/api/v1"
 DEFAULT_LIMIT = 100
 KNOWN = ("limit", "cursor", "filter")
-OF_GPUS = ("metrics", "node")
-OF_TASKS = ("sort", "order", "group", "open", "node")
-MAX_OPEN = 100
+OF_NODES = ("id",)
+OF_GPUS = ("metrics", "node", "uuid")
+OF_TASKS = ("sort", "order", "group", "open", "node", "id")
+REPEATED = ("open", "id", "uuid")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 _encode = msgspec.json.Encoder().encode
@@ -74,19 +76,23 @@ def check_names(known: tuple[str, ...]) -> None:
     for name in args:
         if name not in known:
             raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
-        if len(args.getlist(name)) > 1 and name != "open":
-            raise bad(f"{name} is given more than once")
+        if len(args.getlist(name)) > (MAX_REPEATED if name in REPEATED else 1):
+            raise bad(f"at most {MAX_REPEATED} times {name} is taken at once" if name in REPEATED
+                      else f"{name} is given more than once")
 
 
 def task_question() -> TaskQuestion:
     args = request.args
-    opened = args.getlist("open")
-    if len(opened) > MAX_OPEN:
-        raise bad(f"at most {MAX_OPEN} groups are opened at once")
     sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
     order: task_list.Order | None = one_of("order", args.get("order"), task_list.ORDERS)
     group = one_of("group", args.get("group"), task_list.GROUP_BYS)
-    return TaskQuestion(sort, order or "asc", group, frozenset(opened))
+    return TaskQuestion(sort, order or "asc", group, frozenset(args.getlist("open")))
+
+
+def named(name: str) -> frozenset[str] | None:
+    """What is asked for by its name; None: everything. Of what is not there nothing is listed, and
+    that is no error: a Task may end between the list and the look at it."""
+    return frozenset(request.args.getlist(name)) or None
 
 
 def one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:
@@ -167,23 +173,28 @@ class Api:
         return self._lenses.of(Sight.of(actor()))
 
     def nodes(self) -> Response:
-        asked, mono, lens = question(), time.monotonic(), self._lens()
-        fleet = self._room.fleet
+        asked, mono, lens = question(OF_NODES), time.monotonic(), self._lens()
+        fleet, ids = self._room.fleet, named("id")
         matches = self._matches(asked, lens, mono)
         wanted = None if matches is None else {
             fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
         shown = sorted({*lens.node_ids, *(self._outside() if wanted is None else ())})
-        keys = (((node_id,), node_id) for node_id in shown if wanted is None or node_id in wanted)
+        keys = (((node_id,), node_id) for node_id in shown
+                if (wanted is None or node_id in wanted) and (ids is None or node_id in ids))
         found, more = page(keys, asked)
-        return answer(views.Nodes([self._node(node_id, mono) for node_id in found], more))
+        look = self._node if ids is None else self._linked_node
+        return answer(views.Nodes([look(node_id, mono) for node_id in found], more))
 
     def node(self, node_id: str) -> Response:
         if not self._lens().sees_node(node_id) and node_id not in self._outside():
             raise _none("node", node_id)
-        shown = self._node(node_id, time.monotonic())
+        return answer(self._linked_node(node_id, time.monotonic()))
+
+    def _linked_node(self, node_id: str, mono: float) -> views.NodeView:
+        shown = self._node(node_id, mono)
         node = self._room.fleet.nodes.get(node_id)
         shown.links = [] if node is None else views.links_of(self._room.fleet, node)
-        return answer(shown)
+        return shown
 
     def _node(self, node_id: str, mono: float) -> views.NodeView:
         member = self._members.member(node_id)
@@ -213,7 +224,7 @@ class Api:
         if asked.cursor is not None and asked.cursor[:1] != (epoch,):
             raise bad("the hub was started anew since this cursor, or groups have changed; start "
                        "again without it")
-        slots = (((epoch, f"{place:08d}"), slot) for place, slot in enumerate(lens.slots.tolist())
+        slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(lens)
                  if show[slot] != Show.RETIRED and (matches is None or matches[slot])
                  and (node_id is None or fleet.node_ids[fleet.node_at[slot]] == node_id))
         found, more = page(slots, asked)
@@ -221,6 +232,14 @@ class Api:
         return answer(views.Gpus(
             [views.gpu_view(fleet, slot, Show(show[slot]), on.get(slot, []), mono, only)
              for slot in found], more))
+
+    def _places(self, lens: Lens) -> Iterable[tuple[int, int]]:
+        uuids, fleet = named("uuid"), self._room.fleet
+        if uuids is None:
+            return enumerate(lens.slots.tolist())
+        slots = {fleet.find(uuid, lens.place_of) for uuid in uuids} - {None}
+        places = np.flatnonzero(np.isin(lens.slots, [slot for slot in slots if slot is not None]))
+        return zip(places.tolist(), lens.slots[places].tolist(), strict=True)
 
     def _tasks_on(self, nodes: set[int]) -> dict[int, list[str]]:
         fleet = self._room.fleet
@@ -240,9 +259,7 @@ class Api:
 
     def tasks(self) -> Response:
         asked, how, mono, lens = question(OF_TASKS), task_question(), time.monotonic(), self._lens()
-        only = request.args.get("node")
-        tasks = [task for node_id in sorted(lens.node_ids) if only in (None, node_id)
-                 for task in self._tasks_of(self._room.fleet.nodes[node_id], lens)]
+        tasks = self._tasks_named(named("id"), request.args.get("node"), lens)
         if asked.picked is not None:
             hits = task_list.matching(self._room.fleet, lens, asked.picked, mono)
             tasks = [task for task in tasks if (task.node, task.id) in hits]
@@ -261,6 +278,13 @@ class Api:
         found, more = page(keys, asked)
         return answer(task_list.TaskList(
             found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS]))
+
+    def _tasks_named(self, ids: frozenset[str] | None, node: str | None, lens: Lens
+                     ) -> list[views.TaskView]:
+        known = self._room.fleet.nodes
+        nodes = [known[node_id] for node_id in sorted(lens.node_ids) if node in (None, node_id)]
+        return [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
+                for task in self._tasks_of(one, lens) if ids is None or task.id in ids]
 
     def _tasks_of(self, node: Node, lens: Lens) -> list[views.TaskView]:
         found = views.task_views(self._room.fleet, node, lens.reads)

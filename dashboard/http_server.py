@@ -23,6 +23,10 @@ SEND_BUFFER_BYTES = 131_072
 HEADERS_WITHIN_S = 5.0
 IDLE_S = 60.0
 REQUEST_WITHIN_S = 120.0
+# A client that is still sending when it is refused would see a reset and never read why.
+LINGER_S = 2.0
+LINGER_BYTES = 16_000_000
+LINGER_AT_ONCE_BYTES = 65_536
 MAX_HEADER_BYTES = 32_768
 # As many as a fleet that comes back after a restart, all at once; each costs some 30 kB.
 MAX_UNTRUSTED = 2_048
@@ -133,8 +137,19 @@ class BoundedHandler(WSGIHandler):
             super().run_application()
         finally:
             if self.close_connection:
+                self._linger(self.wsgi_input)
                 # pywsgi would read a refused body to its end.
                 self.wsgi_input = Input(self.rfile, 0)
+
+    def _linger(self, body: Any) -> None:
+        """Reads past what is left of a refused body, within bounds: a socket that is closed with
+        unread bytes is reset, and the answer is lost with it."""
+        if not body.chunked_input and (body.content_length or 0) <= body.position:
+            return
+        left = LINGER_BYTES
+        with contextlib.suppress(OSError, ValueError), gevent.Timeout(LINGER_S, TimeoutError):
+            while left > 0 and (read := self.rfile.read1(LINGER_AT_ONCE_BYTES)):
+                left -= len(read)
 
 
 class HttpServer(WSGIServer):

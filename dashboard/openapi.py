@@ -57,6 +57,7 @@ from .views import Gpus, GpuView, Nodes, NodeView, TaskView
 MAX_WORD = 1_024
 MAX_LIMIT = 1_000
 MAX_CURSOR = 512
+MAX_REPEATED = 100
 
 
 class Problem(msgspec.Struct):
@@ -70,11 +71,14 @@ class Problem(msgspec.Struct):
 
 # Path, the struct of one answer, what it is.
 LISTS = (
-    ("nodes", Nodes, "Nodes, by id. `filter` keeps those with a Gpu that matches."),
-    ("gpus", Gpus, "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node."),
+    ("nodes", Nodes, "Nodes, by id. `filter` keeps those with a Gpu that matches; `id`: those of "
+     "these that there are, with their `links`."),
+    ("gpus", Gpus, "Gpus, by slot. `filter` as on the Fleet page; `node`: those of one Node; "
+     "`uuid`: those of these that there are."),
     ("tasks", TaskList, "Tasks, by node and id or as `sort` says. `filter` as on the Tasks "
      "page: `user:` and `task:` mean the Task, all else its Gpus. With `group`, `groups` has the "
-     "sums and `items` the Tasks of the groups that `open` names."),
+     "sums and `items` the Tasks of the groups that `open` names. `id`: those of these that there "
+     "are."),
 )
 ITEMS = (
     ("nodes/{id}", NodeView, "One Node."),
@@ -282,17 +286,21 @@ def _list(path: str, struct: type, text: str, more: list[dict[str, Any]] | None 
                           "maxLength": MAX_CURSOR}),
         *([_query("filter", {"type": "string", "maxLength": MAX_LENGTH})] if more is None
           else more),
-        *(_TASK_PARAMETERS if path == "tasks" else ()),
-        *(_GPU_PARAMETERS if path == "gpus" else ()),
+        *_PARAMETERS.get(path, ()),
         _if_none_match(),
     ]
     return _operation(f"list_{path}", text, _ref(struct), parameters,
                       {"400": _problem("A parameter is wrong; `detail` says which and why.")})
 
 
+def _repeated(name: str) -> dict[str, Any]:
+    return _query(name, {"type": "array", "items": {"type": "string"}, "maxItems": MAX_REPEATED})
+
+
 _OF_NODE = _query("node", {"type": "string"})
 _GPU_PARAMETERS = (
     _OF_NODE,
+    _repeated("uuid"),
     {"name": "metrics", "in": "query", "required": False,
      "description": "Of these metrics only, their keys joined by commas.",
      "schema": {"type": "string", "pattern": _METRICS}},
@@ -305,9 +313,11 @@ _TASK_PARAMETERS = (
     {"name": "order", "in": "query", "required": False,
      "schema": {"enum": ["asc", "desc"], "default": "asc"}},
     {"name": "group", "in": "query", "required": False, "schema": {"enum": list(GROUP_BYS)}},
-    {"name": "open", "in": "query", "required": False, "schema": {
-        "type": "array", "items": {"type": "string"}, "maxItems": 100}},
+    _repeated("open"),
+    _repeated("id"),
 )
+
+_PARAMETERS = {"nodes": (_repeated("id"),), "gpus": _GPU_PARAMETERS, "tasks": _TASK_PARAMETERS}
 
 
 def _item(path: str, struct: type, text: str) -> dict[str, Any]:

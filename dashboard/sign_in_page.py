@@ -8,7 +8,7 @@ from .passwords import LEAST_LENGTH
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="dark light"><title>{title} - gpudeck</title>
+<meta name="color-scheme" content="dark light"><title>{title} · gpudeck</title>
 <link rel="icon" href="/assets/favicon.svg" type="image/svg+xml">
 <link rel="preload" href="/assets/vendor/inter/inter-latin-wght-normal.woff2" as="font"
 type="font/woff2" crossorigin>

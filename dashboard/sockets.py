@@ -5,7 +5,10 @@ its liveness from the wall clock, and logs a traceback for every malformed packe
 touches a byte of a socket before a handler sees it is here, with its limits in one table.
 """
 
+import fcntl
 import logging
+import sys
+import termios
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -44,7 +47,8 @@ StartResponse = Callable[..., Any]
 RECV_BYTES = 65_536
 BUSY_S = 0.005
 PING_TIMEOUT_S = 20.0  # what clients are told: how late a ping may be
-ADMIT_WITHIN_S = 5.0
+ADMIT_WITHIN_S = 5.0  # of the peer's own time, for each of so many steps
+ADMIT_STEPS = 3  # Socket.IO's connect, Call, Hello
 FINISH_WITHIN_S = 30.0
 QUEUE_FRAMES = 256
 UNADMITTED_BYTES = 16_384
@@ -122,6 +126,7 @@ class BoundedSocket:
         self.upgraded = self.connected = True
         self.is_admitted = False
         self.pull: Callable[[], bytes | None] | None = None
+        self._steps = 0
         self.rest_s = 0.0  # how long to wait before reading on; the kernel slows the sender down
         self.opened_mono = self.heard_mono = self.pinged_mono = mono
         self.allowance = allowance
@@ -263,12 +268,20 @@ class BoundedSocket:
             raise Violation(CloseCode.INVALID_DATA, "an empty packet")
         if isinstance(message, bytes):
             self._engine.handlers["message"](self.sid, message)
+            self._stepped()
         elif message == "3":
             self.heard_mono = mono
         elif message == "1":
             self.finish(CloseCode.NORMAL, "")
         else:
             raise Violation(CloseCode.POLICY, "not an engine.io packet that is taken here")
+
+    def _stepped(self) -> None:
+        """Now it is its turn. When a thousand come back at once our answer may take longer than
+        theirs: cut off for that, they would all come again."""
+        if not self.is_admitted and self._steps < ADMIT_STEPS:
+            self._steps += 1
+            self.opened_mono = time.monotonic()
 
     def _violated(self, violation: Violation) -> None:
         self._engine.tally.add("violations")
@@ -277,7 +290,9 @@ class BoundedSocket:
 
     def overdue(self, mono: float) -> str | None:
         """Why it must go now, if it must."""
-        if not self.is_admitted and mono - self.opened_mono > ADMIT_WITHIN_S:
+        waited_s = mono - self.opened_mono
+        if not self.is_admitted and waited_s > ADMIT_WITHIN_S and (
+                waited_s > FINISH_WITHIN_S or not unread_bytes(self._sock)):
             return "did not say who it is"
         if mono - self.heard_mono > self.allowance.stall_s:
             return "does not answer"
@@ -350,6 +365,15 @@ class BoundedEngine(engineio.Server):  # type: ignore[misc]
     def forgive(self, gap_s: float) -> None:
         for peer in self.sockets.values():
             peer.forgive(gap_s)
+
+
+def unread_bytes(sock: Any) -> int:
+    """That the kernel has for us, and that we have not come to."""
+    try:
+        found = fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4))
+    except (OSError, ValueError):
+        return 0
+    return int.from_bytes(found, sys.byteorder)
 
 
 def _not_an_upgrade(environ: Environ) -> str | None:

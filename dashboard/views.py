@@ -232,6 +232,9 @@ class FactsView(msgspec.Struct):
     mem_clock_max_mhz: float | None
     temp_slowdown_c: float | None
     temp_shutdown_c: float | None
+    mem_temp_max_c: float | None
+    mem_margin_min_c: float | None  # the least `temp_margin_c` before it slows for its memory
+    accounting_on: bool | None
 
 
 class GpuView(msgspec.Struct, omit_defaults=True):

@@ -98,7 +98,9 @@ a restart of the agent, however it ended, tells nothing again.
   display clocks are none. The software power cap alone is `info`: a board that works at the
   power it is allowed is slowed down by design.
 - A task's end says what it used while the agent watched: peak and mean of memory, and of its
-  share of the SMs. What the driver does not tell is left out, never 0. Tasks that began or ended
+  share of the SMs. What the driver does not tell is left out, never 0. Where its accounting is on,
+  what it counted itself stands beside that (`driver_mem_peak_bytes`, `driver_util_pct`,
+  `driver_mem_util_pct`, `driver_seconds`). Tasks that began or ended
   while the agent was away are told when it is back. A task on a lost GPU is not said to have
   ended, since nobody can see it.
 - `clock_stepped` compares the wall clock with one that goes on while the machine sleeps; more

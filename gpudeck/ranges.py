@@ -52,6 +52,8 @@ class Ranges:
             yield max(first, self._starts[at]), min(last, self._ends[at])
 
     def count_in(self, first: int, last: int) -> int:
+        if not self._starts or last < self._starts[0] or first > self._ends[-1]:
+            return 0
         return sum(end - start + 1 for start, end in self.within(first, last))
 
     def is_next_to(self, seq: int) -> bool:

@@ -112,6 +112,11 @@ class GpuFacts(Struct, frozen=True):
     mem_clock_max_mhz: Amount | None = None
     temp_slowdown_c: Seconds | None = None
     temp_shutdown_c: Seconds | None = None
+    mem_temp_max_c: Seconds | None = None
+    # Of boards that say limits as margins: below this `temp_margin_c` it slows down for its
+    # memory's sake. Where that is in degrees nobody says.
+    mem_margin_min_c: Seconds | None = None
+    accounting_on: bool | None = None  # the driver keeps statistics of ended processes
     # metric key -> "unsupported" | "denied": what this board never reports
     missing: Annotated[dict[Word, Word], Meta(max_length=128)] = {}
 

@@ -4,8 +4,13 @@ and the order of the files: what takes long begins first, so that no worker ends
 import os
 import random
 import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.fakes.hub import FakeHub
 
 SEED = os.environ.setdefault("GPUDECK_TEST_SEED", str(secrets.randbits(32)))
 random.seed(int(SEED))
@@ -18,6 +23,16 @@ LONGEST = (
     "integration/test_openapi.py", "browser/test_told_page.py", "browser/test_lines_page.py",
     "integration/test_wheel.py", "faults/",
 )
+
+
+@pytest.fixture
+def hub() -> "Iterator[FakeHub]":
+    """For tests of the agent; those of the hub itself have a real one under this name."""
+    from tests.fakes.hub import FakeHub  # a server: not for each worker of the unit tests
+
+    hub = FakeHub()
+    yield hub
+    hub.close()
 
 
 def pytest_report_header() -> str:

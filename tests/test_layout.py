@@ -24,14 +24,15 @@ PURE = (
     "agent/hub_clock.py", "agent/checkup.py", "agent/managers.py", "agent/launch.py",
     "agent/notebooks.py",
     "agent/owners.py", "agent/quotas.py", "dashboard/views.py", "dashboard/owner_views.py",
-    "dashboard/events_views.py",
+    "dashboard/events_views.py", "dashboard/metrics_views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
     "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
+    "gpudeck/exposition.py", "gpudeck/dcgm.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
-    "dashboard/history/rollup.py", "dashboard/history/tally.py",
     "widget/picture.py", "widget/still.py", "widget/simulate.py", "widget/measured.py",
     "widget/cost_words.py", "widget/fleet_picture.py",
+    "dashboard/history/rollup.py", "dashboard/history/tally.py", "dashboard/history/usage.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((
@@ -42,7 +43,8 @@ IMPURE_MODULES = frozenset((
 
 # One outside technology, one file. A folder stands for all files in it.
 HOME = {
-    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_ask.py",
+    "pynvml": ("agent/backends/nvml.py", "agent/backends/nvml_accounting.py",
+               "agent/backends/nvml_ask.py",
                "agent/backends/nvml_events.py", "agent/backends/nvml_facts.py",
                "agent/backends/nvml_fields.py", "agent/backends/nvml_gpm.py",
                "agent/backends/nvml_links.py", "agent/backends/nvml_mig.py",

@@ -55,6 +55,18 @@ class ProcessReading(Struct, frozen=True):
     task: Task | None = None  # as it was recorded: nothing here knows more of it
 
 
+class Accounted(Struct, frozen=True):
+    """What the driver counted of one process on one Gpu, from its beginning to its end. None: it
+    does not say."""
+
+    pid: int
+    gpu_uuid: str
+    mem_peak_bytes: float | None
+    util_pct: float | None  # share of its life in which a kernel of it ran
+    mem_util_pct: float | None
+    seconds: float | None  # that it had the Gpu open
+
+
 class Reading(Struct, frozen=True):
     taken_at: float  # UTC seconds
     interval_s: float
@@ -66,6 +78,7 @@ class Reading(Struct, frozen=True):
     happenings: tuple[Happening, ...] = ()
     took_s: float | None = None  # the reading itself, inside the driver for the most part
     detail: str = ""  # what is wrong with single Gpus and what to do, for people
+    accounted: tuple[Accounted, ...] = ()  # of processes that have ended since the last list
 
 
 class Fresh(Struct, frozen=True):

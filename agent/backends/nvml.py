@@ -18,10 +18,11 @@ from typing import Any
 import pynvml
 from msgspec import structs
 
-from gpudeck.metrics import WIDTH, Absence, metric
+from gpudeck.metrics import COLUMN, LOST, UNKNOWN, UNSUPPORTED, WIDTH, Absence, metric
 from gpudeck.wire import MAX_GPUS, GpuFacts
 
-from . import Fresh, GpuReading, Happening, ProcessReading, Reading, Renew
+from . import Accounted, Fresh, GpuReading, Happening, ProcessReading, Reading, Renew
+from .nvml_accounting import Accounting
 from .nvml_ask import Asker, Lost, taken
 from .nvml_errors import Code, unavailable
 from .nvml_events import Events
@@ -90,6 +91,8 @@ class NvmlReader:
         self._look_around(now)
         # Before the Gpus: what nobody holds is told from the two together.
         processes = self._processes(now, slow)
+        accounted = () if processes is None else tuple(
+            each for board in self._boards for each in board.accounted(processes, taken_at))
         read = [board.read_all(now, slow) for board in self._boards]
         self._give_up_if_blind([board_and_instances[0] for board_and_instances in read])
         if slow:
@@ -104,7 +107,7 @@ class NvmlReader:
             gpus=tuple(gpu for board_and_instances in read for gpu in board_and_instances),
             processes=processes, driver_version=self._session.driver,
             links=self._topology.links([each.uuid for each in facts]),
-            detail=notes(self._boards, self._session.shut)[:1_024],
+            detail=notes(self._boards, self._session.shut)[:1_024], accounted=accounted,
         )
 
     def _devices(self) -> "list[Board | Instance]":
@@ -135,7 +138,7 @@ class NvmlReader:
         awake = [gpu for gpu, board in zip(gpus, self._boards, strict=True) if not board.asleep]
         blind = bool(awake) and all(
             gpu.state == "ok" and Absence.PRESENT not in gpu.absent
-            and Absence.UNKNOWN in gpu.absent for gpu in awake)
+            and UNKNOWN in gpu.absent for gpu in awake)
         self._blind_reads = self._blind_reads + 1 if blind else 0
         self._has_seen = self._has_seen or not blind
         if self._blind_reads >= (BLIND_READS_MAX if self._has_seen else 1):
@@ -184,7 +187,8 @@ class Board(Asker):
         self.facts = facts
         self._lost_at: float | None = None
         self._lists = ProcessLists(self.ask, facts.uuid, lambda row: not self.instances.owns(row))
-        self._allocated: float | Absence = Absence.UNKNOWN
+        self._allocated: float | Absence = UNKNOWN
+        self._accounting = Accounting(self.ask, facts.uuid)
         self.instances = Instances(self)
         self._begin()
 
@@ -194,8 +198,10 @@ class Board(Asker):
         self._counters = {PCIE_TX: Counter(hides_32=True), PCIE_RX: Counter(hides_32=True)}
         self._samples = Samples(self)
         self._gpm = Gpm(GPM)
+        self._ran = False  # a kernel, since the last slow reading
         self._slow = Slow(self)
         self._slow_at: float | None = None
+        self._missing_fast: Mapping[str, str] = {}
         self._missing_slow: Mapping[str, str] = {}
 
     @property
@@ -205,6 +211,11 @@ class Board(Asker):
     @property
     def lost_at(self) -> float | None:
         return self._lost_at
+
+    @property
+    def counts_nothing(self) -> bool:
+        """GPM says 0 while kernels run."""
+        return self._gpm.is_dead
 
     @property
     def nvlinks_up(self) -> int | None:
@@ -235,7 +246,7 @@ class Board(Asker):
     def read(self, now: float, slow: bool = False) -> GpuReading:
         if self.asleep:
             return GpuReading(self.facts.uuid, "ok", (0.0,) * WIDTH,
-                              bytes([Absence.UNKNOWN]) * WIDTH)
+                              bytes([UNKNOWN]) * WIDTH)
         if self._lost_at is not None:
             if now - self._lost_at < LOST_ASKED_EVERY_S:
                 return self._lost()
@@ -260,14 +271,17 @@ class Board(Asker):
         slow_row = None
         if slow:
             around = Around(memory, temp_c, self.facts.temp_slowdown_c,
-                            self._unseen_bytes(now, memory))
+                            self._unseen_bytes(now, memory), self._ran)
+            self._ran = False
             slow_row = self._slow.read(self._handle, now, answers, around)
             self._withhold(slow_row, SLOW_NOT_WITH_MIG)
             self._slow_at = now
             self._missing_slow = slow_row.missing()
-        missing = {**row.missing(), **self._missing_slow}
-        if missing != self.facts.missing:
-            self.facts = structs.replace(self.facts, missing=missing)
+        fast = row.missing()
+        if slow or fast is not self._missing_fast:
+            self._missing_fast, missing = fast, {**fast, **self._missing_slow}
+            if missing != self.facts.missing:
+                self.facts = structs.replace(self.facts, missing=missing)
         return GpuReading(
             self.facts.uuid, "ok", tuple(row.values), bytes(row.absent),
             slow=() if slow_row is None else tuple(slow_row.values),
@@ -275,12 +289,12 @@ class Board(Asker):
         )
 
     def _lost(self) -> GpuReading:
-        absent = bytes([Absence.LOST]) * WIDTH
+        absent = bytes([LOST]) * WIDTH
         return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
 
     def _unseen_bytes(self, now: float, memory: Any) -> "float | Absence":
         if self.instances.is_on:
-            return Absence.UNSUPPORTED  # its instances tell it, and whose it is
+            return UNSUPPORTED  # its instances tell it, and whose it is
         return unseen_bytes(self._allocated, allocated_bytes(memory), self._lists.amounts(now))
 
     def _read_row(self, now: float, answers: Answers, memory: Any, temp_c: Any) -> Row:
@@ -318,7 +332,7 @@ class Board(Asker):
         """What MIG takes away, whatever the driver says."""
         if self.instances.is_on:
             for key in keys:
-                row.put(key, Absence.UNSUPPORTED)
+                row.put(key, UNSUPPORTED)
 
     def _put_power(self, row: Row, answers: Answers) -> None:
         sampled = self._samples.mean_and_peak(
@@ -328,27 +342,30 @@ class Board(Asker):
         else:
             mean = peak = self.ask("nvmlDeviceGetPowerUsage")
             instant = answers.number(POWER_INSTANT)
-            if not isinstance(mean, Absence) and not isinstance(instant, Absence):
+            if type(mean) is not Absence and type(instant) is not Absence:
                 peak = max(mean, instant)
         row.put("power_w", mean, 1e-3)
         row.put("power_max_w", peak, 1e-3)
         energy = answers.number(ENERGY)
-        if isinstance(energy, Absence):
+        if type(energy) is Absence:
             energy = self.ask("nvmlDeviceGetTotalEnergyConsumption")
         row.put("energy_j", energy, 1e-3)
 
     def _put_traffic(self, row: Row, answers: Answers, now: float) -> None:
-        gpm = self._gpm.read(self._handle, now, self.why)
+        at = COLUMN["util_max_pct"]
+        ran = row.absent[at] == Absence.PRESENT and row.values[at] > 0
+        self._ran |= ran
+        gpm = self._gpm.read(self._handle, now, self.why, ran)
         row.put("sm_active_pct", gpm.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
         for key, field, number in (
             ("pcie_tx_bytes_per_s", PCIE_TX, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC),
             ("pcie_rx_bytes_per_s", PCIE_RX, pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC),
         ):
             counted = answers.counted(field)
-            if not isinstance(counted, Absence):
+            if type(counted) is not Absence:
                 row.put(key, self._counters[field].rate(*counted, now))
-            elif number in gpm:
-                row.put(key, gpm[number], 2**20)
+            elif isinstance(sampled := gpm.get(number), float):
+                row.put(key, sampled, 2**20)
             else:
                 row.put(key, counted)
 
@@ -359,7 +376,7 @@ class Board(Asker):
             memory = self._memory()
         except Lost:
             return None
-        return None if isinstance(memory, Absence) else float(memory.used)
+        return None if type(memory) is Absence else float(memory.used)
 
     def energy_now(self) -> float | None:
         if self.asleep:
@@ -372,7 +389,7 @@ class Board(Asker):
 
     def _memory(self) -> Any:
         answer = self.ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
-        if answer is Absence.UNSUPPORTED:  # before 510 there is no second version
+        if answer is UNSUPPORTED:  # before 510 there is no second version
             answer = self.ask("nvmlDeviceGetMemoryInfo")
         return answer
 
@@ -382,6 +399,17 @@ class Board(Asker):
             arguments=(pynvml.NVML_TEMPERATURE_GPU,),
         )
         return answer
+
+    def accounted(self, listed: Sequence[ProcessReading], at: float) -> tuple[Accounted, ...]:
+        """Of those that have left the list."""
+        if not self.is_here or self._lists.is_refused:
+            return ()
+        pids = [each.pid for each in listed if each.gpu_uuid == self.facts.uuid]
+        try:
+            return self._accounting.ended(bool(self.facts.accounting_on), pids, at)
+        except Lost:
+            self._lost_at = self.now
+            return ()
 
     def processes(self, now: float) -> tuple[ProcessReading, ...]:
         if self.is_here:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 
-from gpudeck.metrics import Absence
+from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
 
 from .nvml_errors import NEVER, NO_DRIVER, Code, unavailable
 
@@ -47,8 +47,9 @@ class Asker:
         `question` is what a refusal is remembered by, where the arguments change from call to
         call."""
         asked = question or (name, *arguments)
-        if asked in self._refused and (refused := self.refused(asked)) is not None:
-            return refused
+        refused = self._refused.get(asked)
+        if refused is not None and self.now < refused[1]:
+            return refused[0]
         if self._handle is None:
             self._reopen()
         try:
@@ -63,19 +64,17 @@ class Asker:
 
     def first(self, *names: str, arguments: Sequence[Any] = ()) -> Any:
         """The first of these that this driver has: newer and older names of one thing."""
-        answer: Any = Absence.UNSUPPORTED
+        answer: Any = UNSUPPORTED
         for name in names:
             answer = self.ask(name, *arguments)
-            if answer is not Absence.UNSUPPORTED:
+            if answer is not UNSUPPORTED:
                 break
         return answer
 
     def refused(self, question: Any) -> Absence | None:
         """Why there is no point in asking this now."""
-        if question not in self._refused:
-            return None
-        why, until = self._refused[question]
-        return why if self.now < until else None
+        refused = self._refused.get(question)
+        return refused[0] if refused is not None and self.now < refused[1] else None
 
     def answered(self, question: Any) -> None:
         self._answered.add(question)
@@ -88,13 +87,13 @@ class Asker:
             # or it was right once: then it is this one, or the handle, that is bad.
             if varies or was_answered:
                 self._is_doubted |= was_answered
-                return Absence.UNKNOWN
-            why = Absence.UNSUPPORTED
+                return UNKNOWN
+            why = UNSUPPORTED
         else:
             why = self.why(code)
-        if why is Absence.DENIED:
+        if why is DENIED:
             self._refused[question] = why, self.now + DENIED_ASKED_EVERY_S
-        elif why is Absence.UNSUPPORTED:
+        elif why is UNSUPPORTED:
             until = self.now + WITHDRAWN_ASKED_EVERY_S if was_answered else math.inf
             self._refused[question] = why, until
         return why
@@ -105,7 +104,7 @@ class Asker:
             raise Lost
         if code in NO_DRIVER:
             raise unavailable(code)
-        return NEVER.get(code, Absence.UNKNOWN)
+        return NEVER.get(code, UNKNOWN)
 
     def begin(self, now: float) -> None:
         """A reading; with a new handle, where the old one was called a bad argument."""
@@ -131,4 +130,4 @@ class Asker:
 
 def taken(answer: Any, take: Callable[[Any], Any]) -> Any:
     """What `take` makes of an answer; an Absence stays one."""
-    return answer if isinstance(answer, Absence) else take(answer)
+    return answer if type(answer) is Absence else take(answer)

@@ -23,8 +23,9 @@ WANTED = SINGLE | DOUBLE | XID
 KINDS = {SINGLE: "ecc_corrected", DOUBLE: "ecc_uncorrected", XID: "xid"}
 TIMEOUT = 10
 NO_INSTANCE = 0xFFFF_FFFF
-# Also how late the end is noticed. Who lives for long is woken seldom; and has a second to leave.
-WAIT_MS, WAIT_MAX_MS = 125, 750
+# Also how late the end is noticed. Who lives for long is woken seldom; and has END_WITHIN_S to
+# leave, see reader_process.
+WAIT_MS, WAIT_MAX_MS = 125, 1_500
 REGISTER_EVERY_S = 60.0  # a Gpu that could not be registered may be back
 PAUSE_S = (1.0, 60.0)
 
@@ -117,7 +118,7 @@ class Events:
         call = pynvml._nvmlGetFunctionPointer("nvmlEventSetWait_v2")
         code = call(events, ctypes.byref(event), ctypes.c_uint(self._wait_ms))
         if code == TIMEOUT:
-            self._wait_ms = min(self._wait_ms * 2, WAIT_MAX_MS)
+            self._wait_ms = min(self._wait_ms * 5 // 4, WAIT_MAX_MS)
             self._register_missing(events)
             return
         pynvml._nvmlCheckReturn(code)

@@ -15,6 +15,8 @@ from .nvml_fields import read_fields
 # From Ada on in degrees below the Gpu's own limit, the other way round: -2 is two above it.
 SHUTDOWN_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, 0)
 SLOWDOWN_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, 0)
+MEMORY_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, 0)
+MARGIN_MOST_C = 150
 NODE_WORDS = 16  # of 64 NUMA nodes each
 # Beyond it a fact is a driver's sentinel, and the hub would refuse the message.
 HIGH: dict[str, float] = {
@@ -23,6 +25,7 @@ HIGH: dict[str, float] = {
     "sm_clock_max_mhz": metric("sm_clock_mhz").high,
     "mem_clock_max_mhz": metric("mem_clock_mhz").high,
     "temp_slowdown_c": metric("temp_c").high, "temp_shutdown_c": metric("temp_c").high,
+    "mem_temp_max_c": metric("mem_temp_c").high,
     **dict.fromkeys(("power_limit_w", "power_limit_min_w", "power_limit_max_w",
                      "power_limit_default_w"), metric("power_w").high),
 }
@@ -33,7 +36,7 @@ def read_facts(asker: Asker, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFa
     ask = asker.ask
 
     def known(key: str, answer: Any, take: Callable[[Any], Any] = lambda it: it) -> Any:
-        if isinstance(answer, Absence):
+        if type(answer) is Absence:
             return getattr(facts, key) if answer is Absence.UNKNOWN else None
         return take(answer)
 
@@ -62,8 +65,10 @@ def read_facts(asker: Asker, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFa
             "sm_clock_max_mhz", ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM)),
         "mem_clock_max_mhz": known(
             "mem_clock_max_mhz", ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM)),
+        # Only asked: to switch it on is for root, and not for us.
+        "accounting_on": known("accounting_on", ask("nvmlDeviceGetAccountingMode"), bool),
     }
-    found |= _thresholds(asker, facts, temp_c)
+    found |= _thresholds(asker, facts, temp_c) | _memory_limits(asker, facts)
     lies = {key for key, value in found.items()
             if key in HIGH and value is not None and not 0 <= value <= HIGH[key]}
     return structs.replace(facts, **found | dict.fromkeys(lies))
@@ -71,6 +76,11 @@ def read_facts(asker: Asker, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFa
 
 def _word(said: object) -> str | None:
     return str(said)[:128] or None
+
+
+def _margin(degrees: float) -> float | None:
+    """One beyond this is a driver's sentinel."""
+    return float(degrees) if abs(degrees) <= MARGIN_MOST_C else None
 
 
 def _watts(milliwatts: int) -> float:
@@ -81,10 +91,10 @@ def _numa_node(asker: Asker) -> Any:
     """Of the processors nearest to it. nvmlDeviceGetNumaNodeId is another thing, the node that
     the Gpu's own memory forms; where it does, that one is meant."""
     own = asker.ask("nvmlDeviceGetNumaNodeId")
-    if not isinstance(own, Absence):
+    if type(own) is not Absence:
         return own if own >= 0 else Absence.UNSUPPORTED
     words = asker.ask("nvmlDeviceGetMemoryAffinity", NODE_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
-    if isinstance(words, Absence):
+    if type(words) is Absence:
         return words
     near = sum(int(word) << (64 * at) for at, word in enumerate(words))
     return (near & -near).bit_length() - 1 if near else Absence.UNSUPPORTED
@@ -97,7 +107,7 @@ def _thresholds(asker: Asker, facts: GpuFacts, temp_c: Any) -> dict[str, float |
         ("temp_slowdown_c", pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, SLOWDOWN_LIMIT),
     ):
         answer = asker.ask("nvmlDeviceGetTemperatureThreshold", number)
-        if not isinstance(answer, Absence):
+        if type(answer) is not Absence:
             found[key] = float(answer)
         # Once: temperature and margin are not of one moment, and a fact must not tremble.
         elif answer is Absence.UNSUPPORTED and getattr(facts, key) is None:
@@ -105,9 +115,20 @@ def _thresholds(asker: Asker, facts: GpuFacts, temp_c: Any) -> dict[str, float |
     return found
 
 
+def _memory_limits(asker: Asker, facts: GpuFacts) -> dict[str, float | None]:
+    """In degrees, or as the margin that must be left."""
+    said = asker.ask("nvmlDeviceGetTemperatureThreshold", pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX)
+    if not isinstance(said, Absence):
+        return {"mem_temp_max_c": float(said)}
+    if said is not Absence.UNSUPPORTED or facts.mem_margin_min_c is not None:
+        return {}
+    margin = read_fields(asker, [MEMORY_LIMIT]).number(MEMORY_LIMIT)
+    return {"mem_margin_min_c": None if isinstance(margin, Absence) else _margin(margin)}
+
+
 def _from_margin(asker: Asker, limit: tuple[int, int], temp_c: Any) -> float | None:
     margin_c = asker.ask("nvmlDeviceGetMarginTemperature")
     said = read_fields(asker, [limit]).number(limit)
-    if any(isinstance(each, Absence) for each in (margin_c, said, temp_c)):
+    if any(type(each) is Absence for each in (margin_c, said, temp_c)):
         return None
     return float(temp_c + margin_c - said)

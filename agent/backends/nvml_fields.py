@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from gpudeck.metrics import Absence
+from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
 
 from .nvml_ask import Asker
 
@@ -31,47 +31,42 @@ if _SAID.size != ctypes.sizeof(pynvml.c_nvmlFieldValue_t):
 class Answers:
     """What one call said."""
 
-    def __init__(self) -> None:
-        self._found: dict[Field, tuple[Any, int] | Absence] = {}
-
-    def put(self, field: Field, answer: "tuple[Any, int] | Absence") -> None:
-        self._found[field] = answer
+    def __init__(self, found: "dict[Field, tuple[Any, int] | Absence]") -> None:
+        self._found = found
 
     def number(self, field: Field) -> Any:
         """The number, or an Absence."""
-        answer = self._found.get(field, Absence.UNSUPPORTED)
-        return answer if isinstance(answer, Absence) else answer[0]
+        answer = self._found.get(field, UNSUPPORTED)
+        return answer if type(answer) is Absence else answer[0]
 
     def counted(self, field: Field) -> "tuple[int, int] | Absence":
         """Of a counter: its state and its bits."""
-        answer = self._found.get(field, Absence.UNSUPPORTED)
-        return answer if isinstance(answer, Absence) else (int(answer[0]), answer[1])
+        answer = self._found.get(field, UNSUPPORTED)
+        return answer if type(answer) is Absence else (int(answer[0]), answer[1])
 
 
 def read_fields(asker: Asker, wanted: Iterable[Field]) -> Answers:
-    answers = Answers()
-    fields = []
+    found: dict[Field, tuple[Any, int] | Absence] = {}
+    asked = []
     for field in wanted:
         refused = asker.refused(field)
         if refused is None:
-            fields.append(field)
+            asked.append(field)
         else:
-            answers.put(field, refused)
-    if not fields:
-        return answers
-    wanted = tuple(fields)
+            found[field] = refused
+    if not asked:
+        return Answers(found)
+    fields = tuple(asked)
     # Refused as a whole means that not one was to be had: by this question, not for all others.
-    found = asker.ask(said_of, wanted, question=("fields", wanted))
-    if isinstance(found, Absence):
-        for field in fields:
-            answers.put(field, found)
-        return answers
+    said = asker.ask(said_of, fields, question=("fields", fields))
+    if type(said) is Absence:
+        return Answers(found | dict.fromkeys(fields, said))
     # In the order asked. The call succeeds if any field did: each has a verdict of its own.
     for field, (_, _, _, _, kind, code, number) in zip(
-        fields, _SAID.iter_unpack(found), strict=True
+        fields, _SAID.iter_unpack(said), strict=True
     ):
-        answers.put(field, _verdict(asker, field, kind, code, number))
-    return answers
+        found[field] = _verdict(asker, field, kind, code, number)
+    return Answers(found)
 
 
 def said_of(handle: Any, wanted: tuple[Field, ...]) -> bytearray:
@@ -94,7 +89,7 @@ def _verdict(
     if code != pynvml.NVML_SUCCESS:
         return asker.refuse(field, code)
     if kind not in NUMBERS:
-        return Absence.UNKNOWN  # a type of the future: any reading of it would be a guess
+        return UNKNOWN  # a type of the future: any reading of it would be a guess
     asker.answered(field)
     shape, bits = NUMBERS[kind]
     return shape.unpack(number)[0], bits

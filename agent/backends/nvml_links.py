@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pynvml
 
-from gpudeck.metrics import Absence
+from gpudeck.metrics import UNSUPPORTED, Absence
 from gpudeck.wire import MAX_LINKS, GpuLink
 
 from .nvml_ask import Asker, Lost
@@ -63,62 +63,62 @@ class NvLinks:
 
     def put(self, row: Row, answers: Answers, now: float) -> None:
         states = self._states(answers)
-        present = {at: said for at, said in states.items() if not isinstance(said, Absence)}
+        present = {at: said for at, said in states.items() if type(said) is not Absence}
         self.up = sum(said == 1 for said in present.values()) if present else None
         row.put("nvlinks_up", _sum_or_why(
-            [said if isinstance(said, Absence) else float(said == 1) for said in states.values()]))
+            [said if type(said) is Absence else float(said == 1) for said in states.values()]))
         row.put("nvlink_errors", self._errors(answers, present))
         for key, (total, bytes_of) in TRAFFIC.items():
             row.put(key, self._rate(key, answers, total, bytes_of, now))
         whole = answers.number((TRAFFIC["nvlink_tx_bytes_per_s"][0], EVERY_LINK))
-        self._by_link = bool(present) and whole is Absence.UNSUPPORTED
+        self._by_link = bool(present) and whole is UNSUPPORTED
 
     def _states(self, answers: Answers) -> dict[int, Any]:
         """By link, without those that this board does not have."""
         said = {at: answers.number(STATES[at]) for at in LINKS}
-        states = {at: state for at, state in said.items() if state is not Absence.UNSUPPORTED}
+        states = {at: state for at, state in said.items() if state is not UNSUPPORTED}
         if states:
             return states
         for at in LINKS:  # an older driver
             state = self._asker.ask("nvmlDeviceGetNvLinkState", at)
-            if state is Absence.UNSUPPORTED:
+            if state is UNSUPPORTED:
                 break
             states[at] = state
         return states
 
     def _errors(self, answers: Answers, present: Mapping[int, Any]) -> "float | Absence":
         said = [answers.number(field) for field in ERRORS]
-        if all(each is Absence.UNSUPPORTED for each in said):
+        if all(each is UNSUPPORTED for each in said):
             said = [answers.number((number, at)) for number in ERRORS_OF_5 for at in present]
-        if all(each is Absence.UNSUPPORTED for each in said):
+        if all(each is UNSUPPORTED for each in said):
             said = [self._asker.ask("nvmlDeviceGetNvLinkErrorCounter", at, kind)
                     for at in present for kind in ERRORS_BY_CALL]
-        return _sum_or_why([each for each in said if each is not Absence.UNSUPPORTED])
+        return _sum_or_why([each for each in said if each is not UNSUPPORTED])
 
     def _rate(
         self, key: str, answers: Answers, total: int, bytes_of: int, now: float
     ) -> "float | Absence":
         counted = answers.counted((total, EVERY_LINK))
         scale = KIB
-        if counted is Absence.UNSUPPORTED:
+        if counted is UNSUPPORTED:
             counted, scale = _sum_of_links(answers, bytes_of), 1.0
-        if isinstance(counted, Absence):
+        if type(counted) is Absence:
             return counted
         rate = self._counters[key].rate(*counted, now)
-        return rate if isinstance(rate, Absence) else rate * scale
+        return rate if type(rate) is Absence else rate * scale
 
 
 def _sum_of_links(answers: Answers, number: int) -> "tuple[int, int] | Absence":
     said = [answers.number((number, at)) for at in LINKS]
-    whole = _sum_or_why([each for each in said if each is not Absence.UNSUPPORTED])
-    return whole if isinstance(whole, Absence) else (int(whole), 64)
+    whole = _sum_or_why([each for each in said if each is not UNSUPPORTED])
+    return whole if type(whole) is Absence else (int(whole), 64)
 
 
 def _sum_or_why(said: Sequence[Any]) -> "float | Absence":
     """One part that did not answer makes the sum a lie."""
     if not said:
-        return Absence.UNSUPPORTED
-    bad = next((each for each in said if isinstance(each, Absence)), None)
+        return UNSUPPORTED
+    bad = next((each for each in said if type(each) is Absence), None)
     return float(sum(said)) if bad is None else bad
 
 
@@ -130,7 +130,7 @@ class Ends:
         self.to_switches = 0
         for at in LINKS:
             state = asker.ask("nvmlDeviceGetNvLinkState", at)
-            if state is Absence.UNSUPPORTED:
+            if state is UNSUPPORTED:
                 break
             if state == 1:
                 self._follow(asker, at)
@@ -141,7 +141,7 @@ class Ends:
             self.to_switches += 1
             return
         other = asker.ask("nvmlDeviceGetNvLinkRemotePciInfo", at)
-        if not isinstance(other, Absence):
+        if type(other) is not Absence:
             self.to[str(other.busId).lower()] += 1
 
     def between(self, other: "Ends", bus_id: str | None) -> int:
@@ -173,7 +173,7 @@ class Topology:
         for (one, _, _), (other, bus_id, _) in combinations(boards, 2):
             level = one.ask("nvmlDeviceGetTopologyCommonAncestor", other._handle,
                             question=("ancestor", other.uuid))
-            path = None if isinstance(level, Absence) else PATHS.get(level)
+            path = None if type(level) is Absence else PATHS.get(level)
             if path is not None:
                 nvlinks = ends[one.uuid].between(ends[other.uuid], bus_id)
                 self._known[one.uuid, other.uuid] = path, nvlinks

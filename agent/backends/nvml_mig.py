@@ -130,19 +130,19 @@ class Instance:
             memory = self._memory()
         except Lost:
             return None
-        return None if isinstance(memory, Absence) else float(memory.used)
+        return None if type(memory) is Absence else float(memory.used)
 
     def _read_facts(self) -> GpuFacts:
         """Those of its board, and what is missing, come with the first reading."""
         board = self._parent.facts
         name = self._asker.ask("nvmlDeviceGetName")
         size = self._asker.ask("nvmlDeviceGetAttributes_v2")
-        shown = board.name if isinstance(name, Absence) else str(name)[:128]
+        shown = board.name if type(name) is Absence else str(name)[:128]
         return GpuFacts(
             uuid=self._asker.uuid, index=board.index, name=shown, parent_uuid=board.uuid,
             mig_profile=_profile(shown, size), gpu_instance=self.ids[0],
             compute_instance=self.ids[1],
-            mem_total_bytes=None if isinstance(size, Absence) else size.memorySizeMB * 2.0**20,
+            mem_total_bytes=None if type(size) is Absence else size.memorySizeMB * 2.0**20,
         )
 
     def _tell(self, missing: dict[str, str], memory: Any) -> None:
@@ -150,7 +150,7 @@ class Instance:
         board, total = self._parent.facts, self.facts.mem_total_bytes
         now = structs.replace(
             self.facts, missing=missing,
-            mem_total_bytes=total if isinstance(memory, Absence) else float(memory.total),
+            mem_total_bytes=total if type(memory) is Absence else float(memory.total),
             **{name: getattr(board, name) for name in OF_ITS_BOARD},
         )
         if now != self.facts:
@@ -197,7 +197,7 @@ class Instances:
         if mode is Absence.UNKNOWN:
             return False
         self._looked_at = now
-        was, self.is_on = self.is_on, not isinstance(mode, Absence) and mode[0] == MIG_MODE_ON
+        was, self.is_on = self.is_on, type(mode) is not Absence and mode[0] == MIG_MODE_ON
         self._by_place = self._found() if self.is_on else {}
         return was is not None and was != self.is_on
 
@@ -212,7 +212,7 @@ class Instances:
 
     def _found(self) -> dict[int, Instance]:
         most = self._parent.ask("nvmlDeviceGetMaxMigDeviceCount")
-        self._most = self._most if isinstance(most, Absence) else most
+        self._most = self._most if type(most) is Absence else most
         known = {each.facts.uuid: each for each in self.all}
         found: dict[int, Instance] = {}
         for place in range(self._most):
@@ -241,7 +241,7 @@ class Instances:
         """Without its ids it waits for the next look: its tasks could be taken for the board's."""
         asker = Asker(handle, uuid)
         ids = [asker.ask(f"nvmlDeviceGet{part}InstanceId") for part in ("Gpu", "Compute")]
-        if isinstance(ids[0], Absence) or isinstance(ids[1], Absence):
+        if type(ids[0]) is Absence or type(ids[1]) is Absence:
             return None
         return Instance(self._parent, asker, (int(ids[0]), int(ids[1])))
 
@@ -261,7 +261,7 @@ def _profile(name: str, size: Any) -> str | None:
     _, mig, profile = name.rpartition(" MIG ")
     if mig and profile:
         return profile
-    if isinstance(size, Absence) or not size.gpuInstanceSliceCount:
+    if type(size) is Absence or not size.gpuInstanceSliceCount:
         return None
     whole = f"{size.gpuInstanceSliceCount}g.{ceil(size.memorySizeMB / 1024)}gb"
     part = size.computeInstanceSliceCount

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import pynvml
 
-from gpudeck.metrics import Absence
+from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
 
 from . import ProcessReading, Unavailable
 from .nvml_errors import Code
@@ -126,9 +126,9 @@ class ProcessLists:
         refusals = 0
         for name, kind in PROCESS_LISTS:
             rows = self._list(name)
-            if rows is Absence.UNKNOWN:
+            if rows is UNKNOWN:
                 return None
-            if isinstance(rows, Absence):
+            if type(rows) is Absence:
                 refusals += 1
                 continue
             for row in filter(self._is_ours, rows):
@@ -140,12 +140,12 @@ class ProcessLists:
     def _list(self, name: str) -> Any:
         """As the newest call that this driver has tells it."""
         self._v3 = self._v3 or (WideRow if has_wide_rows() else Row)
-        rows: Any = Absence.UNSUPPORTED
+        rows: Any = UNSUPPORTED
         for version, layout in (("_v3", self._v3), ("_v2", Row)):
             rows = self._ask(partial(rows_of, name + version, layout), question=name + version)
-            if rows is not Absence.UNSUPPORTED:
+            if rows is not UNSUPPORTED:
                 break
-        if not isinstance(rows, Absence) and len(rows) >= LISTED_MAX and not self._has_told:
+        if type(rows) is not Absence and len(rows) >= LISTED_MAX and not self._has_told:
             self._has_told = True
             print(f"a Gpu lists {len(rows)} processes, the most that a driver tells: there may be "
                   "more", file=sys.stderr)
@@ -158,9 +158,9 @@ class ProcessLists:
         if not listed:
             return {}
         rows = self._ask_shares()
-        if rows in (Absence.UNSUPPORTED, Absence.DENIED):
+        if rows in (UNSUPPORTED, DENIED):
             return {}
-        fresh = [] if isinstance(rows, Absence) else [
+        fresh = [] if type(rows) is Absence else [
             row for row in rows if row.timeStamp > shares.seen_to and _is_sane(row)]
         if not fresh:
             return self._without_answer(listed, now)
@@ -175,10 +175,10 @@ class ProcessLists:
         return shares.pct
 
     def _ask_shares(self) -> Any:
-        rows: Any = Absence.UNSUPPORTED
+        rows: Any = UNSUPPORTED
         for name in SHARES:
             rows = self._ask(name, self._shares.seen_to, question=name)
-            if rows is not Absence.UNSUPPORTED:
+            if rows is not UNSUPPORTED:
                 break
         return rows
 
@@ -191,7 +191,7 @@ class ProcessLists:
         if shares.known_at is not None and now - shares.known_at <= SHARE_KEPT_S:
             return {pid: shares.pct[pid] for pid in listed if pid in shares.pct}
         rates = self._ask("nvmlDeviceGetUtilizationRates")
-        if not isinstance(rates, Absence) and rates.gpu == 0:
+        if type(rates) is not Absence and rates.gpu == 0:
             return dict.fromkeys(listed, 0.0)
         if now - shares.asked_since >= SILENT_MAX_S:
             shares.seen_to, shares.asked_since = 0, now

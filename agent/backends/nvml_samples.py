@@ -24,7 +24,7 @@ class Samples:
         if since > (time.time() + 5) * US:
             since = 0  # the clock was set back: nothing would be new until it has caught up
         answer = self._asker.ask("nvmlDeviceGetSamples", kind, since, question=("samples", kind))
-        if isinstance(answer, Absence) or answer[0] not in NUMBERS or not answer[1]:
+        if type(answer) is Absence or answer[0] not in NUMBERS or not answer[1]:
             return None
         fresh = [(at, value) for at, value in _unpacked(*answer) if at > since]
         if not fresh:

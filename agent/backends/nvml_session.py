@@ -49,6 +49,8 @@ class Board(Protocol):
     def handle(self) -> Any: ...
     @property
     def lost_at(self) -> float | None: ...
+    @property
+    def counts_nothing(self) -> bool: ...
 
 
 class Session:
@@ -164,6 +166,10 @@ def _note(board: Board) -> str:
     if board.needs_reset:
         return (f"{which} must be reset before it works again: end its tasks, then run "
                 f"`sudo nvidia-smi --gpu-reset -i {board.facts.uuid}`, or reboot.")
+    if board.counts_nothing:
+        return (f"{which} runs kernels and its performance counters (GPM) say 0: SM activity and "
+                "its kin are unknown. Another profiler may hold them; a reset of the Gpu, or the "
+                "driver loaded anew, gives them back.")
     return ""
 
 

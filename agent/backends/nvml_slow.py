@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpudeck.metrics import Absence, metric
+from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence, metric
 
 from .nvml_ask import Asker, taken
 from .nvml_fields import Answers, Field
@@ -104,6 +104,7 @@ class Around(NamedTuple):
     temp_c: "float | Absence"
     temp_slowdown_c: float | None
     unseen_bytes: "float | Absence"
+    ran: bool  # a kernel, since the last slow reading
 
 
 class Slow:
@@ -131,9 +132,9 @@ class Slow:
             row.put(key, self._field(answers, (number, 0), otherwise))
         for key, number in SLOWED.items():
             counted = answers.counted((number, 0))
-            row.put(key, counted if isinstance(counted, Absence)
+            row.put(key, counted if type(counted) is Absence
                     else self._slowed[key].share_pct(*counted, now))
-        measured = self._gpm.read(handle, now, self._asker.why)
+        measured = self._gpm.read(handle, now, self._asker.why, around.ran)
         for key, number in GPM.items():
             row.put(key, measured.get(number, self._gpm.absence))
         self.nvlinks.put(row, answers, now)
@@ -146,23 +147,23 @@ class Slow:
 
     def _field(self, answers: Answers, field: Field, otherwise: Call | None) -> Any:
         said = answers.number(field)
-        if not isinstance(said, Absence) or otherwise is None:
+        if type(said) is not Absence or otherwise is None:
             return said
         called = self._ask(otherwise)
-        if isinstance(called, Absence) and said is not Absence.UNSUPPORTED:
+        if type(called) is Absence and said is not UNSUPPORTED:
             return said
         return called
 
     def _put_memory(self, row: Row, around: Around) -> None:
         memory = around.memory
-        if not isinstance(memory, Absence):  # before 510 there is no second version
-            memory = float(memory.reserved) if hasattr(memory, "reserved") else Absence.UNSUPPORTED
+        if type(memory) is not Absence:  # before 510 there is no second version
+            memory = float(memory.reserved) if hasattr(memory, "reserved") else UNSUPPORTED
         row.put("mem_reserved_bytes", memory)
         row.put("mem_unseen_bytes", around.unseen_bytes)
 
     def _margin(self, around: Around) -> Any:
         said = self._asker.ask("nvmlDeviceGetMarginTemperature")
-        if said is not Absence.UNSUPPORTED or isinstance(around.temp_c, Absence):
+        if said is not UNSUPPORTED or type(around.temp_c) is Absence:
             return said
         if around.temp_slowdown_c is None:
             return said
@@ -172,13 +173,13 @@ class Slow:
 def allocated_bytes(memory: Any) -> "float | Absence":
     """What processes hold. Whether `used` counts the driver's reserve in differs by version of
     the call and of the driver; what is neither free nor reserved does not."""
-    if isinstance(memory, Absence):
+    if type(memory) is Absence:
         return memory
     if not hasattr(memory, "reserved"):
-        return Absence.UNSUPPORTED
+        return UNSUPPORTED
     allocated = float(memory.total) - float(memory.free) - float(memory.reserved)
     sane = 0 <= allocated <= metric("mem_unseen_bytes").high
-    return allocated if sane else Absence.UNKNOWN
+    return allocated if sane else UNKNOWN
 
 
 def unseen_bytes(
@@ -186,9 +187,9 @@ def unseen_bytes(
 ) -> "float | Absence":
     """Held by no process of the list. `before` and `after` it was read: one that ended or began
     in between must not look like memory that nobody holds."""
-    if isinstance(before, Absence) or isinstance(after, Absence):
-        return before if isinstance(before, Absence) else after
+    if type(before) is Absence or type(after) is Absence:
+        return before if type(before) is Absence else after
     if listed is None or any(each is None for each in listed):
-        return Absence.UNKNOWN
+        return UNKNOWN
     unseen = min(before, after) - sum(each for each in listed if each is not None)
     return unseen if unseen >= UNSEEN_MIN_BYTES else 0.0

@@ -4,42 +4,57 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
-from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, Absence, Metric
+from gpudeck.metrics import COLUMNS, SLOW, UNKNOWN, Absence, Metric
 
 # Two clocks take part in a share of time: a little over the whole is the whole.
 SHARE_SLACK_PCT = 5.0
 _PRESENT, _UNKNOWN = int(Absence.PRESENT), int(Absence.UNKNOWN)
 
 
+class _Shape(NamedTuple):
+    keys: tuple[str, ...]
+    places: Mapping[str, tuple[int, float, float]]  # and what is in range
+    unknown: bytes
+
+
+def _shape(metrics: Sequence[Metric]) -> _Shape:
+    return _Shape(
+        tuple(each.key for each in metrics),
+        {each.key: (at, each.low, each.high) for at, each in enumerate(metrics)},
+        bytes([UNKNOWN]) * len(metrics))
+
+
+_FAST, _SLOW = _shape(COLUMNS), _shape(SLOW)
+
+
 class Row:
     """The values of one Gpu while they are being collected; absent until put. A number that
     cannot be is a sentinel of the driver or a lie, and unknown."""
 
-    def __init__(
-        self, metrics: Sequence[Metric] = COLUMNS, places: Mapping[str, int] = COLUMN
-    ) -> None:
-        self._metrics, self._places = metrics, places
-        self.values = [0.0] * len(metrics)
-        self.absent = bytearray([Absence.UNKNOWN]) * len(metrics)
+    def __init__(self, shape: _Shape = _FAST) -> None:
+        self._keys, self._places = shape.keys, shape.places
+        self.values = [0.0] * len(shape.keys)
+        self.absent = bytearray(shape.unknown)
 
     @classmethod
     def slow(cls) -> "Row":
-        return cls(SLOW, SLOW_COLUMN)
+        return cls(_SLOW)
 
     def put(self, key: str, value: "float | Absence", scale: float = 1.0) -> None:
-        at = self._places[key]
-        metric = self._metrics[at]
-        if isinstance(value, Absence):
+        at, low, high = self._places[key]
+        if type(value) is Absence:
             self.absent[at], self.values[at] = value, 0.0
-        elif metric.low <= (number := value * scale) <= metric.high:
+        elif low <= (number := value * scale) <= high:
             self.absent[at], self.values[at] = _PRESENT, number
         else:
             self.absent[at], self.values[at] = _UNKNOWN, 0.0
 
     def missing(self) -> Mapping[str, str]:
-        """What this Gpu does not report, and why: by metric key."""
-        return _missing(tuple(self._places), bytes(self.absent))
+        """What this Gpu does not report, and why: by metric key. The same object while nothing
+        changes."""
+        return _missing(self._keys, bytes(self.absent))
 
 
 @lru_cache(maxsize=256)
@@ -63,18 +78,18 @@ class Counter:
         before, elapsed_s = self.value, now - self.at
         self.value, self.at = value, now
         if before is None or elapsed_s <= 0:
-            return Absence.UNKNOWN
+            return UNKNOWN
         if value >= before:
             return (value - before) / elapsed_s
         wraps = bits <= 32 or (self.hides_32 and before < 2**32)
         # No counter of 64 bits wraps in our lifetime: it was reset, and how far it had come
         # nobody knows.
-        return (value - before) % 2**32 / elapsed_s if wraps else Absence.UNKNOWN
+        return (value - before) % 2**32 / elapsed_s if wraps else UNKNOWN
 
     def share_pct(self, value: int, bits: int, now: float) -> "float | Absence":
         """Of a counter of nanoseconds."""
         rate = self.rate(value, bits, now)
-        if isinstance(rate, Absence):
+        if type(rate) is Absence:
             return rate
         share_pct = rate * 1e-7
-        return min(share_pct, 100.0) if share_pct <= 100.0 + SHARE_SLACK_PCT else Absence.UNKNOWN
+        return min(share_pct, 100.0) if share_pct <= 100.0 + SHARE_SLACK_PCT else UNKNOWN

@@ -152,6 +152,7 @@ ROUTES = (
     _open("POST /sign-in/first", Proof.FORM),
     _open("POST /sign-in/password", Proof.FORM),
     _open("GET /assets/<path:filename>"),
+    Row("GET /metrics", _BOTH, reach=Reach.LENS),
     Row("POST /sign-out", _PERSON, proof=Proof.HEADER),
     Row("GET /socket.io/", ("person", "program", "agent")),
     _see("openapi.json", reach=Reach.NONE),

@@ -16,20 +16,31 @@ import numpy as np
 from .columns import AT, KEYS, MASKS, SLOW_KEYS, STORED, missing_at, missing_words
 from .feed import Stored, event_columns
 from .folder import totals
-from .frames import added_up, fill, newest_of, plain, slow_frame, slow_reason
+from .frames import added_up, by_step, fill, newest_of, plain, slow_frame, slow_reason
 from .head import BLOCK_S, joined
 from .moments import Moments, columns_of
-from .parquet import HOUR_S, MINUTE_S, USAGE_SUMS
+from .parquet import (
+    HOUR_S,
+    LAYOUTS,
+    MINUTE_S,
+    plain_frame,
+    schema,
+    tasks_table,
+    usage_table,
+    with_words,
+)
 from .protocol import AGGS, BYS, Agg, By, Info, Nodes, NoSuchMetric, TooMuch
 from .rollup import rolled_up
-from .store import POWER, UTIL, UTIL_MAX, Files, Keep, Store
-from .tally import Minutes, task_columns, usage_columns, usages
+from .store import Files, Keep, Store
+from .tally import Held, held_in
+from .usage import NEEDED, USAGE_SUMS, usages
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_ROWS = 500_000
 MAX_TASK_ROWS = 100_000
+FEW = 64  # Gpus times metrics; from there on DuckDB's two threads win
 LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
 SLOW_LOOK_BACK_S = 90
 MEMORY = "400MB"
@@ -84,9 +95,20 @@ class Embedded:
             sums = ", ".join(_sums(metric, None) for metric in slow)
             found.append(self._grouped(files, "slow", span, step, where, sums))
         for kind, part in _tiers(files, span, step) if live else ():
+            if kind == "raw" and len(gpus) * len(live) <= FEW:
+                found.append(self._seconds(files, gpus, live, part, step, nodes))
+                continue
             sums = ", ".join(_sums(metric, kind) for metric in live)
             found.append(self._grouped(files, kind, part, step, where, sums))
         return [frame for frame in found if frame is not None]
+
+    def _seconds(self, files: Files, gpus: Sequence[str], metrics: Sequence[str],
+                 span: tuple[int, int], step: int, nodes: Nodes) -> "pd.DataFrame | None":
+        """Of few Gpus it is faster to go straight to where they lie."""
+        paths = files.find("raw", *span)
+        with self._moments_lock:
+            parts = self._moments.seconds(paths, gpus, metrics, span, nodes)
+        return by_step(parts, metrics, step) if parts else None
 
     def _grouped(self, files: Files, kind: str, span: tuple[int, int], step: int, where: str,
                  sums: str) -> "pd.DataFrame | None":
@@ -260,29 +282,21 @@ class Embedded:
 
     def _open_usage(self, nodes: Nodes) -> "pd.DataFrame":
         """What no file has yet."""
-        import pandas as pd
-
         feed = self.store.feed
-        minutes = self._open_minutes(nodes)
-        slots = np.array(sorted({slot for _, slot, _ in minutes}), np.intp)
-        columns = (UTIL, UTIL_MAX, POWER)
-        rows = joined(list(feed.head.rows(slots, 0, 2**40, columns)))
+        held = self._open_minutes(nodes)
+        rows = joined(list(feed.head.rows(np.unique(held.slot), 0, 2**40, NEEDED)))
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
-        did = rolled_up(rows, MINUTE_S, columns)
-        found = usages(minutes, did, UTIL, UTIL_MAX, POWER)
-        return pd.DataFrame(usage_columns(found, feed.names.gpus, feed.names.nodes,
-                                          np.argsort(feed.order())))
+        did = rolled_up(rows, MINUTE_S, NEEDED)
+        return plain_frame(usage_table(usages(held, did), feed.names))
 
-    def _open_minutes(self, nodes: Nodes) -> Minutes:
+    def _open_minutes(self, nodes: Nodes) -> Held:
         feed = self.store.feed
         feed.tally.add_up()
-        found: Minutes = {}
-        for minutes in (*feed.tally.blocks.values(),
-                        *(aside.minutes for aside in feed.closed_asides.values())):
-            found |= minutes
+        held = held_in([*feed.tally.blocks.values(), *(
+            part for aside in feed.closed_asides.values() for part in aside.minutes)])
         if nodes is None:
-            return found
-        return {key: held for key, held in found.items() if feed.names.nodes[key[1]] in nodes}
+            return held
+        return held.take(np.flatnonzero(np.isin(held.slot, feed.slots_of(None, nodes))))
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000) -> "pd.DataFrame":
@@ -293,9 +307,7 @@ class Embedded:
             with self.store.lock:
                 files.look()
                 names = self.store.feed.names
-                memory = pd.DataFrame(task_columns(
-                    self._open_minutes(nodes), names.gpus, names.nodes,
-                    np.argsort(self.store.feed.order())))
+                memory = plain_frame(tasks_table(self._open_minutes(nodes), names))
             found = self._ask(files, "tasks", int(t0), int(t1) + 1,
                               f"select * from {{files}} where t >= {int(t0)} and t < {int(t1)}"
                               f"{where}{_on(nodes)} order by t, gpu, task limit {limit}")
@@ -354,7 +366,9 @@ class Embedded:
         paths = files.find(kind, first, last)
         if not paths:
             return None
-        source = f"read_parquet([{_texts([str(path) for path in paths])}])"
+        # A metric that came later is not in older files: the empty table has all there are now.
+        source = (f"(select * from read_parquet([{_texts([str(path) for path in paths])}], "
+                  f"union_by_name = true) union all by name select * from {kind}_now)")
         with self._connected() as db:
             found: pd.DataFrame = db.execute(sql.replace("{files}", source)).df()
         # Whole numbers with holes come as a type of their own, with which numpy cannot count.
@@ -382,6 +396,10 @@ def _database() -> Any:
         "threads": 2, "memory_limit": MEMORY, "autoinstall_known_extensions": False,
         "autoload_known_extensions": False, "preserve_insertion_order": False})
     made.execute("set parquet_metadata_cache = true")  # a file never changes under its name
+    for kind in LAYOUTS:
+        made.register("shape", with_words(schema(kind).empty_table()))
+        made.execute(f"create table {kind}_now as select * from shape")
+        made.unregister("shape")
     return made
 
 

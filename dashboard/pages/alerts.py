@@ -3,7 +3,7 @@
 from dash import html
 from dash.development.base_component import Component
 
-from .shell import marks
+from .parts import marks
 
 SECTIONS = (
     ("firing", "Firing", "Of these a rule is true, and has been for long enough."),

@@ -11,8 +11,8 @@ from gpudeck.events import SEVERITIES
 from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, SLOW, THROTTLE_REASONS, Absence, Metric
 
 from ..core.scales import ALARMS, is_count
+from .parts import icon_button, marks
 from .sections import ALL, SECTION_OF, SECTIONS, switch
-from .shell import icon_button, marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,8 @@ def _legend() -> Component:
         className="legend",
         children=[
             html.Div(
-                [html.Span("0 %", id="scale-low"), html.Span(id="scale", className="scale"),
+                [html.Span("", id="scale-name", className="scale-name", tabIndex="0"),
+                 html.Span("0 %", id="scale-low"), html.Span(id="scale", className="scale"),
                  html.Span("100 %", id="scale-high")],
                 className="legend-scale",
             ),

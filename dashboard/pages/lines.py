@@ -3,7 +3,7 @@
 from dash import html
 from dash.development.base_component import Component
 
-from .shell import marks
+from .parts import marks
 
 
 def lines_page() -> Component:

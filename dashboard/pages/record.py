@@ -4,7 +4,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from .fleet import choice
-from .shell import marks
+from .parts import marks
 
 # What people look for first; the API takes any kind.
 SPANS = (("", "any time"), ("3600", "the last hour"), ("86400", "the last day"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dash import html
 from dash.development.base_component import Component
 
-from .shell import marks
+from .parts import marks
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """What surrounds every page: bar, connection banner, help; and the HTML before Dash has loaded."""
 
-from typing import Any
-
 from dash import html
 from dash.development.base_component import Component
+
+from .help import help_dialog
+from .parts import icon_button, marks
 
 # The theme is put on the root by a script in the head that blocks for a moment: nothing is ever
 # painted in the wrong colours. `optional` fonts never swap, so the preload makes them be there.
@@ -43,31 +44,6 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/alerts", "Alerts"), ("/record", "Record"),
          ("/settings", "Settings"))
 
-SHORTCUTS = (
-    ("/", "go to the filter"),
-    ("g f", "go to the fleet"),
-    ("g t", "go to the tasks"),
-    ("g a", "go to the alerts"),
-    ("g r", "go to the record"),
-    ("g s", "go to the settings"),
-    ("← ↑ ↓ →", "move over the heatmap or the tasks, when they have the focus"),
-    ("Home  End", "the first and the last"),
-    ("Enter", "open the Gpu under the mark, or the task"),
-    ("o", "the timelines of the Gpu that is open"),
-    ("c", "compare the selected Gpus"),
-    ("← →  +  -", "on timelines: back and on, closer and farther; End or Esc: live again"),
-    ("Space  x", "add it to the selection, or take it out"),
-    ("n  p  r  e", "notify, pause, resume or end the task, after a look at what it would hit"),
-    ("a", "the acts that are running"),
-    ("Shift + click", "select from the last one to this one"),
-    ("Ctrl + click", "add to the selection, or take out"),
-    ("Esc", "close, then clear the selection, then clear the filter"),
-    ("v", "heatmap or table"),
-    ("t", "dark or light"),
-    ("?", "this help"),
-)
-
-
 def shell(*pages: Component) -> Component:
     """All pages, hidden; assets/deck.mjs shows the one whose address it is. So the layout is one
     and the same answer for everyone, and no callback has to choose."""
@@ -81,7 +57,7 @@ def shell(*pages: Component) -> Component:
             html.Div(id="banner", className="banner", role="alert", hidden="hidden"),
             html.Aside(id="tray", className="tray", hidden="hidden",
                        **marks(aria_label="Acts")),
-            _help(),
+            help_dialog(),
         ],
     )
 
@@ -133,35 +109,5 @@ def _account() -> Component:
                     html.Button("Sign out everywhere", id="sign-out-everywhere", type="button"),
                 ],
             ),
-        ],
-    )
-
-
-def icon_button(ident: str, icon: str, label: str) -> Component:
-    return html.Button(
-        html.Span(className=f"icon icon-{icon}"),
-        id=ident,
-        className="icon-button",
-        title=label,
-        type="button",
-        **marks(aria_label=label),
-    )
-
-
-def marks(**values: str) -> dict[str, Any]:
-    """`aria_label="x"` as Dash and HTML spell it: `aria-label`."""
-    return {name.replace("_", "-"): value for name, value in values.items()}
-
-
-def _help() -> Component:
-    rows = [html.Div([html.Dt(html.Kbd(keys)), html.Dd(what)]) for keys, what in SHORTCUTS]
-    return html.Dialog(
-        id="help-dialog",
-        className="dialog",
-        **marks(aria_labelledby="help-title"),
-        children=[
-            html.Div([html.H2("Keyboard", id="help-title"),
-                      icon_button("help-close", "close", "Close (Esc)")], className="dialog-head"),
-            html.Dl(rows, className="shortcuts"),
         ],
     )

@@ -4,7 +4,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from .fleet import choice
-from .shell import icon_button, marks
+from .parts import icon_button, marks
 
 GROUPS = (("none", "nothing"), ("owner", "owner"), ("job", "job"))
 FILTER_EXAMPLES = (

@@ -90,6 +90,15 @@ class FakeGpu(dict[str, Value]):
             self.lines.append(f"busy {self.number} {pid} {sm_pct}")
         return self
 
+    def accounted(
+        self, pid: int, *, util_pct: int, mem_util_pct: int, mem_peak_bytes: int, ms: int,
+        started_at: float, running: bool = False,
+    ) -> Self:
+        """What the driver's accounting says of a process, once gpu["accounting"] is 1."""
+        self.lines.append(f"accounted {self.number} {pid} {util_pct} {mem_util_pct} "
+                          f"{mem_peak_bytes} {ms} {int(started_at * 1e6)} {int(running)}")
+        return self
+
     def forget(self, pid: int) -> Self:
         """The driver lets go of this process at last, memory and all."""
         self.lines = [line for line in self.lines
@@ -173,10 +182,13 @@ class FakeNvml:
 
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """This very process's pynvml, and its children's, read the fake from now on."""
-        for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):
-            monkeypatch.setenv(name, self.env()[name])
+        self.use_in_children(monkeypatch)
         monkeypatch.setattr(pynvml, "nvmlLib", self.loaded)
         monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+
+    def use_in_children(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):
+            monkeypatch.setenv(name, self.env()[name])
 
     @property
     def loaded(self) -> ctypes.CDLL:
@@ -288,6 +300,7 @@ def random_gpu(dice: random.Random, number: int) -> dict[str, Value]:
         "mem_temp": dice.randint(20, 95),
         "slowdown": 90,
         "shutdown": 95,
+        "mem_temp_max": 105,
         "power_mw": dice.randint(50_000, 700_000),
         "power_limit_mw": 700_000,
         "power_default_mw": 700_000,

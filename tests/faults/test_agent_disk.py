@@ -2,20 +2,27 @@
 live from memory, says so, counts what it drops, and recovers by itself."""
 
 import contextlib
+import json
 import os
 import random
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agent.cost import disk_trouble
+from agent.doctor_node import data_check
 from agent.journal import Journal
 from agent.outbox import Outbox
 from gpudeck.wire import Event
+from tests.fakes.hub import FakeHub, wait_for
+from tests.fakes.nvml import FakeNvml
 from tests.faults.outage import World
+from tests.integration.test_agent_process import an_agent, flags, more_frames
 
 
 @contextlib.contextmanager
@@ -126,6 +133,93 @@ def test_killed_while_the_disk_is_full_gives_no_number_twice(tmp_path: Path) -> 
         assert [message for message in agent.made if message in set(found)] == found
         assert agent.journal is not None
         agent.journal.close()
+
+
+def lately(hub: FakeHub, words: str) -> bool:
+    return words in hub.beats[-1][1].detail
+
+
+def test_the_agent_starts_on_a_full_disk(hub: FakeHub, tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path / "nvml.txt", gpus=1)
+    with small_disk(tmp_path / "data") as disk:
+        arguments = flags(hub, tmp_path)
+        with an_agent(*arguments, env=nvml.env()):
+            wait_for(more_frames(hub, 2), 30)
+            hub.send(hub.order(None, action="hold", reason="mine"))
+            wait_for(lambda: hub.beats[-1][1].holds, 15)
+        filler, before = fill(disk), max(hub.seqs(hub.stream))
+        with an_agent(*arguments, env=nvml.env()) as agent:
+            wait_for(more_frames(hub, 3), 30)
+            wait_for(lambda: lately(hub, "free space"), 15)
+            assert lately(hub, "What cannot be recorded is not done")
+            assert "not known" in hub.beats[-1][1].holds[0], "a hold may be in what is not read"
+            check_what_is_said(disk, nvml)
+            hub.crash()
+            hub.start()
+            wait_for(more_frames(hub, 3), 60)
+            filler.unlink()
+            wait_for(lambda: hub.beats[-1][1].detail == "", 30)
+            wait_for(lambda: [hold for hold in hub.beats[-1][1].holds if "mine" in hold], 15)
+            assert not [hold for hold in hub.beats[-1][1].holds if "not known" in hold]
+            agent.kill()
+        with an_agent(*arguments, env=nvml.env()):
+            wait_for(more_frames(hub, 2), 30)
+    assert len({hello.stream for hello in hub.hellos}) == 1, "the numbers went on"
+    assert hub.broken == []
+    seqs = hub.seqs(hub.stream)
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert max(seqs) > before
+
+
+def check_what_is_said(disk: Path, nvml: FakeNvml) -> None:
+    check = data_check(disk)
+    assert (check.verdict, check.remedy) == ("problem", disk_trouble(disk))
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudeck.cli", "status", "--data", str(disk), "--json"],
+        env=nvml.env(), capture_output=True, text=True, timeout=60, check=False)
+    assert "no room" in json.loads(done.stdout)["disk"], done.stderr
+
+
+def test_no_journal_yet_and_no_room_for_one(tmp_path: Path) -> None:
+    """It begins in memory, and is on disk when there is room."""
+    with small_disk(tmp_path / "disk") as disk:
+        filler = fill(disk)
+        journal = Journal(disk / "j.db")
+        assert "free space" in journal.trouble
+        outbox = journal.outbox()
+        made = []
+        for at in range(5):
+            made.append(event(outbox))
+            outbox.append(made[-1:], float(at))
+        assert outbox.pending == 5
+        stream = outbox.stream
+        filler.unlink()
+        made.append(event(outbox))
+        outbox.append(made[-1:], 6.0)
+        assert outbox.trouble == ""
+        again = Journal(disk / "j.db").outbox()
+        assert (again.stream, again.pending, again.last_seq) == (stream, 6, 6)
+        journal.close()
+
+
+def test_what_is_pending_is_known_on_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        journal = Journal(disk / "j.db")
+        outbox = journal.outbox()
+        for at in range(9):
+            outbox.append([event(outbox)], float(at))
+        before = outbox.entries(0, 9, 100)
+        journal.close()
+        filler = fill(disk)
+        full = Journal(disk / "j.db")
+        again = full.outbox()
+        assert (again.stream, again.entries(0, 9, 100)) == (outbox.stream, before)
+        again.append([event(again)], 10.0)
+        assert "free space" in again.trouble
+        filler.unlink()
+        again.append([event(again)], 11.0)
+        assert (again.trouble, again.last_seq, again.pending) == ("", 11, 11)
+        full.close()
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:

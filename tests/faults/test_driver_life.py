@@ -43,16 +43,8 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
                                 random.sample(range(200, 1_900), GPUS), strict=True):
         gpu.update(temp=temp, sm_clock=clock)
     fake.save()
-    for name, value in fake.env().items():
-        monkeypatch.setenv(name, value)
+    fake.use_in_children(monkeypatch)
     return fake
-
-
-@pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    hub = FakeHub()
-    yield hub
-    hub.close()
 
 
 @contextmanager

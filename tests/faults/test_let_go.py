@@ -35,16 +35,8 @@ BUSY_S = 6.0  # that a loaded test machine may take longer
 def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     fake = FakeNvml(tmp_path, gpus=random.randint(1, 4))
     fake.save()
-    for name, value in fake.env().items():
-        monkeypatch.setenv(name, value)
+    fake.use_in_children(monkeypatch)
     return fake
-
-
-@pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    hub = FakeHub()
-    yield hub
-    hub.close()
 
 
 @pytest.fixture
@@ -155,8 +147,15 @@ def test_an_agent_that_is_started_anew_does_not_open_it(
         assert run("hold", "--driver", "--data", str(data)).code == ExitCode.OK
     library.unlink()
     beats = len(hub.beats)
-    with an_agent(*flags(hub, tmp_path), env=env):
-        wait_for(lambda: hub.beats[beats:] and hub.beats[-1][1].reader == "released", 20)
+    started: set[int] = set()
+    with an_agent(*flags(hub, tmp_path), env=env) as agent:
+
+        def is_released() -> bool:
+            started.update(children_of(agent.pid))
+            return bool(hub.beats[beats:]) and hub.beats[-1][1].reader == "released"
+
+        wait_for(is_released, 20)
+        assert started == set(), "what it says in between is soon said over"
         wait_for(lambda: set(states(hub).values()) == {"stale"}, 10)
         for code in (STATUS, DOCTOR):
             done = subprocess.run([sys.executable, "-c", code, "--data", str(data)], cwd=ROOT,

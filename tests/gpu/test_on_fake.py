@@ -27,8 +27,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     nvml = FakeNvml(tmp_path, gpus=1)
     nvml.gpus[0].update(mem_adds=1, mem_used=100 * MIB)
     nvml.save()
-    for name, value in nvml.env().items():
-        monkeypatch.setenv(name, value)
+    nvml.use_in_children(monkeypatch)
 
     def pretend(mem_bytes: int) -> Busy:
         started.append(Busy(mem_bytes, program=program))

@@ -37,13 +37,6 @@ STEPS: tuple[tuple[str, str, tuple[CommandState, ...], int], ...] = (
 
 
 @pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    hub = FakeHub()
-    yield hub
-    hub.close()
-
-
-@pytest.fixture
 def children() -> Iterator[Children]:
     children = Children()
     yield children

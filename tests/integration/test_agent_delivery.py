@@ -115,13 +115,6 @@ def a_node(
         config.acts.close()
 
 
-@pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    hub = FakeHub()
-    yield hub
-    hub.close()
-
-
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pace itself is tested in test_agent_conversation, by the clock it is given."""

@@ -45,13 +45,6 @@ def an_agent(
 
 
 @pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    hub = FakeHub()
-    yield hub
-    hub.close()
-
-
-@pytest.fixture
 def nvml(tmp_path: Path) -> FakeNvml:
     return FakeNvml(tmp_path / "nvml.txt", gpus=random.randint(1, 4))
 
@@ -295,8 +288,7 @@ def test_readings_keep_to_whole_seconds(nvml: FakeNvml, monkeypatch: pytest.Monk
 
 
 def use_fake(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in nvml.env().items():
-        monkeypatch.setenv(name, value)
+    nvml.use_in_children(monkeypatch)
 
 
 def children_of(pid: int) -> list[int]:

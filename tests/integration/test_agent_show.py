@@ -19,7 +19,7 @@ from gpudeck.errors import CommandError, ExitCode
 from tests.fakes.nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
-STATUS = {"items", "next", "holds", "reader", "driver_version", "agent"}
+STATUS = {"disk", "items", "next", "holds", "reader", "driver_version", "agent"}
 
 
 class Hub(ThreadingHTTPServer):

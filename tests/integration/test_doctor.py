@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -49,16 +48,8 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     for gpu in fake.gpus:
         gpu["persistence"] = 1
     fake.save()
-    for name, value in fake.env().items():
-        monkeypatch.setenv(name, value)
+    fake.use_in_children(monkeypatch)
     return fake
-
-
-@pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    hub = FakeHub()
-    yield hub
-    hub.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ from tests.fakes.nvml import FakeGpu, FakeNvml
 from tests.integration.test_agent_process import an_agent, flags, frames
 
 CODES = (31, 48, 79, 119)
-
-
-@pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    hub = FakeHub()
-    yield hub
-    hub.close()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -110,6 +111,28 @@ def test_paging_gives_each_once(hub: HubProcess, path: str) -> None:
     assert one[key] == found[0][key]
 
 
+@pytest.mark.parametrize(("path", "name"), [("nodes", "id"), ("gpus", "uuid"), ("tasks", "id")])
+def test_by_name_what_is_not_there_is_not_in_the_list(hub: HubProcess, path: str, name: str
+                                                      ) -> None:
+    whole = hub.get(f"/api/v1/{path}?limit=1000")["items"]
+    wanted = random.sample([item[name] for item in whole], 3)
+    query = "&".join(f"{name}={one}" for one in [*wanted, "gone"])
+    found = hub.get(f"/api/v1/{path}?limit=1000&{query}")["items"]
+    assert sorted(item[name] for item in found) == sorted(wanted)
+    if path == "nodes":
+        assert all(item["links"] == [] for item in found)
+    single = hub.get(f"/api/v1/{path}/{wanted[0]}")
+    [listed] = [item for item in found if item[name] == wanted[0]]
+    assert listed.keys() == single.keys()
+    pages = [hub.get(f"/api/v1/{path}?limit=2&{query}")]
+    pages.append(hub.get(f"/api/v1/{path}?limit=2&{query}&cursor={pages[0]['next']}"))
+    assert [len(page["items"]) for page in pages] == [2, 1]
+    assert hub.get(f"/api/v1/{path}?{name}=gone")["items"] == []
+    answer = hub.ask(f"/api/v1/{path}?" + "&".join(f"{name}={at}" for at in range(101)))
+    assert answer.status == 400
+    assert "100" in answer.json["detail"]
+
+
 def test_filters_in_the_api(hub: HubProcess) -> None:
     assert [item["uuid"] for item in hub.get("/api/v1/gpus?filter=user:user3")["items"]] == [
         "GPU-n3-0"]
@@ -169,6 +192,15 @@ def test_a_body_that_is_not_wanted_is_not_read(hub: HubProcess) -> None:
         answer = connection.getresponse()  # before a byte of the body
         assert answer.status == 401
         assert answer.getheader("Connection") == "close"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/addresses", "/sign-in"])
+def test_whoever_still_sends_is_told_why_not(hub: HubProcess, path: str) -> None:
+    """More than fits into the buffers between: unread, it would reset the answer away."""
+    for _ in range(5):
+        answer = hub.ask(path, "PUT" if "api" in path else "POST", body=bytes(9_000_000))
+        assert answer.status == 413, answer
+    assert hub.ask("/readyz", token=None).status == 200
 
 
 def test_the_folder_is_private(hub: HubProcess) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.journal import DAMAGED_KEPT, Journal
+from agent.journal import DAMAGED_KEPT, FREE_KEPT_PAGES, STEP_EVERY_S, STEP_PAGES, Journal
 from agent.outbox import DAY_S, QUIET_S, UNSAVED_MAX, Outbox
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.wire import (
@@ -370,3 +370,54 @@ def test_an_hour_of_wall_clock_makes_nothing_old(tmp_path: Path) -> None:
     assert again.dropped == 0
     again.append(events(again, 1), 25.0)
     assert (again.dropped, again.first_seq) == (1, 2)
+
+
+def on_disk(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
+
+
+def test_the_file_shrinks_after_an_outage(tmp_path: Path) -> None:
+    """In small steps, and nothing that is pending is lost by it."""
+    path, clock = tmp_path / "j.db", [0.0]
+    journal = Journal(path, clock=lambda: clock[0])
+    outbox = journal.outbox()
+    text = "x" * 1_000
+    for _ in range(40):
+        outbox.append(events(outbox, 500, text=text), 0.0)
+    full = on_disk(path)
+    assert full > 20 * 2**20
+    sent(outbox)
+    outbox.ack(outbox.last_seq - 100)
+    outbox.append(events(outbox, 1), 1.0)
+    before, wanted = int(journal.rows("PRAGMA page_count")[0][0]), pending(outbox)
+    assert len(wanted) == 101
+    for _ in range(5):  # all in one second: one step
+        outbox.append(events(outbox, 1), 1.0)
+    assert before - int(journal.rows("PRAGMA page_count")[0][0]) <= STEP_PAGES
+    while int(journal.rows("PRAGMA freelist_count")[0][0]) > FREE_KEPT_PAGES:
+        clock[0] += STEP_EVERY_S
+        outbox.append(events(outbox, 1), clock[0])
+        assert clock[0] < 200
+    assert pending(outbox)[:101] == wanted
+    journal.rows("PRAGMA wal_checkpoint(TRUNCATE)")  # it does so by itself after each 1,000 pages
+    assert path.stat().st_size < (FREE_KEPT_PAGES + 512) * 4_096 < full / 3
+    journal.close()
+    assert pending(Journal(path).outbox())[:101] == wanted
+
+
+def test_a_file_of_before_is_made_one_that_can_shrink(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    old = sqlite3.connect(path)
+    old.execute("CREATE TABLE filler (body BLOB)")
+    old.executemany("INSERT INTO filler VALUES (?)", [(bytes(4_000),)] * 2_000)
+    old.execute("DROP TABLE filler")
+    old.commit()
+    old.close()
+    large = path.stat().st_size
+    journal = Journal(path)
+    assert journal.rows("PRAGMA auto_vacuum") == [(2,)]
+    outbox = journal.outbox()
+    outbox.append(events(outbox, 2), 0.0)
+    journal.close()
+    assert path.stat().st_size < large / 10
+    assert pending(Journal(path).outbox()) == [1, 2]

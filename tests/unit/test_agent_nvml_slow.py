@@ -256,10 +256,24 @@ def test_thresholds_of_boards_that_only_say_margins(nvml: FakeNvml, clock: Clock
     assert read(reader, clock, 61.0).facts[0] == facts
 
 
+@pytest.mark.parametrize("margin_c", [-3, 0, 12])
+def test_the_margin_that_memory_needs(nvml: FakeNvml, clock: Clock, margin_c: int) -> None:
+    """Field 195. It is of the Gpu's own margin; the memory's degrees do not follow from it."""
+    nvml.gpus[0].update(mem_temp_max=None, memory_limit=margin_c)
+    nvml.gpus[1].update(mem_temp_max=95, memory_limit=None)
+    nvml.save()
+    relative, absolute = read(NvmlReader(clock), clock).facts
+    assert (relative.mem_temp_max_c, relative.mem_margin_min_c) == (None, margin_c)
+    assert (absolute.mem_temp_max_c, absolute.mem_margin_min_c) == (95, None)
+    nvml.gpus[0]["memory_limit"] = 2**31 - 1
+    nvml.save()
+    assert read(NvmlReader(clock), clock).facts[0].mem_margin_min_c is None
+
+
 def test_facts_are_what_the_board_says(nvml: FakeNvml, clock: Clock) -> None:
     said = nvml.gpus[1]
     said.update(near_nodes=2**3 + 2**5, power_min_mw=100_000, power_max_mw=650_000,
-                power_default_mw=600_000)
+                power_default_mw=600_000, mem_temp_max=random.randint(90, 110))
     nvml.save()
     reader = NvmlReader(clock)
     facts = read(reader, clock).facts[1]
@@ -270,6 +284,7 @@ def test_facts_are_what_the_board_says(nvml: FakeNvml, clock: Clock) -> None:
         power_limit_default_w=600, pci_bus_id=said["pci"], mem_total_bytes=said["mem_total"],
         power_limit_w=said["power_enforced_mw"] / 1_000, sm_clock_max_mhz=1_980,
         mem_clock_max_mhz=2_619, temp_slowdown_c=90, temp_shutdown_c=95, missing=facts.missing,
+        mem_temp_max_c=said["mem_temp_max"], accounting_on=False,
     )
     assert facts == wanted
     # A call that fails once does not make a new Inventory.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.backends import GpuReading, Happening, Reading
+from agent.backends import Accounted, GpuReading, Happening, Reading
 from agent.gpu_watch import CALM_FOR_S, SLOWED_FOR_S
 from agent.happenings import TASKS_PER_READING, Happenings
 from agent.sampler import Seen
@@ -418,6 +418,29 @@ def test_tasks_begin_and_end_with_what_they_used(node: Node) -> None:
     assert ended.numbers["mem_mean_bytes"] == pytest.approx(sum(mems) / len(mems), rel=1e-3)
     assert ended.numbers["sm_mean_pct"] == pytest.approx(sum(sms) / len(sms), rel=1e-3)
     assert ended.numbers["seconds"] == pytest.approx(ended.taken_at - T0)
+
+
+def test_what_the_driver_counted_of_an_ended_task(node: Node) -> None:
+    peak, util = random.randrange(2**37), random.randint(0, 100)
+    uses = [seen("t"), seen("t", "B")]
+    node.read(a_gpu(), a_gpu("B"), seen=[])
+    node.read(a_gpu(), a_gpu("B"), seen=uses, after_s=2)
+    [ended] = node.read(a_gpu(), a_gpu("B"), seen=[], after_s=2, accounted=(
+        Accounted(7, "A", peak, util, 5.0, 60.0), Accounted(7, "B", 1.0, util, None, 50.0),
+        Accounted(8, "A", 9.0, 9.0, 9.0, 9.0)))
+    counted = {key: it for key, it in ended.numbers.items() if key.startswith("driver_")}
+    assert counted == {"driver_mem_peak_bytes": peak + 1, "driver_util_pct": util,
+                       "driver_seconds": 60.0}
+    assert "by the driver" in ended.text
+
+
+def test_half_of_what_a_task_used_is_not_told_for_all(node: Node) -> None:
+    node.read(a_gpu(), a_gpu("B"), seen=[])
+    node.read(a_gpu(), a_gpu("B"), seen=[seen("t"), seen("t", "B")], after_s=2)
+    [ended] = node.read(a_gpu(), a_gpu("B"), seen=[], after_s=2,
+                        accounted=(Accounted(7, "A", 3.0, 4.0, 5.0, 6.0),))
+    assert not [key for key in ended.numbers if key.startswith("driver_")]
+    assert "driver" not in ended.text
 
 
 def test_what_nobody_knows_of_a_task_is_not_zero(node: Node) -> None:

@@ -16,7 +16,7 @@ from dashboard.history.feed import Stored
 from dashboard.history.head import BLOCK_S
 from dashboard.history.manifest import Manifest, Segment
 from dashboard.history.protocol import NoSuchMetric, TooMuch
-from dashboard.history.store import GRACE_S, LATE_S, Keep
+from dashboard.history.store import GRACE_S, LATE_S, MAX_OPEN, Keep
 from tests.unit.histories import START, Source, differences
 
 HOUR_S = 3_600
@@ -323,6 +323,31 @@ def test_the_disk_is_full_and_then_is_not(tmp_path: Path, monkeypatch: pytest.Mo
     assert history.info().error is None
     assert kinds(history)["raw"] == 1
     assert differences(history, source, START, START + 500) == []
+
+
+def test_a_disk_that_stays_full_costs_the_oldest_minutes_and_no_more(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dashboard.history.parquet._sync", full)
+    blocks = MAX_OPEN + 3
+    for at in range(blocks):
+        history.append(source.span(START + at * BLOCK_S, START + at * BLOCK_S + 5), 1)
+        history.store.tend(START + (at + 1) * BLOCK_S + GRACE_S)
+    assert len(history.store.feed.head.closed) == MAX_OPEN
+    shed = [key for key in source.truth if key[1] < START + 3 * BLOCK_S]
+    assert history.info().counts["shed_seconds"] == len(shed) > 0
+    kept = (START + 3 * BLOCK_S, START + blocks * BLOCK_S)
+    assert differences(history, source, *kept) == []  # what is left is told while nothing is taken
+    monkeypatch.undo()
+    history.store.tend(START + (blocks + 1) * BLOCK_S)
+    assert history.info().error is None
+    assert differences(history, source, *kept) == []
+    assert history.info().open_seconds == 0
 
 
 def test_a_file_is_checked_before_it_is_believed(tmp_path: Path) -> None:

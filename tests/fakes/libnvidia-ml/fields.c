@@ -13,7 +13,7 @@ static const struct { unsigned id; const char *key; int type; } fields[] = {
     {82, "mem_temp", 1}, {83, "energy_mj", 3}, {94, "pcie_replays", 1},
     {138, "nvlink_tx_kib", 3}, {139, "nvlink_rx_kib", 3}, {142, "rows_corrected", 1},
     {143, "rows_uncorrected", 1}, {144, "rows_pending", 1}, {145, "rows_failure", 1},
-    {186, "power_instant_mw", 1}, {193, "shutdown_limit", 5}, {194, "slowdown_limit", 5},
+    {186, "power_instant_mw", 1}, {193, "shutdown_limit", 5}, {194, "slowdown_limit", 5}, {195, "memory_limit", 5},
     {197, "pcie_tx", 3}, {198, "pcie_rx", 3}, {230, "recovery", 1},
 };
 

@@ -96,6 +96,22 @@ LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, "graphics", IS_WIDE)
 LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, "mps", 0)
 LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, "mps", IS_WIDE)
 
+struct accounting { unsigned util, mem_util; u64 most, ms, started_us; unsigned is_running, reserved[5]; };
+
+/* "accounted 0 PID UTIL MEM_UTIL BYTES MS START_US RUNNING", where "gpu 0 accounting 1". */
+int nvmlDeviceGetAccountingStats(handle board, unsigned pid, struct accounting *out) {
+    char words[64];
+    const char *rest, *mode;
+    ENTER(board);
+    mode = of(board, "accounting");
+    if (!mode || atoi(mode) != 1) return NOT_SUPPORTED;
+    snprintf(words, sizeof words, "accounted %s %u", name_of(board), pid);
+    if (!(rest = find(words))) return NOT_FOUND;
+    memset(out, 0, sizeof *out);
+    return sscanf(rest, "%u %u %llu %llu %llu %u", &out->util, &out->mem_util, &out->most, &out->ms,
+                  &out->started_us, &out->is_running) == 6 ? SUCCESS : UNKNOWN;
+}
+
 enum { SEEN = 1024 };
 
 static void sum(handle board, u64 *used, unsigned *pids, unsigned *count) {

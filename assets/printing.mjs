@@ -1,0 +1,33 @@
+// On paper a page is light, whole and dated: no bar, no buttons, every row and every line.
+
+import { make, say } from "./dom.mjs";
+
+/** `live` says how old the picture is. Sends `gpudeck-print` with true before and false after: what is
+    drawn by hand has to be drawn within it, for no frame is painted before the paper is. */
+export function mountPrinting(live) {
+  const head = make("header", { class: "print-head" }, make("strong", {}), make("span", {}), make("span", {}));
+  document.body.prepend(head);
+  const root = document.documentElement;
+  let chosen;
+  addEventListener("beforeprint", () => {
+    chosen = root.dataset.theme;
+    root.dataset.theme = "light";
+    [document.title, timeWords(live), location.href].forEach((words, at) => say(head.children[at], words));
+    tell(true);
+  });
+  addEventListener("afterprint", () => {
+    if (chosen === undefined) delete root.dataset.theme;
+    else root.dataset.theme = chosen;
+    tell(false);
+  });
+}
+
+function timeWords(live) {
+  const now = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" }).format(new Date());
+  const old = live.ageMs() === null ? 0 : live.ageMs() / 1000;
+  return old > 10 ? `${now}; the numbers are ${Math.round(old)} s older` : now;
+}
+
+function tell(isOn) {
+  dispatchEvent(new CustomEvent("gpudeck-print", { detail: isOn }));
+}

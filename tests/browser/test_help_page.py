@@ -1,0 +1,106 @@
+"""What one looks at says what it is: every metric's name, and the keys of every page."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page
+
+from dashboard.pages.help import EVERYWHERE, HELPS
+from dashboard.pages.sections import ALL
+from gpudeck.metrics import metric
+from tests.demos import soon
+from tests.integration.hubs import HubProcess
+
+from .tellers import Node, is_live
+
+pytestmark = pytest.mark.browser
+
+
+def tip(page: Page) -> str:
+    """What is shown now."""
+    card = page.locator("#tip")
+    return card.inner_text() if card.is_visible() else ""
+
+
+def drawer(node: Node, page: Page) -> Locator:
+    body = page.locator("#drawer-body")
+    assert soon(lambda: body.locator("[data-metric]").count() >= len(ALL), 15)
+    # "Health, links and limits": what comes each minute has come as well.
+    assert soon(lambda: body.locator(".slow-age").is_visible(), 10)
+    return body
+
+
+def test_every_metric_says_what_it_means_to_the_keyboard(node: Node, come: Callable[..., Page]
+                                                         ) -> None:
+    page = come(f"/?gpu={node.uuid(0)}")
+    body = drawer(node, page)
+    stops = body.locator("[data-metric][tabindex='0']")
+    assert stops.count() == 1, "the Tab key stops once"
+    page.keyboard.press("Tab")
+    stops.focus()
+    page.keyboard.press("Home")
+    said: dict[str, str] = {}
+    for _ in range(2 * len(ALL)):
+        key = page.evaluate("document.activeElement.dataset.metric ?? ''")
+        if key in said:
+            break
+        said[key] = tip(page)
+        page.keyboard.press("ArrowDown")
+    assert said.keys() == {one.key for one in ALL}
+    for one in ALL:
+        assert said[one.key].startswith(one.meaning), one.key
+    described = page.evaluate("document.activeElement.getAttribute('aria-describedby')")
+    assert described == "tip"
+    page.keyboard.press("Escape")
+    assert tip(page) == ""
+    assert page.locator("#drawer").is_visible(), "Esc closes what it says first"
+    page.keyboard.press("Escape")
+    assert page.locator("#drawer").is_hidden()
+
+
+def test_the_colours_and_the_switch_say_it(node: Node, come: Callable[..., Page]) -> None:
+    page = come("/")
+    choices = [option.get_attribute("value") or "" for option in
+               page.locator("#metric option").all()]
+    for key in random.sample(choices, 4):
+        page.select_option("#metric", key)
+        assert soon(lambda key=key: page.locator("#scale-name").inner_text() ==  # type: ignore[misc]
+                    metric(key).label, 10)
+        for place in ("#scale-name", "#metric", "#scale"):
+            page.mouse.move(2, 2)
+            page.locator(place).hover()
+            assert soon(lambda key=key: tip(page) == metric(key).meaning, 5)  # type: ignore[misc]
+    page.keyboard.press("v")
+    page.locator("#table-view thead th.number").hover()
+    assert soon(lambda: tip(page) == metric(key).meaning, 5)
+
+
+def test_timelines_say_it_under_a_finger_too(node: Node, come: Callable[..., Page]) -> None:
+    page = come(f"/node/{node.teller.node_id}", has_touch=True, width=390, height=844)
+    head = page.locator(".chart h2").first
+    head.wait_for()
+    shown = head.inner_text()
+    [one] = [one for one in ALL if shown.startswith(one.label) and one.key == "util_pct"]
+    head.tap()
+    assert soon(lambda: tip(page) == one.meaning, 3)
+    head.tap()
+    assert soon(lambda: tip(page) == "", 3)
+    for heading in page.locator(".chart h2").all():
+        labels = [one for one in ALL if (heading.text_content() or "").startswith(one.label)]
+        assert heading.get_attribute("data-tip") in [one.meaning for one in labels]
+
+
+def test_help_names_the_keys_of_each_page(hub: HubProcess, node: Node, come: Callable[..., Page]
+                                          ) -> None:
+    page = come("/")
+    for one in HELPS:
+        page.goto(hub.url + {"fleet": "/", "lines": f"/gpu/{node.uuid(0)}"}.get(
+            one.page, f"/{one.page}"))
+        page.locator(f"#{one.page}:visible").wait_for()
+        assert soon(lambda: is_live(page), 20)
+        page.locator("#help").click()
+        shown = [line.text_content() for line in page.locator("#help-dialog dd:visible").all()]
+        assert shown == [what for _, what in (*one.keys, *EVERYWHERE)]
+        words = page.locator("#help-dialog").inner_text()
+        assert [other.page for other in HELPS if other.about in words] == [one.page]
