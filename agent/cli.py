@@ -15,7 +15,7 @@ from getpass import getpass
 from types import FrameType
 
 from gpudeck import __version__
-from gpudeck.client import Client
+from gpudeck.client import Client, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
 from gpudeck.wire import ReaderState
@@ -28,12 +28,12 @@ from .cost import AgentCost, disk_trouble
 from .hold import driver_order, hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
-from .link import tls_context
 from .locked import locked
 from .looked_up import LookedUp
 from .metrics_page import MetricsPage
 from .mps import Mps
 from .node import NodeConfig, run_node
+from .piped import run_piped
 from .reader_process import ReaderProcess, phase_of
 from .recording import Recording
 from .settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
@@ -61,6 +61,9 @@ log = logging.getLogger("gpudeck.agent")
 def agent(argv: Sequence[str]) -> int:
     settings = read(argv)
     log_to_stderr()
+    if settings.pipe:
+        run_piped(settings)
+        return ExitCode.OK
     make_room()
     tls = tls_context(settings.hub, settings.ca_file)
     with locked(settings.data):

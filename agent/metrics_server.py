@@ -13,9 +13,9 @@ from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.exposition import CONTENT_TYPE
+from gpudeck.settings import is_loopback
 
 from .metrics_page import MetricsPage
-from .settings import is_loopback
 
 log = logging.getLogger("gpudeck.agent.metrics")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gpudeck.client import tls_context
 from gpudeck.keys import Token
 from gpudeck.wire import ReaderState
 
@@ -20,7 +21,6 @@ from .backends.simulation.chance import seed_of
 from .backends.simulation.folder import ControlFile
 from .journal import Journal
 from .key import Identity, node_key, pinned_hub
-from .link import tls_context
 from .node import NodeConfig, run_node
 from .turnstile import Turnstile
 

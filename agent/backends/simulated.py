@@ -4,14 +4,14 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, Absence
 
-from . import Fresh, Happening, Reading, Unavailable
+from . import Fresh, GpuReading, Happening, Reading, Unavailable
 from .simulation.chance import roll, seed_of
 from .simulation.control import Control
 from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
@@ -23,7 +23,7 @@ from .simulation.world import Live, Setup, World, units_of
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 SLOW_EVERY_S = 15.0
 KEEP_ENERGY_EVERY_S = 5.0
-MEM_USED = COLUMN["mem_used_bytes"]
+MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 HUNG_LOOK_S = 0.25
 NO_CONTROL = Control()
 KEYS = ("node", "profile", "gpus", "seed", "world", "faults")
@@ -169,9 +169,7 @@ class SimulatedReader:
         self._lives = lives
         world = self._world_at(at, self._steady())
         gpus = world.advance(at, lives, self._leaked(), control)
-        used = {gpu.uuid: None if gpu.absent[MEM_USED] != Absence.PRESENT else gpu.values[MEM_USED]
-                for gpu in gpus}
-        return Fresh(world.processes(lives, gpus), used)
+        return Fresh(world.processes(lives, gpus), _told(gpus, MEM_USED), _told(gpus, ENERGY))
 
     def hangs(self) -> bool:
         """Whether `read` would block now."""
@@ -240,3 +238,8 @@ class SimulatedReader:
             for uuid, share in held.items():
                 total[uuid] = total.get(uuid, 0.0) + share
         return total
+
+
+def _told(gpus: Sequence[GpuReading], column: int) -> dict[str, float | None]:
+    return {gpu.uuid: gpu.values[column] if gpu.absent[column] == Absence.PRESENT else None
+            for gpu in gpus}
