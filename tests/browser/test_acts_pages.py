@@ -24,7 +24,7 @@ expect.set_options(timeout=40_000)
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """Of its own: tasks end here."""
-    with Demo(tmp_path_factory.mktemp("acts"), "--nodes", "4", "--gpus", "8", "--faults", "off",
+    with Demo(tmp_path_factory.mktemp("acts"), "--nodes", "4", "--gpus", "12", "--faults", "off",
               "--second-person", "on", "--seed", str(random.randrange(10**6))) as running:
         assert soon(lambda: len(jobs(running)) >= 8, 60), tasks(running)
         yield running
