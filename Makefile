@@ -22,6 +22,7 @@ lint: $(VENV)/.dev
 
 # Every figure of DESIGN 16 that exists by now, as ratios in one run; bench/results.json.
 bench: $(VENV)/.dev
+	@.ci/machine bench
 	$(BIN)/python -m bench
 
 # The long forms of the fault and load tests.

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpudeck.acts import GRACE_S, TaskAction
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import Setting, flag, folder, parser, resolve
+from gpudeck.settings import Setting, flag, folder, hub_url, parser, resolve
 
 from .settings import (
     BACKEND,
@@ -21,7 +21,6 @@ from .settings import (
     CEILING,
     SIMULATE,
     TOKEN_FILE,
-    hub_url,
     state_folder,
     token_source,
 )

@@ -23,14 +23,13 @@ from gpudeck.act_words import (
     step_line,
 )
 from gpudeck.acts import FINAL, TaskAction
-from gpudeck.client import Client
+from gpudeck.client import Client, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.plan import Plan, PlanError, changes, decode, encode, plan_of
 from gpudeck.settings import parser
 
 from .act_settings import TABLE, ActSettings, Reach, read_act, read_reach
 from .desk import Desk, HubDesk
-from .link import tls_context
 from .local import Local
 from .node_desk import NodeDesk
 from .settings import this_host

@@ -14,12 +14,11 @@ from typing import Any
 from gpudeck.audit_file import AuditFile
 from gpudeck.audit_words import actor_of, content, outcome_of, sentence_of, word
 from gpudeck.chain import Link
-from gpudeck.client import Client
+from gpudeck.client import Client, tls_context
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.settings import folder
+from gpudeck.settings import folder, hub_url
 
-from .link import tls_context
-from .settings import hub_url, state_folder, token_source
+from .settings import state_folder, token_source
 
 FOLLOW_EVERY_S = 0.5
 PAGE = 1_000

@@ -15,7 +15,7 @@ from getpass import getpass
 from types import FrameType
 
 from gpudeck import __version__
-from gpudeck.client import Client
+from gpudeck.client import Client, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
 from gpudeck.wire import ReaderState
@@ -28,11 +28,12 @@ from .cost import AgentCost, disk_trouble
 from .hold import driver_order, hold_files, holds
 from .journal import Journal
 from .key import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
-from .link import tls_context
 from .locked import locked
 from .looked_up import LookedUp
+from .metrics_page import MetricsPage
 from .mps import Mps
 from .node import NodeConfig, run_node
+from .piped import run_piped
 from .reader_process import ReaderProcess, phase_of
 from .recording import Recording
 from .settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
@@ -60,6 +61,9 @@ log = logging.getLogger("gpudeck.agent")
 def agent(argv: Sequence[str]) -> int:
     settings = read(argv)
     log_to_stderr()
+    if settings.pipe:
+        run_piped(settings)
+        return ExitCode.OK
     make_room()
     tls = tls_context(settings.hub, settings.ca_file)
     with locked(settings.data):
@@ -105,13 +109,14 @@ def _run(
         # An admin who approves it compares these two.
         log.info("fingerprint %s", spaced(identity.node_id))
     recording = _recording(settings, backend)
+    metrics = _metrics(settings)
     source = ReaderProcess(backend, settings.reader_options, phase_of(identity.node_id),
                            order=partial(driver_order, settings.data), has_thread=False)
     config = NodeConfig(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
         acts=ActsStore(settings.data / "acts.db"), ceiling=settings.ceiling,
-        recording=recording,
+        recording=recording, metrics=metrics,
     )
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
@@ -128,6 +133,16 @@ def _recording(settings: Settings, backend: str) -> Recording | None:
         return None
     head = Head(FORMAT, settings.host, backend, __version__)
     return Recording(settings.record, head, settings.record_max_mib * 2**20)
+
+
+def _metrics(settings: Settings) -> MetricsPage | None:
+    if settings.metrics is None:
+        return None
+    from .metrics_server import serve  # its libraries are not every agent's to carry
+
+    page = MetricsPage(settings.host)
+    serve(page, *settings.metrics)
+    return page
 
 
 def stop_on_signals(stop: threading.Event) -> None:

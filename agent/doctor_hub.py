@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from pathlib import Path
 
+from gpudeck.client import tls_context
 from gpudeck.errors import CommandError
 from gpudeck.keys import spaced
 from gpudeck.wire import Call, Challenge, Refused, encode
@@ -17,7 +18,7 @@ from gpudeck.wire import Call, Challenge, Refused, encode
 from .checkup import Check, Verdict
 from .conversation import Stranger
 from .key import Identity, belongs_to_a_hub, new_call, node_key, pinned_hub
-from .link import Closed, Heard, Link, Opened, tls_context
+from .link import Closed, Heard, Link, Opened
 
 WITHIN_S = 10.0
 # Commands expire by the hub's clock; HTTP tells it to the second.

@@ -10,7 +10,6 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import engineio
@@ -18,7 +17,6 @@ import msgspec
 import socketio
 from engineio.packet import MESSAGE
 
-from gpudeck.errors import CommandError, ExitCode
 from gpudeck.wire import EVENT, NAMESPACE, Ack, FromHub, WireError, decode_from_hub
 
 CONNECT_S = 5.0
@@ -178,19 +176,6 @@ class Link:
         is_ack = isinstance(happening, Heard) and isinstance(happening.message, Ack)
         if self.acks_wake or not is_ack:
             self._wake()
-
-
-def tls_context(hub: str, ca_file: Path | None) -> ssl.SSLContext | None:
-    """Always verifies; None where the hub is on this machine and speaks plain HTTP."""
-    if hub.startswith("http:"):
-        return None
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise CommandError(f"--ca-file {ca_file}: no certificates in PEM form can be read from it "
-                           f"({error})", ExitCode.USAGE) from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
 
 
 def _disconnect(client: Any) -> None:

@@ -52,16 +52,18 @@ class Local:
 
     def __init__(
         self, data: Path, backend: str = "auto", simulate: str = "", ceiling: Path | None = None,
-        patience: Patience | None = None,
+        patience: Patience | None = None, source: ReaderProcess | None = None,
     ) -> None:
+        """`source`: somebody else's, who closes it."""
         make_room()
         self._files = hold_files(data)
         self._store = ActsStore(data / "acts.db")
         self._journal = ActsJournal(self._store)
         self._lock = ActLock(data)
         self._patience = patience
-        self._source = ReaderProcess(resolve(backend), simulate,
-                                     order=partial(driver_order, data))
+        self._is_own_source = source is None
+        self._source = source or ReaderProcess(resolve(backend), simulate,
+                                               order=partial(driver_order, data))
         self._place = Place(
             node_id=NODE, boot_id=boot_id(), source=self._source, holds=self.holds,
             kills_since=self._journal.kills_since, ceiling_file=ceiling,
@@ -87,7 +89,8 @@ class Local:
         self.close()
 
     def close(self) -> None:
-        self._source.close()
+        if self._is_own_source:
+            self._source.close()
         self._store.close()
 
     def tasks(self) -> list[Task]:

@@ -40,18 +40,21 @@ from .hold import hold_files
 from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
 from .looked_up import LookedUp
+from .metrics_page import MetricsPage
 from .mps import Clients, Mps
 from .outbox import Outbox
 from .processes import namespace_trouble
 from .recording import Recording
 from .scene import Place
 from .tasks import TaskTable
+from .turnstile import Turnstile
 
 log = logging.getLogger("gpudeck.agent.node")
 
 COMPLAIN_EVERY_S = 60.0
 # A Hello names the driver's version; a first reading is waited for this long.
 FIRST_CALL_WITHIN_S = 3.0
+TURN_S = (0.1, 0.5)  # of many nodes in one process
 # Also how late a stop may be noticed. Longer than from one Reading to the next: a wait that ends a
 # moment before it would wake us twice a second.
 WAIT_MAX_S = 1.25
@@ -109,6 +112,8 @@ class NodeConfig:
     ceiling: Path | None = None
     is_made_up: bool = False  # one of a simulator's many
     recording: Recording | None = None
+    metrics: MetricsPage | None = None
+    turnstile: Turnstile | None = None  # of the nodes of one process
 
     @property
     def store_name(self) -> str:
@@ -191,6 +196,7 @@ class _Node:
         self._read(now)
         if self._talk.phase == "live":
             self._tell_drops(now)
+        self._wait_for_a_turn(now)
         for act in self._talk.step(now, self._beat):
             match act:
                 case Say(body):
@@ -204,6 +210,16 @@ class _Node:
                 self._link.say(encode(message))
         self._link.acks_wake = self._talk.is_filling
         self._complain(now)
+
+    def _wait_for_a_turn(self, now: float) -> None:
+        turnstile, name = self._config.turnstile, self._config.host
+        if turnstile is None:
+            return
+        if self._talk.phase == "live" or (self._talk.phase == "resting" and self._talk.trouble):
+            turnstile.leave(name)
+        is_due = self._talk.phase == "resting" and self._talk.next_step_at(now) <= now
+        if is_due and not turnstile.admits(name):
+            self._talk.hold_until(now + random.uniform(*TURN_S))
 
     def wait_s(self, now: float) -> float:
         at = self._talk.next_step_at(now)
@@ -257,6 +273,8 @@ class _Node:
         if reading is None:
             if recording is not None:
                 recording.beside(happened)
+            if self._config.metrics is not None:
+                self._config.metrics.beside(happened)
             self._tell(self._happenings.beside(
                 happened, self._memory.facts or (), now, own_ends), now)
             return
@@ -264,6 +282,9 @@ class _Node:
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
         if recording is not None:
             recording.put(reading, happened, seen)
+        if self._config.metrics is not None:
+            self._config.metrics.put(reading, happened, seen,
+                                     (self._outbox.pending, self._outbox.dropped))
         events = self._happenings.reading(reading, happened, seen, now, own_ends)
         self._keep(sampler.sample(
             self._memory, reading, seen, self._outbox.last_seq + 1, now, events), now)

@@ -1,42 +1,29 @@
 """What `gpudeck agent`, `status` and `tasks` can be told, and how it reaches them."""
 
-import ipaddress
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import Token
-from gpudeck.settings import Setting, count, flag, folder, load, read_secret, text
+from gpudeck.settings import (
+    Setting,
+    address,
+    count,
+    flag,
+    folder,
+    hub_url,
+    load,
+    read_secret,
+    text,
+)
 
 from .backends.recorded import options_of
 
 BACKENDS = ("auto", "nvml", "simulated")
-
-
-def hub_url(raw: str) -> str:
-    parts = urlsplit(raw)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("a URL is needed, for example http://127.0.0.1:8050")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL carries no secret; give the token by --token-file")
-    if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise ValueError("plain http reaches a hub on this machine only; use https, or "
-                         "`ssh -L 8050:127.0.0.1:8050` and http://127.0.0.1:8050")
-    return raw.rstrip("/")
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def speed(raw: str) -> float:
@@ -105,6 +92,11 @@ TABLE: tuple[Setting, ...] = (
     Setting("data", folder, None, "folder for what must outlive a restart",
             default_words="$XDG_STATE_HOME/gpudeck/agent"),
     CEILING,
+    Setting("pipe", flag, False,
+            "serve the notebook that started this, over stdin and stdout, without a hub"),
+    Setting("metrics", address, None,
+            "HOST:PORT on which Prometheus may scrape this node, without a token: best "
+            "127.0.0.1:9400", default_words="nowhere"),
     Setting("forget_hub", flag, False,
             "belong to no hub any more; with a token, enrol with the hub that gave it"),
 )
@@ -148,6 +140,8 @@ class Settings:
     replay_speed: float = 1.0
     record: Path | None = None
     record_max_mib: int = 1_024
+    pipe: bool = False
+    metrics: tuple[str, int] | None = None
 
     @property
     def reader_options(self) -> str:

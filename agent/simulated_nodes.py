@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gpudeck.client import tls_context
 from gpudeck.keys import Token
 from gpudeck.wire import ReaderState
 
@@ -20,16 +21,20 @@ from .backends.simulation.chance import seed_of
 from .backends.simulation.folder import ControlFile
 from .journal import Journal
 from .key import Identity, node_key, pinned_hub
-from .link import tls_context
 from .node import NodeConfig, run_node
+from .turnstile import Turnstile
 
 log = logging.getLogger("gpudeck.agent.simulate")
 
-STARTS_PER_S = 250.0  # a hub that has just come up is not met by all at once
+# So many nodes of one process are on their way to the hub at a time. It gives each 5 s to say who
+# it is, which a thousand that come at once on a busy machine all miss: then they come again.
+GREETERS = 8
+ROOM_EVERY_S = 0.01
 SLICES = 20  # a second's readings are spread over so many parts of it
 SPREAD_S = 0.6
 GROUP_COMMIT_S = 0.05
-KEEP_ENERGY_EVERY_S = 60.0
+KEEP_ENERGY_EVERY_S = 600.0  # a file for each node
+LATE_MAX_S = 5.0
 HUNG_AFTER_S = 6.0  # as late as the watchdog of a real reader child
 LEAVE_WITHIN_S = 3.0
 
@@ -129,26 +134,42 @@ def host(
         for name in names
     ]
 
+    turnstile = Turnstile(GREETERS)
+    begun: list[SimulatedSource] = []
+
     def run(number: int) -> None:
         name = names[number]
-        stop.wait(number / STARTS_PER_S)
+        sources[number].tick()  # the first reading costs as much as 25 others
+        begun.append(sources[number])
         identity = Identity(node_key(data, name), pin, tokens[number] if tokens else None)
         config = NodeConfig(hub, tls, identity, name, "simulated", boot_id_of(options.seed, name),
-                            data, acts, platform.platform(), is_made_up=True)
+                            data, acts, platform.platform(), is_made_up=True,
+                            turnstile=turnstile)
         run_node(config, sources[number], journal.outbox(name), stop)
 
     nodes = [threading.Thread(target=run, args=(number,)) for number in range(len(names))]
-    for node in nodes:
-        node.start()
-    gc.freeze()  # what is there now stays: the collector need not look at it again
-    _tick(sources, stop)
+    starter = threading.Thread(target=_start, args=(names, nodes, turnstile, stop))
+    starter.start()
+    _tick(begun, stop)
+    starter.join()
     deadline = time.monotonic() + LEAVE_WITHIN_S
     for node in nodes:
-        node.join(max(0.0, deadline - time.monotonic()))
+        if node.ident is not None:
+            node.join(max(0.0, deadline - time.monotonic()))
     for source in sources:
         source.close()
     journal.close()
     acts.close()
+
+
+def _start(names: Sequence[str], nodes: Sequence[threading.Thread], turnstile: Turnstile,
+           stop: threading.Event) -> None:
+    for name, node in zip(names, nodes, strict=True):
+        while not turnstile.admits(name):
+            if stop.wait(ROOM_EVERY_S):
+                return
+        node.start()
+    gc.freeze()  # what is there now stays: the collector need not look at it again
 
 
 def _raise_file_limit() -> None:
@@ -171,7 +192,14 @@ def _tick(sources: Sequence[SimulatedSource], stop: threading.Event) -> None:
                 return
             for source in sources[part::SLICES]:
                 source.tick()
-        # After a stop of the machine or a step of its clock: go on from now, make up for nothing.
-        second = max(second + 1, int(time.time()))
-        if second > time.time() + 2:
-            second = int(time.time()) + 1
+        second = _next(second, time.time())
+
+
+def _next(second: int, now: float) -> int:
+    """After a stop of the machine or a step of its clock: go on from now, make up for nothing. A
+    machine that cannot keep up is left as long in peace as it was late, for what was read has to
+    get through, and nodes that are still to come, too."""
+    late_s = now - (second + 1)
+    if late_s < -2.0:
+        return int(now) + 1
+    return second + 1 if late_s <= 0.0 else int(now + min(late_s, LATE_MAX_S)) + 1

@@ -3,6 +3,10 @@
 const HEIGHTS = [240, 214, 190, 170, 150, 132, 116, 100, 88, 78, 70, 64, 58, 53, 48, 43, 38, 34, 30,
   28, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6];
 const LABEL_FROM = 13;
+// On a very large screen 10,000 cells have room for text, and writing it takes a fifth of a second.
+const MOST_TEXTS = 2_048;
+// More sections than this stand as blocks side by side: as lines of their own they would leave the window.
+const MOST_LINES = 6;
 const HEADING = 24;
 const collator = new Intl.Collator("en", { numeric: true });
 
@@ -10,7 +14,7 @@ const collator = new Intl.Collator("en", { numeric: true });
 export function arrange(picture, view, room, measure) {
   const groups = view.group === "node" ? nodesOf(picture, view.sort) : sectionsOf(picture, view);
   const fitted = view.group === "node" ? fitNodes(groups, room, measure) : fitSections(groups, room, measure);
-  return { ...fitted, hasText: fitted.cellW >= 20 && fitted.cellH >= 14, group: view.group };
+  return { ...fitted, hasText: fitted.cellW >= 20 && fitted.cellH >= 14 && picture.count <= MOST_TEXTS, group: view.group };
 }
 
 // A cell without a number has no rank: it follows all that have one, whichever way is asked.
@@ -219,9 +223,13 @@ function packSections(sections, room, h, measure) {
   if (across < 1) return null;
   const cellW = Math.floor(Math.min(widths(h)[1], (room.width + gap.cell) / across - gap.cell));
   const pen = { x: 0, y: 0, deepest: 0 };
-  const spots = sections.map((section) => spotFor(section, pen, { room, h, gap, across, cellW, measure }));
+  const spots = sections.map((section) => spotFor(section, pen, {
+    room, h, gap, cellW, measure, across: sections.length > MOST_LINES ? blockOf(section, across) : across,
+  }));
   return { spots, h, gap, across, cellW, height: pen.y + pen.deepest };
 }
+
+const blockOf = ({ slots }, across) => Math.min(across, Math.max(8, Math.ceil(Math.sqrt(slots.length * 4))));
 
 function spotFor(section, pen, { room, h, gap, across, cellW, measure }) {
   const { length } = section.slots;
@@ -231,7 +239,7 @@ function spotFor(section, pen, { room, h, gap, across, cellW, measure }) {
   if (pen.x > 0 && pen.x + width > room.width) {
     Object.assign(pen, { x: 0, y: pen.y + pen.deepest + gap.row, deepest: 0 });
   }
-  const spot = { section, x: pen.x, y: pen.y, top, width };
+  const spot = { section, x: pen.x, y: pen.y, top, width, across };
   pen.deepest = Math.max(pen.deepest, top + Math.ceil(length / across) * (h + gap.cell) - gap.cell);
   pen.x += width + Math.max(18, gap.block);
   return spot;
@@ -240,10 +248,10 @@ function spotFor(section, pen, { room, h, gap, across, cellW, measure }) {
 const headingOf = ({ title, slots }) => `${title} · ${slots.length}`;
 
 // Rows of cells on one line of sections are one row, so that an arrow key crosses from one to the next.
-function drawnSections({ spots, h, gap, across, cellW }) {
+function drawnSections({ spots, h, gap, cellW }) {
   const byY = new Map();
   const words = [];
-  for (const { section, x, y, top, width } of spots) {
+  for (const { section, x, y, top, width, across } of spots) {
     if (top > 0) words.push({ text: headingOf(section), x, y: y + top / 2 - 2, room: width + 12, isHeading: true });
     section.slots.forEach((slot, at) => {
       const rowY = y + top + Math.floor(at / across) * (h + gap.cell);

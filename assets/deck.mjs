@@ -12,6 +12,8 @@ import { Tray } from "./tray.mjs";
 const PAGES = {
   "/tasks": { id: "tasks", name: "Tasks", come: () => import("./tasks.mjs"), build: ({ Tasks }, root, store, holds) => new Tasks(root, live, store, holds) },
   "/alerts": { id: "alerts", name: "Alerts", come: () => import("./alerts.mjs"), build: ({ AlertsPage }, root) => new AlertsPage(root, live) },
+  "/history": { id: "history", name: "History", come: () => import("./history.mjs"), build: ({ History }, root) => { lines = new History(root, live); } },
+  "/reports": { id: "reports", name: "Reports", come: () => import("./reports.mjs"), build: ({ Reports }, root) => new Reports(root, live) },
   "/record": { id: "record", name: "Record", come: () => import("./record.mjs"), build: ({ Record }, root) => new Record(root, live) },
   "/settings": { id: "settings", name: "Settings", come: () => import("./settings.mjs"), build: ({ Settings }, root, _store, holds) => new Settings(root, live, holds) },
   "/": { id: "fleet", name: "Fleet", come: () => import("./fleet.mjs"), build: ({ Fleet }, root, _store, holds) => { fleet = new Fleet(root, live, holds); } },
@@ -31,7 +33,9 @@ function mount() {
   if (root === null) return;
   seen.disconnect();
   root.hidden = false;
-  document.querySelector(`.bar nav a[href="${path}"]`).setAttribute("aria-current", "page");
+  const here = document.querySelector(`.bar nav a[href="${path}"]`);
+  here.setAttribute("aria-current", "page");
+  here.scrollIntoView({ block: "nearest", inline: "nearest" });
   nameTab(page.name);
   live.addEventListener("state", () => tabLink(live.state));
   mountShell(live);

@@ -17,7 +17,8 @@ import { tabTotals } from "./tab.mjs";
 import { explain } from "./tips.mjs";
 import { drawTotals } from "./totals.mjs";
 
-const FILTER_WAIT_MS = 250;
+const FILTER_WAIT_MS = 120;
+const WORDS_EVERY_S = 0.95; // cells come several times a second; nobody reads that fast
 const MOST_COMPARED = 16;
 
 export class Fleet {
@@ -28,6 +29,7 @@ export class Fleet {
     this.picture = new Picture();
     this.goodFilter = "";
     this.filterError = null;
+    this.wordsAt = 0;
     this.view = readAddress(location.search, [...byId("metric").options].map(({ value }) => value));
     this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot));
     this.hover = new Hover(this.picture, this.book);
@@ -133,17 +135,23 @@ export class Fleet {
     if (isFirst || isNewMetric) this.drawScale();
     // The first cells decide a sorted order; a new metric another one.
     if (isNewMetric || this.picture.retired !== retired) this.heatmap.plan = null;
-    this.heatmap.refresh();
+    this.heatmap.refresh(isNewMetric || this.wordsAt === 0);
+    this.drawMatches();
+    this.drawNotice();
+    if (isNewMetric || message.at - this.wordsAt >= WORDS_EVERY_S) this.drawWords(message.at);
+  }
+
+  drawWords(at) {
+    this.wordsAt = at;
     this.hover.refresh();
     this.drawer.refresh();
-    this.drawMatches();
     this.drawSelection();
     this.drawTable();
-    this.drawNotice();
   }
 
   onFilter({ text, ok, error, at }) {
     if (ok) this.goodFilter = text;
+    this.wordsAt = 0; // what matches now is to be seen at once
     // What came by an address may have blanks around it.
     if (text.trim() !== this.view.filter.trim()) return;
     this.filterError = ok ? null : { error, at };

@@ -9,13 +9,16 @@ import { FONT, paintCells, paintPixels, palette, rasterise } from "./gauges.mjs"
 const RESORT_MS = 5_000;
 const PAPER_WIDTH = 760;
 const PAPER_RATIO = 2;
+// Cells come several times a second: what takes long to draw is drawn less often, down to once.
+const REST_TIMES = 20;
+const REST_MOST_MS = 900;
 const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
 /** `describe(slot)` -> {text, unit, name, note, past, spoken}; events: open, hover, selection. */
 export class Heatmap extends EventTarget {
   constructor(picture, view, describe) {
     super();
-    Object.assign(this, { picture, view, describe, plan: null, focus: null, anchor: null });
+    Object.assign(this, { picture, view, describe, plan: null, focus: null, anchor: null, paintedAt: -Infinity });
     this.selected = new Set();
     this.isFrozen = false;
     this.stats = { redraw_ms: null, slowest_redraw_ms: 0, frames: 0, arrange_ms: null };
@@ -59,8 +62,9 @@ export class Heatmap extends EventTarget {
     this.draw();
   }
 
-  /** New cells have come; a sorted map may be due for sorting. */
-  refresh() {
+  /** New cells have come; a sorted map may be due for sorting. `isAsked`: somebody waits for them. */
+  refresh(isAsked = false) {
+    if (!isAsked && performance.now() - this.paintedAt < Math.min(REST_MOST_MS, REST_TIMES * this.stats.redraw_ms)) return;
     const isDue = performance.now() - (this.arrangedAt ?? 0) > RESORT_MS;
     const isInUse = this.place.matches(":hover, :focus");
     const isSorted = this.view.sort !== "name" || this.view.group === "state" || this.view.group === "owner";
@@ -73,7 +77,8 @@ export class Heatmap extends EventTarget {
     this.planned();
     const began = performance.now();
     this.paint();
-    const took = performance.now() - began;
+    this.paintedAt = performance.now();
+    const took = this.paintedAt - began;
     this.stats.redraw_ms = took;
     if (this.stats.frames > 0) this.stats.slowest_redraw_ms = Math.max(this.stats.slowest_redraw_ms, took);
     this.stats.frames += 1;

@@ -8,6 +8,7 @@ const NO_TASK = 65535;
 const OWNER_WORDS = new Map([[NO_TASK, "no task"], [65534, "several owners"], [65533, "owner unknown"], [65532, "split by MIG"]]);
 
 const PAST_LENGTH = 60;
+const PAST_EVERY_S = 0.95; // cells come several times a second
 // Sparklines are drawn only in large cells; keeping a minute of 10,000 Gpus would be for nothing.
 const PAST_GPUS = 128;
 
@@ -68,6 +69,7 @@ export class Picture {
   takeCells(message) {
     if (message.epoch !== this.epoch) return false;
     if (message.metric !== this.metric) this.past = null;
+    const isNextSecond = message.at - (this.pastAt ?? 0) >= PAST_EVERY_S;
     this.cells = bytesOf(message.cells);
     this.mask = message.mask === null ? null : bytesOf(message.mask);
     this.exact = message.exact === null ? null : floats(message.exact);
@@ -75,7 +77,7 @@ export class Picture {
     this.at = message.at;
     this.matched = message.matched;
     this.retired = this.cells.reduce((count, code) => count + (code === RETIRED), 0);
-    this.remember();
+    if (this.past === null || isNextSecond) { this.remember(); this.pastAt = message.at; }
     return true;
   }
 

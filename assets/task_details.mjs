@@ -161,7 +161,7 @@ export class TaskDetails extends EventTarget {
     const text = JSON.stringify(rows);
     if (this.drawnFacts === text) return;
     this.drawnFacts = text;
-    this.facts.replaceChildren(...rows.map(([label, words]) => make("div", {}, make("dt", {}, label), make("dd", {}, words))));
+    this.facts.replaceChildren(...rows.map(([label, words]) => make("div", {}, make("dt", {}, label), make("dd", {}, words))), ownerPast(task.user));
   }
 
   async lookAtJob(task) {
@@ -204,6 +204,11 @@ function ownerRows(owner) {
   const rows = [["Notebook", owner.notebook], ["Slurm job", owner.slurm_job], ["Pod", owner.namespace && owner.pod ? `${owner.namespace}/${owner.pod}` : owner.pod],
     ["Container", named(owner.container_name, owner.container)], ["Unit", owner.unit], ["Launch", owner.launch], ["Rank", owner.rank?.toString()]];
   return rows.filter(([, words]) => words !== undefined && words !== null);
+}
+
+function ownerPast(user) {
+  if (user === null || user === undefined) return make("div", {});
+  return make("div", {}, make("dt", {}, "Owner"), make("dd", {}, make("a", { href: `/history?${new URLSearchParams({ owner: `user:${user}`, last: "24h" })}`, title: "What they held over time" }, `${user}: past`)));
 }
 
 function pastLine(one) {

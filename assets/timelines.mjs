@@ -131,6 +131,7 @@ export class Timelines {
     nameTab(title);
     const node = byId("lines-node");
     show(node, kind === "gpu");
+    byId("lines-past").href = pastAddress(this.place);
     if (kind === "gpu") { node.href = `/node/${encodeURIComponent(first.node)}`; say(node, first.host); }
   }
 
@@ -244,7 +245,7 @@ export class Timelines {
 
   onKey(event) {
     if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
-    const keys = { ArrowLeft: () => this.pan(-0.25), ArrowRight: () => this.pan(0.25), "+": () => this.scale(0.5), "-": () => this.scale(2), End: () => this.zoomTo(null) };
+    const keys = { ArrowLeft: () => this.pan(-0.25), ArrowRight: () => this.pan(0.25), "+": () => this.scale(0.5), "-": () => this.scale(2), End: () => this.zoomTo(null), h: () => location.assign(byId("lines-past").href) };
     if (event.key === "Escape" && this.zoom !== null) this.zoomTo(null);
     else if (event.key === "Escape") location.assign(fleetAddress());
     else if (event.key in keys && event.target.closest("a, button") === null) { event.preventDefault(); keys[event.key](); }
@@ -294,6 +295,12 @@ function placeOf({ pathname, search }) {
 function readSpan(search) {
   const given = new URLSearchParams(search).get("span");
   return SPANS.some(([seconds]) => seconds === given) ? given : "300";
+}
+
+function pastAddress({ kind, id, uuids }) {
+  const query = new URLSearchParams();
+  for (const [name, value] of kind === "compare" ? uuids.map((uuid) => ["gpu", uuid]) : [[kind, id]]) query.append(name, value);
+  return `/history?${query}`;
 }
 
 /** As short as they are told apart by. */

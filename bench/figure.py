@@ -1,9 +1,12 @@
 """A figure: what was measured, its goal, and whether it is met. Never rounded in our favour."""
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import psutil
 from msgspec import Struct, to_builtins
 
 RESULTS = Path(__file__).resolve().parent / "results.json"
@@ -26,6 +29,25 @@ class Figure(Struct, frozen=True):
         return f"{self.name:68} {self.value:10.4g} {self.unit:12} {goal:24} {verdict}".rstrip()
 
 
-def write(figures: Iterable[Figure], path: Path = RESULTS) -> None:
-    rows = [to_builtins(figure) | {"met": figure.met} for figure in figures]
-    path.write_text(json.dumps(rows, indent=1) + "\n")
+def rows(figures: Iterable[Figure], group: str, at: float) -> list[dict[str, Any]]:
+    return [to_builtins(figure) | {"met": figure.met, "group": group, "at": at}
+            for figure in figures]
+
+
+def write(figures: Iterable[Figure], path: Path = RESULTS, group: str = "",
+          groups: Iterable[str] = ()) -> None:
+    """Those of this group, in place of what an earlier run wrote of it; the others stay, each with
+    its own time. `groups`: their order; what is of none of them goes."""
+    old = json.loads(path.read_text()) if path.exists() else []
+    order = [*groups] or [group]
+    found = [row for row in old if row.get("group") in order and row.get("group") != group]
+    found += rows(figures, group, time.time())
+    found.sort(key=lambda row: order.index(row["group"]))
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(found, indent=1) + "\n")
+    beside.rename(path)
+
+
+def cpu_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)

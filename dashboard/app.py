@@ -76,12 +76,14 @@ from .hub import AGENT_BYTES, AgentEdge, Doors
 from .keeps import Keeps
 from .live import LiveEdge
 from .looks import Looker
+from .metrics_page import HubNumbers, MetricsPage, add_metrics_page
 from .nodes_api import NodesApi, add_nodes_api
 from .notify import Notifier, Smtp
 from .pages import build_pages
 from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
+from .questions import Questions
 from .recorder import Recorder
 from .room import Room
 from .settings import HubSettings
@@ -175,9 +177,10 @@ class Hub:
         add_second_look(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
         add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
-        add_events_api(self.server, self.room, self.lenses)
+        questions = Questions()
+        add_events_api(self.server, self.room, self.lenses, self.history, questions)
         self._add_records()
-        add_history_api(self.server, self.history, self.room.fleet, self.lenses)
+        add_history_api(self.server, self.history, questions, self.room.fleet, self.lenses)
         add_nodes_api(self.server, NodesApi(self.nodes, self.room, lambda: self.site.url))
         add_people_api(self.server, PeopleApi(self.people, self.entry, self.auth,
                                               lambda: self.state.get("url") or "",
@@ -185,6 +188,8 @@ class Hub:
         add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
         add_alerts_api(self.server, AlertsApi(self.alerts, self.lenses))
         self._add_health()
+        add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
+            self.history, self.state.commands, self.counts, self.lag_s, time.time())))
         add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)
@@ -255,8 +260,11 @@ class Hub:
             return Response("ok\n" if why is None else why + "\n", 200 if why is None else 503,
                             mimetype="text/plain")
 
+    def lag_s(self) -> float:
+        return time.monotonic() - self._ticked_mono - TICK_S
+
     def unready(self) -> str | None:
-        lag_s = time.monotonic() - self._ticked_mono - TICK_S
+        lag_s = self.lag_s()
         if lag_s > LAG_LIMIT_S:
             return f"the loop lags by {lag_s:.1f} s"
         if self.room.disk_error is not None:

@@ -257,7 +257,7 @@ class Gate:
     def _deny(self, environ: Environ, start: StartResponse, denied: Denied) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         wants_page = environ["REQUEST_METHOD"] in SAFE_METHODS and not path.startswith(
-            ("/api/", "/socket.io/", "/_dash"))
+            ("/api/", "/metrics", "/socket.io/", "/_dash"))
         if denied.status == 401 and wants_page:
             start("303 See Other", [("Location", "/sign-in"), ("Content-Length", "0")])
             return [b""]

@@ -8,7 +8,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -27,13 +28,16 @@ from .transport import check_bind, server_context, takes
 if TYPE_CHECKING:
     from .app import Hub
 
+    Beside = Callable[[Hub, Path], "list[gevent.Greenlet[..., Any]]"]
+
 log = logging.getLogger("gpudeck.cli")
 
 STOP_WITHIN_S = 2.5
 BACKLOG = 1_024
 
 
-def hub(argv: Sequence[str]) -> int:
+def hub(argv: Sequence[str], beside: "Beside | None" = None) -> int:
+    """`beside`: what else runs in this process, as the demo's."""
     settings = hub_settings(argv, os.environ)
     if os.environ.get("FLASK_DEBUG", "0").lower() not in ("", "0", "false", "no"):
         raise CommandError("FLASK_DEBUG is set, and a hub never runs with a debugger; unset it",
@@ -47,7 +51,7 @@ def hub(argv: Sequence[str]) -> int:
         listener = listen(settings.bind)
         state = State(settings.data)
         _raise_file_limit()
-        return _serve(settings, state, listener, tls)
+        return _serve(settings, state, listener, tls, beside)
     finally:
         lock.close()
 
@@ -76,7 +80,8 @@ def listen(bind: tuple[str, int]) -> Any:
     return listener
 
 
-def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext | None) -> int:
+def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext | None,
+           beside: "Beside | None") -> int:
     # While Dash takes its half a second, for which a wrong flag need not wait.
     signer = Signer(settings.data, Budget(settings.signer_ends_per_hour,
                                           settings.signer_ends_per_node_hour))
@@ -92,11 +97,13 @@ def _serve(settings: HubSettings, state: State, listener: Any, tls: SSLContext |
     for greenlet in greenlets:
         # None of them ends by itself: a hub without its clock or its disk must not look alive.
         greenlet.link_exception(lambda _: stopping.set())
+    extra = [] if beside is None else beside(running, settings.data)
     server.start()
     _announce(settings, state, running.site.url)
     stopping.wait()
     log.info("stopping")
     failed = any(greenlet.exception for greenlet in greenlets)
+    gevent.killall(extra, block=False)
     stop(running, server, greenlets)
     (settings.data / "hub.json").unlink(missing_ok=True)
     state.close()

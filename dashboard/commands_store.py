@@ -43,6 +43,11 @@ class CommandsStore:
                                (command_id,)).fetchone()
         return None if row is None else _decode(row[0])
 
+    def counts(self) -> dict[str, float]:
+        """How many there are in each state."""
+        rows = self._db.execute("select state, count(*) from commands group by state")
+        return {str(state): float(count) for state, count in rows}
+
     def newest(self, before: tuple[float, str] | None = None, is_open: bool = False,
                task_id: str | None = None, node_id: str | None = None
                ) -> Iterator[CommandRecord]:

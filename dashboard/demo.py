@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import Setting, count, folder, load, port, text, whole
 
+from . import past_plan as past
 from .parts import FreshHub, claim, open_hub, write_private
 from .supervisor import Part, Supervisor
 
@@ -27,6 +29,9 @@ NODES_PER_PROCESS = 640
 LOST_PER_QUARTER_HOUR = 2.0
 NODE_ODDS_MAX = 0.25
 NODES_MAX = 5_000
+# The past is made up second by second: of a large fleet less of it.
+PAST_GPU_SECONDS = 3_600_000
+HOURS_MAX = 24
 GPUS_MAX = 64
 
 TABLE: tuple[Setting, ...] = (
@@ -38,6 +43,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("data", folder, None, "folder to keep; a temporary one, removed at the end, if none"),
     Setting("faults", text, "on", "on: a Gpu is lost now and then; off: none",
             choices=("on", "off")),
+    Setting("history_hours", whole, 2, "hours of history that are made up in the first minute; of "
+            "more than 500 Gpus less; 0: none"),
     Setting("second_person", text, "off", "on: as on a real hub, an act on more than 3 jobs waits "
             "for another person, whom Settings can add", choices=("on", "off")),
 )
@@ -53,12 +60,19 @@ class DemoSettings:
     data: Path | None
     faults: str
     second_person: str = "off"
+    history_hours: int = 2
+
+    @property
+    def past_s(self) -> int:
+        gpus = max(1, self.nodes * self.gpus)
+        return min(self.history_hours * 3_600, PAST_GPU_SECONDS // gpus)
 
 
 def read(argv: Sequence[str], env: Mapping[str, str]) -> DemoSettings:
     given = DemoSettings(**load("demo", TABLE, argv, env,
                                 "A hub and a simulated fleet on this machine, without a GPU."))
-    for name, number, most in (("nodes", given.nodes, NODES_MAX), ("gpus", given.gpus, GPUS_MAX)):
+    for name, number, most in (("nodes", given.nodes, NODES_MAX), ("gpus", given.gpus, GPUS_MAX),
+                               ("history-hours", given.history_hours, HOURS_MAX)):
         if number > most:
             raise CommandError(f"--{name} {number}: at most {most}", ExitCode.USAGE)
     return given
@@ -91,15 +105,18 @@ class _Demo:
         self._file = data / "demo.json"
         self._clear_the_past()
         self._hub = open_hub("demo", data / "hub", settings.port, ADMIN,
-                             (*HUB_FLAGS, "--second-person", settings.second_person))
+                             (*HUB_FLAGS, "--second-person", settings.second_person),
+                             "dashboard.past")
         self._places: dict[Path, Sequence[str | None]] = {}
         (data / "tokens").mkdir(mode=0o700, exist_ok=True)
         self._password = self._hub.add_admin()
         self._agents = {name: self._agent(name) for name in self._names(REAL_AGENTS)}
         parts = [self._hub.part, *self._children(), *self._agents.values(), *self._simulated()]
         self._hub.enrol(self._places)
+        self._want_a_past()
         self._supervisor = Supervisor(parts)
         self._written: dict[str, Any] | None = None
+        self._is_past_told = False
 
     def __enter__(self) -> "_Demo":
         self._supervisor.__enter__()
@@ -119,6 +136,14 @@ class _Demo:
         for stale in (self._data / "world").glob("*.jobs"):
             stale.unlink()
         (self._data / "world" / "tasks.json").unlink(missing_ok=True)
+
+    def _want_a_past(self) -> None:
+        """At the first start in this folder: later there is a real one."""
+        if self._settings.past_s and self._settings.nodes and past.read(self._hub.data) is None:
+            past.save(self._hub.data, past.Past(
+                seconds=self._settings.past_s, nodes=self._settings.nodes,
+                gpus=self._settings.nodes * self._settings.gpus, real=len(self._agents),
+                simulate=self._simulate()))
 
     def _names(self, most: int) -> list[str]:
         return [node_name(number) for number in range(1, min(most, self._settings.nodes) + 1)]
@@ -181,13 +206,26 @@ class _Demo:
         if self._written is None:
             return self._wait_for_all()
         self._write_if_changed()
+        self._say_of_past()
         return 0.5
+
+    def _say_of_past(self) -> None:
+        if self._is_past_told:
+            return
+        made = past.read(self._hub.data)
+        self._is_past_told = made is None or made.is_ready
+        if made is not None and made.is_ready:
+            print(f"{made.made // 60} minutes of history are there: the time bar goes back to "
+                  "before this demo began.", flush=True)
+            self._write_if_changed()
 
     def _wait_for_all(self) -> float:
         for part in self._supervisor.parts:
             if part.failures > 1 or (part is self._hub.part and part.failures):
                 raise self._supervisor.give_up(part)
+        began = time.monotonic()
         nodes = self._hub.nodes()
+        took_s = time.monotonic() - began
         live = -1 if nodes is None else sum(
             node["state"] == "live" and node["gpus"] > 0 for node in nodes)
         if (live >= self._settings.nodes and self._tasks() is not None
@@ -196,7 +234,8 @@ class _Demo:
             _greet(self._settings, self._data, self._hub.fresh(), self._hub.first_gpu())
             print(f"You are the admin {ADMIN!r}; what harms others asks for the password "
                   f"again: {self._password}", flush=True)
-        return 0.1
+        # A list of a thousand nodes costs the hub what it needs for their greetings.
+        return max(0.1, 10 * took_s)
 
     def _tasks(self) -> list[dict[str, Any]] | None:
         """The real processes; None: their keeper has not told yet."""
@@ -218,10 +257,15 @@ class _Demo:
         told = {"url": hub.url, "token": self._hub.api_token, "pid": os.getpid(),
                 "agents": agents, "tasks": self._tasks() or [],
                 "sign_in_url": hub.sign_in_url, "hub_pid": hub.pid,
-                "user": ADMIN, "password": self._password}
+                "user": ADMIN, "password": self._password, "history": self._history()}
         if told != self._written:
             self._written = told
             write_private(self._file, json.dumps(told, indent=1))
+
+    def _history(self) -> dict[str, Any] | None:
+        """How much of the past there is; None: none was wanted."""
+        made = past.read(self._hub.data)
+        return None if made is None else {"seconds": made.seconds, "is_ready": made.is_ready}
 
 
 def node_name(number: int) -> str:

@@ -1,29 +1,41 @@
-"""REST of Events: `GET /api/v1/events`."""
+"""REST of Events: `GET /api/v1/events`. The newest are in memory; a span is looked up in
+history."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 from flask import Flask, Response, request
 
-from gpudeck.events import SEVERITIES
+from gpudeck.events import KINDS, SEVERITIES
 
 from .api import PREFIX, actor, answer, bad, check_names, one_of, page, read_cursor, read_limit
 from .api import Question as Page
-from .core.events import KeptEvent, is_at_least
-from .core.lens import Lenses, Sight
-from .events_views import RFC_3339, SECONDS, EventList, event_view
+from .core.events import LAST_AT, KeptEvent, is_at_least
+from .core.lens import Lens, Lenses, Sight
+from .events_views import RFC_3339, SECONDS, EventList, event_view, kept_of
+from .history.protocol import History
 from .openapi import MAX_WORD
+from .questions import Questions
 from .room import Room
 
 NAMES = ("limit", "cursor", "node", "gpu", "kind", "severity", "start", "end")
+CHUNK = 5_000
+MOST_CHUNKS = 20
+TIE_S = 1e-3  # cursors have microseconds, and what is found twice is known by its id
 
 EPOCH = datetime.fromtimestamp(0, UTC)
+Fits = Callable[[KeptEvent], bool]
 
 
 class EventsApi:
-    def __init__(self, room: Room, lenses: Lenses) -> None:
+    def __init__(self, room: Room, lenses: Lenses, history: History, questions: Questions) -> None:
         self._room = room
         self._lenses = lenses
+        self._history = history
+        self._questions = questions
 
     def events(self) -> Response:
         check_names(NAMES)
@@ -43,9 +55,67 @@ class EventsApi:
                     and (severity is None or is_at_least(kept.severity, severity))
                     and (start is None or kept.at >= start) and (end is None or kept.at < end))
 
-        found, more = page(((kept.order, kept) for kept in self._room.events.newest(lens.place_of)
-                            if fits(kept)), asked)
-        return answer(EventList([event_view(self._room, kept, lens.reads) for kept in found], more))
+        kept = self._room.events.newest(lens.place_of)
+        if start is not None or end is not None:
+            kept = self._with_history(kept, lens, asked, (start, end), fits)
+        found, more = page(((one.order, one) for one in kept if fits(one)), asked)
+        return answer(EventList([event_view(self._room, one, lens.reads) for one in found], more))
+
+    def _with_history(self, live: list[KeptEvent], lens: Lens, asked: Page,
+                      span: tuple[float | None, float | None], fits: Fits) -> list[KeptEvent]:
+        """As many of them as the page needs. What is in memory here as well is taken from there: it
+        knows whose the Task was."""
+        known = {one.id: one for one in live}
+        until = LAST_AT if span[1] is None else span[1]
+        if asked.cursor is not None:
+            until = min(until, LAST_AT - _number(asked.cursor[0]) + TIE_S)
+        question = self._question(lens, span[0] or 0.0)
+        for _ in range(MOST_CHUNKS):
+            rows = self._questions.ask(partial(question, until))
+            for row in rows:
+                one = kept_of(row)
+                known.setdefault(one.id, one)
+            if len(rows) < CHUNK or asked.limit < sum(
+                    one.at >= rows[0]["t"] and fits(one) and (
+                        asked.cursor is None or one.order > asked.cursor)
+                    for one in known.values()):
+                break
+            until = min(rows[0]["t"] + TIE_S, until - TIE_S)
+        return sorted(known.values(), key=lambda one: one.order)
+
+    def _question(self, lens: Lens, start: float) -> Callable[[float], list[dict[str, Any]]]:
+        args = request.args
+        nodes = None if lens.is_whole else frozenset(lens.node_ids)
+        if "node" in args:
+            node = frozenset({args["node"]})
+            nodes = node if nodes is None else node & nodes
+        gpus = [args["gpu"]] if "gpu" in args else None
+        kinds = _kinds(args.get("kind"), args.get("severity"))
+
+        def question(until: float) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = self._history.events(
+                start, until, nodes, CHUNK, gpus, kinds).to_dict("records")
+            return found
+        return question
+
+
+def _kinds(kind: str | None, severity: str | None) -> list[str] | None:
+    """Those among which a match can be. How bad an Xid is, its code says; what is not in the table
+    is info."""
+    if kind is not None:
+        return [kind]
+    if severity in (None, SEVERITIES[0]):
+        return None
+    return [one.key for one in KINDS.values()
+            if SEVERITIES.index(one.severity) >= SEVERITIES.index(severity)
+            or one.key == "xid"]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise bad("this cursor was not given out by this hub; start again without it") from error
 
 
 def moment(name: str) -> float | None:
@@ -68,6 +138,8 @@ def _rfc_3339(text: str) -> float | None:
         return None
 
 
-def add_events_api(server: Flask, room: Room, lenses: Lenses) -> None:
-    server.add_url_rule(f"{PREFIX}/events", view_func=EventsApi(room, lenses).events,
-                        methods=["GET"], provide_automatic_options=False)
+def add_events_api(server: Flask, room: Room, lenses: Lenses, history: History,
+                   questions: Questions) -> None:
+    api = EventsApi(room, lenses, history, questions)
+    server.add_url_rule(f"{PREFIX}/events", view_func=api.events, methods=["GET"],
+                        provide_automatic_options=False)

@@ -48,12 +48,24 @@ class EventList(msgspec.Struct):
 
 def event_view(room: Room, kept: KeptEvent, reads: Reads) -> EventView:
     fleet, event, kind = room.fleet, kept.event, _kind(kept.event)
+    node = fleet.nodes.get(kept.node_id)  # of long ago, it may not be known any more
     slot = None if event.gpu_uuid is None else fleet.slot_on(kept.node_id, event.gpu_uuid)
     return EventView(
-        kept.id, kept.at, kept.node_id, fleet.nodes[kept.node_id].hello.host, event.gpu_uuid,
+        kept.id, kept.at, kept.node_id, kept.node_id if node is None else node.hello.host,
+        event.gpu_uuid,
         None if slot is None else fleet.facts[slot].index, event.task_id, event.kind, kind.label,
         kept.severity, _text(kept, reads), kind.advice, event.numbers,
         None if slot is None else fleet.facts[slot].place)
+
+
+def kept_of(row: Mapping[str, Any]) -> KeptEvent:
+    """As history has it. Whose the Task was, it does not know."""
+    words = {name: row[name] if isinstance(row[name], str) else None
+             for name in ("gpu", "task", "text", "numbers")}
+    numbers = msgspec.json.decode(words["numbers"] or "{}", type=dict[str, float])
+    event = Event(int(row["seq"]), row["t"], row["kind"], words["gpu"], words["task"],
+                  words["text"] or "", numbers)
+    return KeptEvent(row["node"], row["stream"], row["t"], None, event)
 
 
 def _kind(event: Event) -> Kind:

@@ -1,64 +1,76 @@
-"""REST on the past: `series`, `instant`, `usage`. The engine runs in gevent's native threads; what
-it is asked is bounded first."""
+"""REST on the past: `series`, `instant`, `usage`, `reports`. The engine runs in gevent's native
+threads; what it is asked is bounded first."""
 
+import re
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
-import gevent
+import msgspec
 from flask import Blueprint, Flask, Response, request
-from gevent.lock import BoundedSemaphore
 
 from gpudeck.metrics import COLUMNS, SLOW
 
-from .api import PREFIX, Wrong, answer
-from .core.access import Actor
+from .api import PREFIX, Wrong, actor, answer
 from .core.fleet import Fleet
 from .core.lens import Lens, Lenses, Sight
 from .events_api import moment
-from .history.protocol import BYS, By, History, Nodes, NoSuchMetric, TooMuch
-from .history_views import instant_view, series_view, usage_view
+from .file_answers import body_of, form_asked, given_as
+from .history.protocol import BYS, By, History, Nodes, TooMuch
+from .history_views import instant_view, series_columns, series_view, usage_columns, usage_view
+from .questions import Questions
+from .report_views import Prices, report_columns, report_view
 
 MAX_POINTS = 20_000
 MAX_ALSO = 16
 MAX_ALSO_POINTS = 4_000  # one line of each of them
+MAX_BESIDE = 7
+MAX_VALUES = 150_000  # points of all lines of an answer
 WANTED_POINTS = 1_000
 MAX_USAGE_ROWS = 20_000
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200,
          86_400, 604_800)
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
-AT_ONCE = 4
-WAIT_S = 10.0
+MAX_MINUTES_S = 25 * HOUR_S  # of usage by the minute
 METRICS = frozenset(metric.key for metric in (*COLUMNS, *SLOW))
-
-T = TypeVar("T")
+PRICE = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 
 
 class HistoryApi:
-    def __init__(self, history: History, fleet: Fleet, lenses: Lenses) -> None:
+    def __init__(self, history: History, questions: Questions, fleet: Fleet, lenses: Lenses
+                 ) -> None:
         self._history = history
+        self._ask = questions.ask
         self._fleet = fleet
         self._lenses = lenses
-        self._turns = BoundedSemaphore(AT_ONCE)
 
     def series(self) -> Response:
-        given = _given("gpu", "metric", "start", "end", "step", "also")
-        gpu, lens = _needed(given, "gpu"), self._lens()
+        given = _given("gpu", "metric", "start", "end", "step", "also", "beside", "format")
+        form, lens = form_asked(), self._lens()
+        gpus = [_needed(given, "gpu"), *_beside(given)]
         metrics = [_metric(given), *_also(given)]
         start, end = _span(900.0)
         step = _step(given.get("step"), end - start)
         span = int(start // step) * step, -int(-end // step) * step
-        if (span[1] - span[0]) // step > MAX_POINTS:
-            raise _bad(f"that would be more than {MAX_POINTS:,} points; a step of "
-                       f"{_step(None, end - start)} shows this span well, with every peak")
-        if len(metrics) > 1 and (span[1] - span[0]) // step > MAX_ALSO_POINTS:
-            raise _bad(f"with `also`, at most {MAX_ALSO_POINTS:,} points")
-        nodes = _nodes_of(lens)
-        frame = self._ask(lambda: self._history.series([gpu], metrics, *span, step, nodes=nodes))
-        if not len(frame) and not self._is_known(gpu, lens):
-            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpu[:128]!r} here")
-        return answer(series_view(frame, gpu, metrics, span, step))
+        _check_points(len(gpus), len(metrics), span, step)
+        nodes, places = _nodes_of(lens), {gpu: self._place(gpu, lens) for gpu in gpus}
+
+        def body() -> tuple[bool, bytes]:
+            frame = self._history.series(gpus, metrics, *span, step, nodes=nodes)
+            found = series_view(frame, gpus, metrics, span, step)
+            return len(frame) > 0, body_of(form, found, lambda: series_columns(found, places))
+
+        has_any, made = self._ask(body)
+        if not has_any and not self._is_known(gpus[0], lens):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpus[0][:128]!r} here")
+        return given_as(form, made, "series", *span)
+
+    def _place(self, gpu: str, lens: Lens) -> tuple[str | None, str | None]:
+        slot = self._fleet.find(gpu, lens.place_of)
+        if slot is None:
+            return None, None
+        return self._fleet.node_of(slot).hello.host, self._fleet.facts[slot].place
 
     def instant(self) -> Response:
         given = _given("metric", "at")
@@ -66,51 +78,66 @@ class HistoryApi:
         asked_at = moment("at")
         at = time.time() - 2.0 if asked_at is None else asked_at
         nodes = _nodes_of(lens)
-        frame = self._ask(lambda: self._history.instant(metric, at, nodes))
         known = [(self._fleet.uuids[slot], self._fleet.node_ids[self._fleet.node_at[slot]])
                  for slot in lens.slots.tolist() if not self._fleet.retired[slot]]
-        return answer(instant_view(frame, metric, int(at), known))
+
+        def body() -> bytes:
+            frame = self._history.instant(metric, at, nodes)
+            return msgspec.json.encode(instant_view(frame, metric, int(at), known))
+
+        return answer(msgspec.Raw(self._ask(body)))
 
     def usage(self) -> Response:
-        given = _given("by", "bucket", "start", "end")
-        by, bucket = _by(given.get("by", "user")), _bucket(given.get("bucket", str(DAY_S)))
+        given = _given("by", "bucket", "start", "end", "of", "format")
+        form, by, of = form_asked(), _by(given.get("by", "user")), given.get("of")
+        bucket = _bucket(given.get("bucket", str(DAY_S)), by == "user" and of is not None)
         start, end = _span(7.0 * DAY_S)
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
+        if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
+            raise _bad("by the minute, a day at most; ask for whole hours, such as 3600")
         nodes = _nodes_of(self._lens())
-        frame = self._ask(lambda: self._history.usage(by, bucket, *span, nodes))
-        if len(frame) > MAX_USAGE_ROWS:
-            raise _bad(f"that would be more than {MAX_USAGE_ROWS:,} rows; ask for a longer bucket "
-                       "or a shorter time")
-        return answer(usage_view(frame, by, bucket, span))
+
+        def body() -> bytes:
+            frame = self._history.usage(by, bucket, *span, nodes, of)
+            _check_rows(len(frame))
+            found = usage_view(frame, by, bucket, span)
+            return body_of(form, found, lambda: usage_columns(found))
+
+        return given_as(form, self._ask(body), "usage", *span)
+
+    def reports(self) -> Response:
+        given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "format")
+        form, by = form_asked(), _by(given.get("by", "user"))
+        prices = Prices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"))
+        start, end = _span(7.0 * DAY_S)
+        span = int(start // HOUR_S) * HOUR_S, -int(-end // HOUR_S) * HOUR_S
+        lens = self._lens()
+        nodes, hosts = _nodes_of(lens), self._hosts(by, lens)
+
+        def body() -> bytes:
+            frame = self._history.usage(by, 0, *span, nodes)
+            _check_rows(len(frame))
+            since = self._history.since()
+            found = report_view(frame, by, span, prices, hosts, since)
+            return body_of(form, found, lambda: report_columns(found))
+
+        return given_as(form, self._ask(body), f"report_by_{by}", *span)
+
+    def _hosts(self, by: By, lens: Lens) -> dict[str, str]:
+        """Of what is reported by, whatever is not a name already."""
+        if by == "node":
+            return {node.hello.node_id: node.hello.host for node in lens.nodes(self._fleet)}
+        if by == "gpu":
+            return {self._fleet.uuids[slot]:
+                    f"{self._fleet.node_of(slot).hello.host}:{self._fleet.facts[slot].place}"
+                    for slot in lens.slots.tolist()}
+        return {}
 
     def _lens(self) -> Lens:
-        actor: Actor = request.environ["gpudeck.actor"]
-        return self._lenses.of(Sight.of(actor))
+        return self._lenses.of(Sight.of(actor()))
 
     def _is_known(self, gpu: str, lens: Lens) -> bool:
         return self._fleet.find(gpu, lens.place_of) is not None
-
-    def _ask(self, question: Callable[[], T]) -> T:
-        if not self._turns.acquire(timeout=WAIT_S):
-            raise Wrong(HTTPStatus.SERVICE_UNAVAILABLE,
-                        "too many questions to history at once; ask again in a moment")
-        try:
-            found: T | Exception = gevent.get_hub().threadpool.apply(_caught, (question,))
-        finally:
-            self._turns.release()
-        if isinstance(found, TooMuch | NoSuchMetric):
-            raise _bad(str(found))
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-
-def _caught(question: Callable[[], T]) -> T | Exception:
-    """gevent writes an exception that leaves a thread to stderr."""
-    try:
-        return question()
-    except Exception as error:
-        return error
 
 
 def _nodes_of(lens: Lens) -> Nodes:
@@ -149,6 +176,41 @@ def _also(given: dict[str, str]) -> list[str]:
             if key != given["metric"]]
 
 
+def _beside(given: dict[str, str]) -> list[str]:
+    """Further Gpus, on the same seconds."""
+    wanted = [gpu for gpu in dict.fromkeys(given.get("beside", "").split(","))
+              if gpu not in ("", given["gpu"])]
+    if len(wanted) > MAX_BESIDE:
+        raise _bad(f"beside has at most {MAX_BESIDE} Gpus")
+    return wanted
+
+
+def _check_points(gpus: int, metrics: int, span: tuple[int, int], step: int) -> None:
+    points = (span[1] - span[0]) // step
+    if points > MAX_POINTS:
+        raise _bad(f"that would be more than {MAX_POINTS:,} points; a step of "
+                   f"{_step(None, span[1] - span[0])} shows this span well, with every peak")
+    if metrics > 1 and points > MAX_ALSO_POINTS:
+        raise _bad(f"with `also`, at most {MAX_ALSO_POINTS:,} points")
+    if points * gpus * metrics > MAX_VALUES:
+        raise _bad(f"that would be more than {MAX_VALUES:,} points in all; ask for fewer Gpus or "
+                   "metrics, or for a longer step")
+
+
+def _check_rows(count: int) -> None:
+    if count > MAX_USAGE_ROWS:
+        raise TooMuch(f"that would be more than {MAX_USAGE_ROWS:,} rows; ask for a longer bucket "
+                      "or a shorter time")
+
+
+def _price(given: dict[str, str], name: str) -> float | None:
+    if name not in given:
+        return None
+    if not re.fullmatch(PRICE, given[name]):
+        raise _bad(f"{name} is a number such as 2.5")
+    return float(given[name])
+
+
 def _by(given: str) -> By:
     for by in BYS:
         if by == given:
@@ -156,10 +218,12 @@ def _by(given: str) -> By:
     raise _bad(f"by is one of {', '.join(BYS)}")
 
 
-def _bucket(raw: str) -> int:
+def _bucket(raw: str, may_be_fine: bool) -> int:
     bucket = _whole("bucket", raw)
-    if bucket % HOUR_S or bucket > 366 * DAY_S:
-        raise _bad("bucket is a number of seconds: whole hours, such as 3600 or 86400")
+    is_fine = may_be_fine and bucket % MINUTE_S == 0 and bucket < HOUR_S
+    if (bucket % HOUR_S and not is_fine) or bucket > 366 * DAY_S:
+        raise _bad("bucket is a number of seconds: whole hours, such as 3600 or 86400; of one "
+                   "user, with `of`, whole minutes too, such as 60")
     return bucket
 
 
@@ -194,11 +258,13 @@ def _bad(detail: str) -> Wrong:
     return Wrong(HTTPStatus.BAD_REQUEST, detail)
 
 
-def add_history_api(server: Flask, history: History, fleet: Fleet, lenses: Lenses) -> None:
-    api = HistoryApi(history, fleet, lenses)
+def add_history_api(server: Flask, history: History, questions: Questions, fleet: Fleet,
+                    lenses: Lenses) -> None:
+    api = HistoryApi(history, questions, fleet, lenses)
     routes = Blueprint("history", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Any]], ...] = (
-        ("/series", api.series), ("/instant", api.instant), ("/usage", api.usage))
+        ("/series", api.series), ("/instant", api.instant), ("/usage", api.usage),
+        ("/reports", api.reports))
     for rule, view in table:
         routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
     server.register_blueprint(routes)

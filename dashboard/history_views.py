@@ -1,7 +1,8 @@
 """What the API says of the past."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -34,6 +35,7 @@ class Series(Struct):
     min: Numbers
     max: Numbers
     also: dict[str, Band] = {}  # of further metrics, on the same `t`
+    beside: dict[str, dict[str, Band]] = {}  # of further Gpus: by UUID, then by metric
 
 
 class InstantItem(Struct):
@@ -74,16 +76,48 @@ class UsageList(Struct):
     items: list[UsageItem]
 
 
-def series_view(frame: "pd.DataFrame", gpu: str, metrics: Sequence[str], span: tuple[int, int],
-                step: int) -> Series:
-    """Of the first metric; the others stand in `also`."""
+def series_view(frame: "pd.DataFrame", gpus: Sequence[str], metrics: Sequence[str],
+                span: tuple[int, int], step: int) -> Series:
+    """Of the first Gpu and metric; the others stand in `beside` and `also`."""
     grid = range(span[0], span[1], step)
+    first, metric = gpus[0], metrics[0]
+    bands = {gpu: _bands(frame[frame["gpu"] == gpu], metrics, grid) for gpu in gpus}
+    also = bands.pop(first)
+    own = also.pop(metric)
+    return Series(first, metric, metric_of(metric).unit, span[0], span[1], step, list(grid),
+                  own.mean, own.min, own.max, also, bands)
+
+
+def _bands(frame: "pd.DataFrame", metrics: Sequence[str], grid: range) -> dict[str, Band]:
     rows = {int(t): at for at, t in enumerate(frame["t"].tolist())}
-    bands = {metric: _band(frame, metric, [rows.get(t) for t in grid]) for metric in metrics}
-    first = metrics[0]
-    own = bands.pop(first)
-    return Series(gpu, first, metric_of(first).unit, span[0], span[1], step, list(grid),
-                  own.mean, own.min, own.max, bands)
+    places = [rows.get(t) for t in grid]
+    return {metric: _band(frame, metric, places) for metric in metrics}
+
+
+def series_columns(series: Series, places: Mapping[str, tuple[str | None, str | None]]
+                   ) -> dict[str, list[Any]]:
+    """As a table: Gpu by Gpu, a row per bucket, holes empty. `places`: host and place of a Gpu."""
+    gpus = {series.gpu: {series.metric: Band(series.mean, series.min, series.max)} | series.also,
+            **series.beside}
+    times = [rfc_3339(t) for t in series.t]
+    found: dict[str, list[Any]] = {name: [] for name in ("time", "t", "gpu", "host", "place")}
+    for gpu, bands in gpus.items():
+        host, place = places.get(gpu, (None, None))
+        for name, values in (("time", times), ("t", series.t)):
+            found[name] += values
+        for name, word in (("gpu", gpu), ("host", host), ("place", place)):
+            found[name] += [word] * len(times)
+        for metric, band in bands.items():
+            for agg in ("mean", "min", "max"):
+                found.setdefault(f"{metric}_{agg}", []).extend(getattr(band, agg))
+    return found
+
+
+def usage_columns(usage: "UsageList") -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {"time": [rfc_3339(item.t) for item in usage.items]}
+    for name in UsageItem.__struct_fields__:
+        found[usage.by if name == "of" else name] = [getattr(item, name) for item in usage.items]
+    return found
 
 
 def _band(frame: "pd.DataFrame", metric: str, rows: list[int | None]) -> Band:
@@ -116,6 +150,10 @@ def usage_view(frame: "pd.DataFrame", by: str, bucket: int, span: tuple[int, int
             _per(row["util_pct_s"], row["util_s"]), _per(row["mem_byte_s"], row["mem_s"]),
             row["energy_j"] if row["energy_s"] else None))
     return UsageList(by, bucket, *span, items)
+
+
+def rfc_3339(t: float) -> str:
+    return datetime.fromtimestamp(t, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _per(total: float, seconds: float) -> float | None:

@@ -50,10 +50,12 @@ from .people_views import (
     Users,
     UserView,
 )
+from .report_views import Report
 from .standing_views import AddressList, HoldState, NewHold, NewKeep
 from .task_list import GROUP_BYS, SORTS, TaskList
 from .views import Gpus, GpuView, Nodes, NodeView, TaskView
 
+FORMS = ("json", "csv", "parquet")
 MAX_WORD = 1_024
 MAX_LIMIT = 1_000
 MAX_CURSOR = 512
@@ -101,6 +103,7 @@ class Operation:
     status: int = 200
     errors: tuple[int, ...] = ()
     query: tuple[tuple[str, dict[str, Any]], ...] = ()
+    is_file: bool = False  # CSV and Parquet as well
 
 
 AUDIT_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -120,6 +123,9 @@ EVENTS_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
 _TIME: dict[str, Any] = {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"}
 _KEY = "|".join(metric.key for metric in (*COLUMNS, *SLOW))
 _METRICS = f"^({_KEY})(,({_KEY}))*$"
+_FORMAT: tuple[str, dict[str, Any]] = ("format", {
+    "enum": list(FORMS), "description": "Without it, `Accept` decides."})
+_PRICE: dict[str, Any] = {"type": "string", "pattern": "^[0-9]{1,9}([.][0-9]{1,9})?$"}
 _METRIC: dict[str, Any] = {"enum": [metric.key for metric in (*COLUMNS, *SLOW)]}
 
 OPERATIONS = (
@@ -129,15 +135,23 @@ OPERATIONS = (
               (("gpu", {"type": "string", "minLength": 1}), ("metric", _METRIC), ("start", _TIME),
                ("end", _TIME), ("step", {"type": "integer", "minimum": 1}),
                ("also", {"type": "string", "pattern": _METRICS,
-                         "description": "Further metrics, their keys joined by commas."}))),
+                         "description": "Further metrics, their keys joined by commas."}),
+               ("beside", {"type": "string", "description": "Further Gpus on the same seconds, "
+                           "their UUIDs joined by commas."}), _FORMAT), True),
     Operation("get", "instant", "get_instant", "A metric of every Gpu at one moment: a value, or "
               "why there is none.", Instant, None, 200, (400, 503),
               (("metric", _METRIC), ("at", _TIME))),
     Operation("get", "usage", "get_usage", "What owners, Nodes or Gpus held, per bucket of whole "
-              "hours.", UsageList, None, 200, (400, 503),
+              "hours; of one user, for a day at most, of whole minutes too.", UsageList, None, 200,
+              (400, 503),
               (("by", {"enum": list(BYS), "default": "user"}),
-               ("bucket", {"type": "integer", "minimum": 3_600, "default": 86_400}),
-               ("start", _TIME), ("end", _TIME))),
+               ("bucket", {"type": "integer", "minimum": 60, "default": 86_400}),
+               ("of", {"type": "string", "description": "Of this one only."}),
+               ("start", _TIME), ("end", _TIME), _FORMAT), True),
+    Operation("get", "reports", "get_report", "What owners, Nodes or Gpus held over a time of "
+              "whole hours, and what it cost.", Report, None, 200, (400, 503),
+              (("by", {"enum": list(BYS), "default": "user"}), ("start", _TIME), ("end", _TIME),
+               ("price_gpu_hour", _PRICE), ("price_kwh", _PRICE), _FORMAT), True),
     Operation("get", "alerts", "list_alerts", "Those that fire now, or with `state=ended` those of "
               "the last seven days or between `start` and `end`; newest first.", AlertList, None,
               200, (400,), (("state", {"enum": ["open", "ended"], "default": "open"}),
@@ -245,7 +259,8 @@ def document() -> dict[str, Any]:
          _query("task", {"type": "string"}), _query("node", {"type": "string"})])
     paths["/api/v1/events"] = {"get": _list(
         "events", EventList, "The newest Events of Nodes in one's scope, newest first; of each "
-        "Node the newest 200 that matter and the newest 200 others are kept, and 2,000 in all.",
+        "Node the newest 200 that matter and the newest 200 others, and 2,000 in all; with `start` "
+        "or `end`, all that history has.",
         [_query(*each) for each in EVENTS_QUERY])}
     paths["/api/v1/openapi.json"] = {
         "get": _operation("openapi", "This document.", {"type": "object"}, [], {})}
@@ -368,6 +383,10 @@ def _other(one: Operation) -> dict[str, Any]:
     done: dict[str, Any] = {"description": "Done."}
     if one.answer is not None:
         done["content"] = {"application/json": {"schema": _ref(one.answer)}}
+    if one.is_file:
+        done["content"] |= {"text/csv": {"schema": {"type": "string"}},
+                            "application/vnd.apache.parquet": {"schema": {
+                                "type": "string", "format": "binary"}}}
     return made | {"responses": {str(one.status): done} | errors}
 
 
@@ -397,7 +416,7 @@ ERRORS = {
                   "password again first."),
     404: _problem("There is none, or it is not for you to know."),
     405: _problem("`Allow` says which methods there are."),
-    406: _problem("Only JSON is served."),
+    406: _problem("It is not served in any form that `Accept` names."),
     409: _problem("It would break a rule, such as taking away the last admin."),
     411: _problem("A body without its length."),
     413: _problem("The body is too large."),

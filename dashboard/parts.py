@@ -49,14 +49,15 @@ class HubPart:
     """`admin`: somebody who is signed in by the link that is shown, without a form before it."""
 
     def __init__(self, program: str, data: Path, port: int, log: Path,
-                 admin: str | None = None, flags: Sequence[str] = ()) -> None:
+                 admin: str | None = None, flags: Sequence[str] = (),
+                 module: str = "dashboard") -> None:
         self.data = data
         self._program = program
         self._admin = admin
         self._links: dict[int, str] = {}  # pid of the hub -> the link made for its start
         self.url = f"http://127.0.0.1:{port}"
         self.api_token = secret(data / "api.token")
-        self.part = Part("hub", "dashboard",
+        self.part = Part("hub", module,
                          ["--bind", f"127.0.0.1:{port}", "--data", str(data), *flags], log)
 
     def enrol(self, places: Mapping[Path, Sequence[str | None]]) -> None:
@@ -131,9 +132,9 @@ class HubPart:
 
 
 def open_hub(program: str, data: Path, port: int, admin: str | None = None,
-             flags: Sequence[str] = ()) -> HubPart:
+             flags: Sequence[str] = (), module: str = "dashboard") -> HubPart:
     _make(data)
-    return HubPart(program, data, free_port(port), data.parent / "hub.log", admin, flags)
+    return HubPart(program, data, free_port(port), data.parent / "hub.log", admin, flags, module)
 
 
 def free_port(port: int) -> int:

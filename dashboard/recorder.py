@@ -148,5 +148,10 @@ class Recorder:
         except Exception as error:
             log.warning("rotation failed reason=%r", str(error))
 
+    @property
+    def segment(self) -> int:
+        """That is being written."""
+        return self._log.number
+
     def close(self) -> None:
         self._log.close()

@@ -20,10 +20,13 @@ from docs.make_reference import table
 PAGE = Path(__file__).resolve().with_name("performance.md")
 NOTE = "<!-- made by docs/make_performance.py from bench/results.json -->"
 HEAD = ("figure", "measured", "goal, at most", "")
+CURVE = re.compile(r"growth, ([\d,]+) Gpus: (.+)")
 
 
 def page(figures: Iterable[Figure], machine: str, day: date, note: str = "") -> str:
     figures = list(figures)
+    curve = [figure for figure in figures if CURVE.fullmatch(figure.name)]
+    figures = [figure for figure in figures if figure not in curve]
     goals = [figure for figure in figures if figure.goal is not None]
     missed = [figure.name.strip() for figure in goals if not figure.met]
     verdict = f"{len(goals) - len(missed)} of {len(goals)} goals are met."
@@ -37,8 +40,26 @@ def page(figures: Iterable[Figure], machine: str, day: date, note: str = "") -> 
         f"Measured on {day.isoformat()}, on {machine}.{note and f' {note}'}",
         verdict,
         table(HEAD, [_row(figure) for figure in figures]),
+        *_growth(curve),
         "To make this page anew: `make bench`, then `python -m docs.make_performance`.",
     ]) + "\n"
+
+
+def _growth(curve: list[Figure]) -> list[str]:
+    """A line for each size of the fleet."""
+    if not curve:
+        return []
+    sizes: dict[str, dict[str, str]] = {}
+    heads: dict[str, str] = {}
+    for figure in curve:
+        found = CURVE.fullmatch(figure.name)
+        assert found is not None
+        sizes.setdefault(found[1], {})[found[2]] = f"{figure.value:.3g}"
+        heads[found[2]] = f"{found[2]}, {figure.unit}"
+    lines = [(gpus, *(cells.get(what, "") for what in heads)) for gpus, cells in sizes.items()]
+    return ["## From 8 to 10,000 Gpus",
+            "One hub whose fleet grows; exponents of these curves are among the figures above.",
+            table(("Gpus", *heads.values()), lines)]
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
@@ -81,8 +102,11 @@ def main() -> int:
     if not RESULTS.exists():
         print(f"{RESULTS.name} is not there: run `make bench` first", file=sys.stderr)
         return 1
-    day = datetime.fromtimestamp(RESULTS.stat().st_mtime, UTC).date()
-    PAGE.write_text(page(read(), machine(), day, note))
+    days = sorted({datetime.fromtimestamp(row["at"], UTC).date()
+                   for row in json.loads(RESULTS.read_text())})
+    if len(days) > 1:
+        note = f"Some groups are older, the oldest of {days[0].isoformat()}. {note}".strip()
+    PAGE.write_text(page(read(), machine(), days[-1], note))
     return 0
 
 

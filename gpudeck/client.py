@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -42,8 +43,22 @@ class Client:
     def nodes(self) -> list[Item]:
         return list(self._all("nodes"))
 
-    def gpus(self, filter: str = "") -> list[Item]:
-        return list(self._all("gpus", filter))
+    def gpus(self, filter: str = "", metrics: str = "") -> list[Item]:
+        """`metrics`: their keys with commas; "": all."""
+        return list(self._all("gpus", filter, metrics=metrics))
+
+    def me(self) -> Item:
+        """Whose the token is, and what it may."""
+        return self._told("GET", "me")
+
+    def series(self, **query: str) -> Item:
+        return self._told("GET", f"series?{urllib.parse.urlencode(query)}", timeout_s=LONG_S)
+
+    def usage(self, **query: str) -> list[Item]:
+        found = self._told("GET", f"usage?{urllib.parse.urlencode(query)}", timeout_s=LONG_S)
+        if not isinstance(found.get("items"), list):
+            raise self._no_hub()
+        return list(found["items"])
 
     def tasks(self, filter: str = "") -> list[Item]:
         return list(self._all("tasks", filter))
@@ -118,10 +133,10 @@ class Client:
         with self._opened("GET", "audit/export", timeout_s=LONG_S, accept="*/*") as answer:
             yield from answer
 
-    def _all(self, kind: str, filter: str = "") -> Iterator[Item]:
+    def _all(self, kind: str, filter: str = "", **more: str) -> Iterator[Item]:
         cursor: str | None = None
         while True:
-            query = {"limit": str(PAGE)}
+            query = {"limit": str(PAGE)} | {name: value for name, value in more.items() if value}
             if filter:
                 query["filter"] = filter
             if cursor is not None:
@@ -187,6 +202,19 @@ class Client:
     def _no_hub(self) -> CommandError:
         return CommandError(f"{self._url} answers, but it is not a hub of gpudeck",
                             ExitCode.UNREACHABLE)
+
+
+def tls_context(hub: str, ca_file: Path | None) -> ssl.SSLContext | None:
+    """Always verifies; None where the hub is on this machine and speaks plain HTTP."""
+    if hub.startswith("http:"):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise CommandError(f"--ca-file {ca_file}: no certificates in PEM form can be read from it "
+                           f"({error})", ExitCode.USAGE) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 def _quoted(word: str) -> str:

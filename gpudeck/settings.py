@@ -5,11 +5,13 @@ setting marked `secret`, NAME_FILE in the environment and `name_file` in the fil
 """
 
 import argparse
+import ipaddress
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from gpudeck.errors import CommandError, ExitCode
 
@@ -213,3 +215,24 @@ def address(raw: str) -> tuple[str, int]:
     if not colon or not host:
         raise ValueError("HOST:PORT is needed, for example 127.0.0.1:8050")
     return host.strip("[]"), port(number)
+
+
+def hub_url(raw: str) -> str:
+    parts = urlsplit(raw)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("a URL is needed, for example http://127.0.0.1:8050")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a URL carries no secret; give the token by --token-file")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise ValueError("plain http reaches a hub on this machine only; use https, or "
+                         "`ssh -L 8050:127.0.0.1:8050` and http://127.0.0.1:8050")
+    return raw.rstrip("/")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -66,6 +66,8 @@ class Demo:
     def __init__(self, data: Path, *arguments: str) -> None:
         self.data = data
         self.log = data.with_name(f"{data.name}.log")
+        if "--history-hours" not in arguments:  # most tests look at what is live
+            arguments = (*arguments, "--history-hours", "0")
         with self.log.open("w") as file:
             self.process = start("demo", "--data", str(data), "--port", "0", *arguments,
                                  stdout=file, stderr=file)

@@ -1,12 +1,13 @@
 """The load behind `bench/history.py`: what a point costs to take, seal and merge, what it takes on
 disk, and how long questions last while more comes in.
 
-Seconds of a made-up fleet go in as fast as they can; what is counted is the CPU of this process
-without that of making them up.
+Seconds of a made-up fleet go in as fast as they can, through the head log, and all of them are
+sealed in the end; what is counted is the CPU of this process without that of making them up.
 """
 
 import random
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +19,16 @@ import numpy as np
 from dashboard.history.columns import AT, KEYS
 from dashboard.history.embedded import Embedded
 from dashboard.history.feed import Stored
+from dashboard.history.headlog import Entry, HeadLog
+from dashboard.history.store import GRACE_S
 from gpudeck.metrics import WIDTH
-from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use
+from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, encode
 
 START = 1_700_000_100 - 1_700_000_100 % 3_600
 PER_NODE = 8
 NO_FAN = 1
 ROUNDS = 15
+SWITCH_S = 0.001  # between threads, as the hub has it
 
 Told = tuple[str, float, str, float | None]  # name, value, unit, goal
 
@@ -100,33 +104,69 @@ class Fleet:
 
 
 def measured(folder: Path, gpus: int, seconds: int) -> Iterator[Told]:
-    fleet, history = Fleet(gpus), Embedded(folder)
+    fleet, history = Fleet(gpus), Embedded(folder / "history")
     history.open()
     history.append(fleet.greetings(), 1)
-    take_s, keep_s = _taken(fleet, history, seconds)
+    log = HeadLog(folder / "headlog")
+    log.open()
+    take_s, keep_s = _taken(fleet, history, log, seconds)
+    memory = _memory_bytes(history)
+    lag_ms, seal_s = _sealed(history, START + seconds)
+    keep_s += seal_s
     points = gpus * seconds * WIDTH / 1e6
     what = f"history, {gpus:,} Gpus"
     yield (f"{what}: CPU per million points, all in", (take_s + keep_s) / points, "s", 0.08)
-    yield ("  of it to take them", take_s / points, "s", None)
+    yield ("  of it to log and to take them", take_s / points, "s", None)
     yield ("  to seal, roll up and merge", keep_s / points, "s", None)
     raw = history.info().kinds["raw"]
     yield ("  bytes per point, default steps", raw["bytes"] / raw["rows"] / WIDTH, "B", 0.35)
     minutes = history.info().kinds["minutes"]
     yield ("  bytes per metric and minute (min, mean, max)",
                  minutes["bytes"] / minutes["rows"] / WIDTH, "B", 2.3)
+    yield ("  memory of the open minutes, per Gpu", memory / gpus / 1e3, "kB", 19.0)
+    yield ("  another thread's lag while five minutes are sealed, p99", lag_ms, "ms", 10.0)
     yield from _questions(fleet, history, seconds)
 
 
-def _taken(fleet: Fleet, history: Embedded, seconds: int) -> tuple[float, float]:
+def _memory_bytes(history: Embedded) -> float:
+    """Of whole blocks: what is not written to takes none."""
+    blocks = history.store.feed.head.open.values()
+    sizes = [sum(array.nbytes for array in (block.state, block.why, *block.units))
+             for block in blocks]
+    return float(max(sizes, default=0))
+
+
+def _sealed(history: Embedded, end: int) -> tuple[float, float]:
+    """The 99th of a hundred wakings of a thread that asks for a millisecond's sleep, as the hub's
+    loop does, and the CPU that sealing took."""
+    former = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    keeper = threading.Thread(target=history.store.tend, args=(end + GRACE_S + 5,))
+    began, lags_ms = time.process_time(), [0.0]
+    keeper.start()
+    while keeper.is_alive():
+        asked = time.perf_counter()
+        time.sleep(0.001)
+        lags_ms.append((time.perf_counter() - asked) * 1e3 - 1)
+    sys.setswitchinterval(former)
+    return float(np.percentile(lags_ms, 99)), time.process_time() - began
+
+
+def _taken(fleet: Fleet, history: Embedded, log: HeadLog, seconds: int) -> tuple[float, float]:
     take_s = keep_s = 0.0
     for t in range(START, START + seconds):
         said = fleet.second(t)
+        entries = [Entry(one.node_id, one.stream, t - START + 1, one.received_at,
+                         encode(one.message), one.second) for one in said]
         began = time.process_time()
+        log.append(entries)
         history.append(said, 1)
         took = time.process_time()
         if t % 30 == 0:
             history.store.tend(t)
             keep_s += time.process_time() - took
+            log.rotate()
+            log.drop_old()
         take_s += took - began
     return take_s, keep_s
 

@@ -24,12 +24,15 @@ PURE = (
     "agent/hub_clock.py", "agent/checkup.py", "agent/managers.py", "agent/launch.py",
     "agent/notebooks.py",
     "agent/owners.py", "agent/quotas.py", "dashboard/views.py", "dashboard/owner_views.py",
-    "dashboard/events_views.py",
+    "dashboard/events_views.py", "dashboard/metrics_views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
     "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
+    "gpudeck/exposition.py", "gpudeck/dcgm.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
-    "dashboard/history/rollup.py", "dashboard/history/tally.py",
+    "widget/picture.py", "widget/still.py", "widget/simulate.py", "widget/measured.py",
+    "widget/cost_words.py", "widget/fleet_picture.py",
+    "dashboard/history/rollup.py", "dashboard/history/tally.py", "dashboard/history/usage.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((
@@ -50,7 +53,7 @@ HOME = {
                "agent/backends/nvml_slow.py"),
     "flask_socketio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
-    "plotly": ("dashboard/pages",),
+    "plotly": ("dashboard/pages", "widget/plot.py"),
     "duckdb": ("dashboard/history/embedded.py",),
     "pyarrow": ("dashboard/history/parquet.py", "dashboard/history/reading.py"),
     "sqlite3": ("agent/journal.py", "agent/acts_journal.py", "dashboard/state.py",
@@ -168,12 +171,15 @@ def test_wire_stands_on_the_standard_library_and_msgspec() -> None:
 
 def test_every_package_is_in_the_wheel() -> None:
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    nested = {f"gpudeck.{name_of(path.parent).replace('/', '.')}"
+    plain = tool["package-dir"]
+    named = {folder: package for package, folder in plain.items()}
+    nested = {named.get(program, "") + name_of(path.parent).removeprefix(program).replace("/", ".")
               for program in PROGRAMS for path in (ROOT / program).rglob("__init__.py")}
     assert set(tool["packages"]) - {"gpudeck", "gpudeck.assets"} == nested
     for package in tool["packages"]:
-        plain = package.replace(".", "/") if package == "gpudeck" else package[8:].replace(".", "/")
-        assert (ROOT / plain).is_dir(), package
+        program = ".".join(package.split(".")[:2])
+        folder = plain[program] + package.removeprefix(program).replace(".", "/")
+        assert (ROOT / folder).is_dir(), package
 
 
 def test_sizes() -> None:

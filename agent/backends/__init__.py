@@ -86,6 +86,7 @@ class Fresh(Struct, frozen=True):
 
     processes: tuple[ProcessReading, ...]
     mem_used_bytes: dict[str, float | None]  # by Gpu
+    energy_j: dict[str, float | None] = {}  # by Gpu that has such a counter
 
 
 class Reader(Protocol):

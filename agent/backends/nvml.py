@@ -121,7 +121,8 @@ class NvmlReader:
         self._look_around(self._clock())
         devices = self._devices()
         fresh = Fresh(tuple(each for device in devices for each in device.list_now()),
-                      {device.facts.uuid: device.mem_used_now() for device in devices})
+                      {device.facts.uuid: device.mem_used_now() for device in devices},
+                      {board.facts.uuid: board.energy_now() for board in self._boards})
         self._session.check(self._boards)
         return fresh
 
@@ -376,6 +377,15 @@ class Board(Asker):
         except Lost:
             return None
         return None if type(memory) is Absence else float(memory.used)
+
+    def energy_now(self) -> float | None:
+        if self.asleep:
+            return None
+        try:
+            energy = self.ask("nvmlDeviceGetTotalEnergyConsumption")
+        except Lost:
+            return None
+        return None if isinstance(energy, Absence) else float(energy) * 1e-3
 
     def _memory(self) -> Any:
         answer = self.ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)

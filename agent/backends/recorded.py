@@ -29,7 +29,7 @@ GAP_MAX_S = 30.0
 # As far from its second as a reading may be and still belong to it.
 EARLY_S = 0.5
 LOOK_S = 0.05
-MEM_USED = COLUMN["mem_used_bytes"]
+MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 
 
 class Head(Struct, frozen=True):
@@ -139,8 +139,9 @@ class RecordedReader:
     def fresh(self) -> Fresh:
         if self._played is None:
             raise Unavailable("failed", "the recording has not begun")
-        used = {gpu.uuid: _mem_used(gpu) for gpu in self._played.gpus}
-        return Fresh(self._played.processes or (), used)
+        used, energy = ({gpu.uuid: _told(gpu, column) for gpu in self._played.gpus}
+                        for column in (MEM_USED, ENERGY))
+        return Fresh(self._played.processes or (), used, energy)
 
     def watch(self, tell: Callable[[Happening], None]) -> None:
         """All is in the Readings."""
@@ -217,6 +218,6 @@ def _with_slow(gpu: GpuReading, before: GpuReading | None) -> GpuReading:
     return structs.replace(gpu, slow=before.slow, slow_absent=before.slow_absent)
 
 
-def _mem_used(gpu: GpuReading) -> float | None:
-    known = gpu.absent[MEM_USED:MEM_USED + 1] == bytes([Absence.PRESENT])
-    return gpu.values[MEM_USED] if known else None
+def _told(gpu: GpuReading, column: int) -> float | None:
+    known = gpu.absent[column:column + 1] == bytes([Absence.PRESENT])
+    return gpu.values[column] if known else None

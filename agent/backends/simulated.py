@@ -4,14 +4,14 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, Absence
 
-from . import Fresh, Happening, Reading, Unavailable
+from . import Fresh, GpuReading, Happening, Reading, Unavailable
 from .simulation.chance import roll, seed_of
 from .simulation.control import Control
 from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
@@ -23,7 +23,7 @@ from .simulation.world import Live, Setup, World, units_of
 PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
 SLOW_EVERY_S = 15.0
 KEEP_ENERGY_EVERY_S = 5.0
-MEM_USED = COLUMN["mem_used_bytes"]
+MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 HUNG_LOOK_S = 0.25
 NO_CONTROL = Control()
 KEYS = ("node", "profile", "gpus", "seed", "world", "faults")
@@ -98,7 +98,10 @@ class SimulatedReader:
         options: Options,
         control: ControlFile | None,
         keep_energy_every_s: float = KEEP_ENERGY_EVERY_S,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock, self._steady = clock, steady
         self._options = options
         self._setup = options.setup()
         self._parent = os.getppid()
@@ -114,14 +117,14 @@ class SimulatedReader:
         self._leaks: dict[str, dict[str, float]] = {}
         self._world: World | None = None
         self._stage = Stage(options.seed, options.node, options.gpus, options.fault_odds,
-                            time.time())
+                            clock())
         self._read_at = self._listed_at = self._kept_at = self._kept_from = float("-inf")
         self._slow_at = float("-inf")
         self._obeyed: Control | None = None
 
     def read(self) -> Reading:
         control = self._released()
-        at, now = time.time(), time.monotonic()
+        at, now = self._clock(), self._steady()
         version, is_fresh_driver = self._stage.driver(control, at)
         lives = self._find_lives(at)
         self._follow_leaks(lives, control)
@@ -159,16 +162,14 @@ class SimulatedReader:
 
     def fresh(self) -> Fresh:
         control = self._released()
-        at = time.time()
+        at = self._clock()
         self._stage.driver(control, at)
         lives = self._find_lives(at)
         self._follow_leaks(lives, control)
         self._lives = lives
-        world = self._world_at(at, time.monotonic())
+        world = self._world_at(at, self._steady())
         gpus = world.advance(at, lives, self._leaked(), control)
-        used = {gpu.uuid: None if gpu.absent[MEM_USED] != Absence.PRESENT else gpu.values[MEM_USED]
-                for gpu in gpus}
-        return Fresh(world.processes(lives, gpus), used)
+        return Fresh(world.processes(lives, gpus), _told(gpus, MEM_USED), _told(gpus, ENERGY))
 
     def hangs(self) -> bool:
         """Whether `read` would block now."""
@@ -180,7 +181,7 @@ class SimulatedReader:
 
     def close(self) -> None:
         if self._world is not None:
-            self._keep_energy(self._world, time.time(), float("inf"))
+            self._keep_energy(self._world, self._clock(), float("inf"))
 
     def _released(self) -> Control:
         """A hung driver does not answer: neither do we, until `control.json` lets go."""
@@ -200,6 +201,9 @@ class SimulatedReader:
             self._planned_from = at
             self._planned_until = next_change_at(
                 setup.seed, setup.node, len(self._uuids) - self._instances, at, self._instances)
+        return self._planned_lives()
+
+    def _planned_lives(self) -> tuple[Live, ...]:
         return tuple(Live(job) for job in self._planned)
 
     def _world_at(self, at: float, now: float) -> World:
@@ -234,3 +238,8 @@ class SimulatedReader:
             for uuid, share in held.items():
                 total[uuid] = total.get(uuid, 0.0) + share
         return total
+
+
+def _told(gpus: Sequence[GpuReading], column: int) -> dict[str, float | None]:
+    return {gpu.uuid: gpu.values[column] if gpu.absent[column] == Absence.PRESENT else None
+            for gpu in gpus}

@@ -152,6 +152,7 @@ ROUTES = (
     _open("POST /sign-in/first", Proof.FORM),
     _open("POST /sign-in/password", Proof.FORM),
     _open("GET /assets/<path:filename>"),
+    Row("GET /metrics", _BOTH, reach=Reach.LENS),
     Row("POST /sign-out", _PERSON, proof=Proof.HEADER),
     Row("GET /socket.io/", ("person", "program", "agent")),
     _see("openapi.json", reach=Reach.NONE),
@@ -165,6 +166,7 @@ ROUTES = (
     _see("series"),
     _see("instant"),
     _see("usage"),
+    _see("reports"),
     # Who may see a node sees its alerts; rules are of the whole fleet.
     _see("alerts"),
     _see("rules", reach=Reach.NONE),

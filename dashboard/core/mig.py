@@ -9,9 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.dcgm import shares_memory
 from gpudeck.wire import GpuFacts
 
 NO_PARENT = -1
+
+__all__ = ["NO_PARENT", "once", "parents", "shares_memory", "split"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -37,17 +40,3 @@ def once(parent: npt.NDArray[np.int32], known: Mask, shares: Mask) -> Mask:
     told_by_board = np.zeros(len(parent), bool)
     told_by_board[of_board] = known[parent[of_board]]
     return known & ~told_by_board & ~shares
-
-
-def shares_memory(gpus: Sequence[GpuFacts]) -> list[bool]:
-    """Whether one before it is a part of the same GPU instance, whose memory both tell."""
-    seen: set[tuple[str, int]] = set()
-    found = []
-    for facts in gpus:
-        if facts.parent_uuid is None or facts.gpu_instance is None:
-            found.append(False)
-            continue
-        key = facts.parent_uuid, facts.gpu_instance
-        found.append(key in seen)
-        seen.add(key)
-    return found

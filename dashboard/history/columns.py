@@ -25,34 +25,37 @@ class Column:
     step: float
     dtype: type[np.signedinteger[Any]]  # in memory; in steps
     kind: Kind
+    narrow: type[np.integer[Any]]  # in memory as long as what comes fits into it
 
     def values(self, units: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """As they stand in a file."""
         if self.kind == "int":
-            return units if self.step == 1.0 else units * int(self.step)
+            return units if self.step == 1.0 else units.astype(np.int64) * int(self.step)
         return (units * np.float32(self.step)).astype(np.float32)
 
 
-_STEPS: dict[str, tuple[float, type[np.signedinteger[Any]], Kind]] = {
-    "util_pct": (0.5, np.int16, "share"),
-    "mem_util_pct": (0.5, np.int16, "share"),
-    "sm_active_pct": (0.5, np.int16, "share"),
-    "util_max_pct": (0.5, np.int16, "share"),
-    "temp_c": (1.0, np.int16, "int"),
-    "mem_temp_c": (1.0, np.int16, "int"),
-    "power_w": (1.0, np.int16, "int"),
-    "power_max_w": (1.0, np.int16, "int"),
+_STEPS: dict[str, tuple[float, type[np.signedinteger[Any]], Kind, type[np.integer[Any]]]] = {
+    "util_pct": (0.5, np.int16, "share", np.uint8),
+    "mem_util_pct": (0.5, np.int16, "share", np.uint8),
+    "sm_active_pct": (0.5, np.int16, "share", np.uint8),
+    "util_max_pct": (0.5, np.int16, "share", np.uint8),
+    "temp_c": (1.0, np.int16, "int", np.uint8),
+    "mem_temp_c": (1.0, np.int16, "int", np.uint8),
+    "power_w": (1.0, np.int16, "int", np.uint16),
+    "power_max_w": (1.0, np.int16, "int", np.uint16),
     # A counter: what is read from it is how much it grew in minutes and hours.
-    "energy_j": (100.0, np.int64, "int"),
-    "sm_clock_mhz": (1.0, np.int16, "int"),
-    "mem_clock_mhz": (1.0, np.int32, "int"),
-    "fan_pct": (1.0, np.int16, "int"),
+    "energy_j": (100.0, np.int64, "int", np.int32),
+    "sm_clock_mhz": (1.0, np.int16, "int", np.uint16),
+    "mem_clock_mhz": (1.0, np.int32, "int", np.uint16),
+    "fan_pct": (1.0, np.int16, "int", np.uint8),
     # A power of two, so that a float32 holds every step exactly.
-    "pcie_tx_bytes_per_s": (MIB, np.int32, "rate"),
-    "pcie_rx_bytes_per_s": (MIB, np.int32, "rate"),
+    "pcie_tx_bytes_per_s": (MIB, np.int32, "rate", np.uint16),
+    "pcie_rx_bytes_per_s": (MIB, np.int32, "rate", np.uint16),
+    "throttle_bits": (1.0, np.int64, "int", np.uint16),
 }
 # What is not named is kept to the unit: bytes, joules, bit masks.
-_WHOLE: tuple[float, type[np.signedinteger[Any]], Kind] = (1.0, np.int64, "int")
+_WHOLE: tuple[float, type[np.signedinteger[Any]], Kind, type[np.integer[Any]]] = (
+    1.0, np.int64, "int", np.int64)
 
 STORED: tuple[Column, ...] = tuple(
     Column(metric.key, *_STEPS.get(metric.key, _WHOLE)) for metric in COLUMNS)
@@ -109,6 +112,16 @@ def slow_values(values: bytes, absent: bytes
     codes = np.frombuffer(absent, np.uint8).reshape(-1, SLOW_WIDTH)
     lies = (codes == 0) & ((numbers < _SLOW_LOW) | (numbers > _SLOW_HIGH))
     return numbers, np.where(lies, np.uint8(Absence.UNKNOWN), codes)
+
+
+def in_runs(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """What is in there, and where: as `np.unique`, fast where the same stands many times in a
+    row."""
+    if len(values) == 0:
+        return values, np.zeros(0, np.intp)
+    starts = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
+    found, at = np.unique(values[starts], return_inverse=True)
+    return found, np.repeat(at, np.diff(np.append(starts, len(values))))
 
 
 def missing_at(missing: Ints, column: int) -> Ints:

@@ -16,23 +16,36 @@ import numpy as np
 from .columns import AT, KEYS, MASKS, SLOW_KEYS, STORED, missing_at, missing_words
 from .feed import Stored, event_columns
 from .folder import totals
-from .frames import added_up, fill, newest_of, plain, slow_frame, slow_reason
+from .frames import added_up, by_step, fill, newest_of, plain, slow_frame, slow_reason
 from .head import BLOCK_S, joined
+from .held import held_sql
 from .moments import Moments, columns_of
-from .parquet import HOUR_S, MINUTE_S, USAGE_SUMS
+from .parquet import (
+    HOUR_S,
+    LAYOUTS,
+    MINUTE_S,
+    plain_frame,
+    schema,
+    tasks_table,
+    usage_table,
+    with_words,
+)
 from .protocol import AGGS, BYS, Agg, By, Info, Nodes, NoSuchMetric, TooMuch
 from .rollup import rolled_up
-from .store import POWER, UTIL, UTIL_MAX, Files, Keep, Store
-from .tally import Minutes, task_columns, usage_columns, usages
+from .store import Files, Keep, Store
+from .tally import Held, held_in
+from .usage import NEEDED, USAGE_SUMS, usages
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_ROWS = 500_000
 MAX_TASK_ROWS = 100_000
+FEW = 64  # Gpus times metrics; from there on DuckDB's two threads win
 LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
 SLOW_LOOK_BACK_S = 90
 MEMORY = "400MB"
+LAST = 2**40
 
 
 class Embedded:
@@ -84,9 +97,20 @@ class Embedded:
             sums = ", ".join(_sums(metric, None) for metric in slow)
             found.append(self._grouped(files, "slow", span, step, where, sums))
         for kind, part in _tiers(files, span, step) if live else ():
+            if kind == "raw" and len(gpus) * len(live) <= FEW:
+                found.append(self._seconds(files, gpus, live, part, step, nodes))
+                continue
             sums = ", ".join(_sums(metric, kind) for metric in live)
             found.append(self._grouped(files, kind, part, step, where, sums))
         return [frame for frame in found if frame is not None]
+
+    def _seconds(self, files: Files, gpus: Sequence[str], metrics: Sequence[str],
+                 span: tuple[int, int], step: int, nodes: Nodes) -> "pd.DataFrame | None":
+        """Of few Gpus it is faster to go straight to where they lie."""
+        paths = files.find("raw", *span)
+        with self._moments_lock:
+            parts = self._moments.seconds(paths, gpus, metrics, span, nodes)
+        return by_step(parts, metrics, step) if parts else None
 
     def _grouped(self, files: Files, kind: str, span: tuple[int, int], step: int, where: str,
                  sums: str) -> "pd.DataFrame | None":
@@ -233,56 +257,67 @@ class Embedded:
                 fill(columns, str(gpu), one)
         return pd.DataFrame(columns, index=range(start, start + BLOCK_S))
 
-    def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None
-              ) -> "pd.DataFrame":
+    def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None,
+              of: str | None = None) -> "pd.DataFrame":
         import pandas as pd
 
-        if by not in BYS or bucket % HOUR_S:
-            raise NoSuchMetric(f"usage is by one of {', '.join(BYS)}, in buckets of whole hours")
-        first, last = int(t0 // HOUR_S) * HOUR_S, -int(-t1 // HOUR_S) * HOUR_S
-        sums = ", ".join(f"sum({name}) as {name}" for name in USAGE_SUMS)
-        name = f'"{by}"'
+        is_fine = bucket % HOUR_S != 0
+        if by not in BYS or (is_fine and (bucket % MINUTE_S or by != "user" or of is None)):
+            raise NoSuchMetric(f"usage is by one of {', '.join(BYS)}, in buckets of whole hours; "
+                               "of one user, in whole minutes too")
+        grain = MINUTE_S if is_fine else HOUR_S
+        first, last = int(t0 // grain) * grain, -int(-t1 // grain) * grain
         with self.store.reading() as files:
             with self.store.lock:
                 files.look()
-                memory = self._open_usage(nodes)
-            found = self._ask(files, "usage", first, last,
-                              f"select t - t % {bucket} as t, {name}, {sums} from {{files}} where "
-                              f"t >= {first} and t < {last}{_on(nodes)} group by all")
+                memory = self._open_usage(nodes, grain)
+            where = f"t >= {first} and t < {last}{_on(nodes)}"
+            if is_fine:
+                found = self._held(files, first, last, where, str(of))
+            else:
+                only = "" if of is None else f' and "{by}" = {_text(of)}'
+                at = f"t - t % {bucket}" if bucket else f"{first}::bigint"
+                sums = ", ".join(f"sum({name}) as {name}" for name in USAGE_SUMS)
+                found = self._ask(files, "usage", first, last,
+                                  f'select {at} as t, "{by}", {sums} from {{files}} '
+                                  f"where {where}{only} group by all")
         memory = memory[(memory["t"] >= first) & (memory["t"] < last)]
-        memory = memory.assign(t=memory["t"] - memory["t"] % bucket)
+        if of is not None:
+            memory = memory[memory[by] == of]
         parts = [part[["t", by, *USAGE_SUMS]] for part in (found, memory)
                  if part is not None and len(part)]
         if not parts:
             return pd.DataFrame(columns=["t", by, *USAGE_SUMS])
         whole = pd.concat(parts, ignore_index=True)
+        whole["t"] = whole["t"] - whole["t"] % bucket if bucket else first
         return whole.groupby(["t", by], dropna=False, as_index=False, sort=True).sum()
 
-    def _open_usage(self, nodes: Nodes) -> "pd.DataFrame":
+    def _held(self, files: Files, first: int, last: int, where: str, user: str
+              ) -> "pd.DataFrame | None":
+        """By the minute, as `usages` adds up what no file has yet."""
+        minutes = files.find("minutes", first, last)
+        if not minutes:
+            return None
+        return self._ask(files, "tasks", first, last,
+                         held_sql(_source("minutes", minutes), where, _text(user)))
+
+    def _open_usage(self, nodes: Nodes, grain: int = HOUR_S) -> "pd.DataFrame":
         """What no file has yet."""
-        import pandas as pd
-
         feed = self.store.feed
-        minutes = self._open_minutes(nodes)
-        slots = np.array(sorted({slot for _, slot, _ in minutes}), np.intp)
-        columns = (UTIL, UTIL_MAX, POWER)
-        rows = joined(list(feed.head.rows(slots, 0, 2**40, columns)))
+        held = self._open_minutes(nodes)
+        rows = joined(list(feed.head.rows(np.unique(held.slot), 0, LAST, NEEDED)))
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
-        did = rolled_up(rows, MINUTE_S, columns)
-        found = usages(minutes, did, UTIL, UTIL_MAX, POWER)
-        return pd.DataFrame(usage_columns(found, feed.names.gpus, feed.names.nodes,
-                                          np.argsort(feed.order())))
+        did = rolled_up(rows, MINUTE_S, NEEDED)
+        return plain_frame(usage_table(usages(held, did, grain), feed.names))
 
-    def _open_minutes(self, nodes: Nodes) -> Minutes:
+    def _open_minutes(self, nodes: Nodes) -> Held:
         feed = self.store.feed
         feed.tally.add_up()
-        found: Minutes = {}
-        for minutes in (*feed.tally.blocks.values(),
-                        *(aside.minutes for aside in feed.closed_asides.values())):
-            found |= minutes
+        held = held_in([*feed.tally.blocks.values(), *(
+            part for aside in feed.closed_asides.values() for part in aside.minutes)])
         if nodes is None:
-            return found
-        return {key: held for key, held in found.items() if feed.names.nodes[key[1]] in nodes}
+            return held
+        return held.take(np.flatnonzero(np.isin(held.slot, feed.slots_of(None, nodes))))
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000) -> "pd.DataFrame":
@@ -293,9 +328,7 @@ class Embedded:
             with self.store.lock:
                 files.look()
                 names = self.store.feed.names
-                memory = pd.DataFrame(task_columns(
-                    self._open_minutes(nodes), names.gpus, names.nodes,
-                    np.argsort(self.store.feed.order())))
+                memory = plain_frame(tasks_table(self._open_minutes(nodes), names))
             found = self._ask(files, "tasks", int(t0), int(t1) + 1,
                               f"select * from {{files}} where t >= {int(t0)} and t < {int(t1)}"
                               f"{where}{_on(nodes)} order by t, gpu, task limit {limit}")
@@ -306,9 +339,14 @@ class Embedded:
         whole = pd.concat(parts, ignore_index=True) if parts else memory
         return whole.sort_values(["t", "gpu", "task"], ignore_index=True).head(limit)
 
-    def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000
+    def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000,
+               gpus: Sequence[str] | None = None, kinds: Sequence[str] | None = None
                ) -> "pd.DataFrame":
         import pandas as pd
+
+        only = {name: list(words) for name, words in (
+            ("node", None if nodes is None else sorted(nodes)), ("gpu", gpus), ("kind", kinds))
+            if words is not None}
 
         with self.store.reading() as files:
             with self.store.lock:
@@ -319,16 +357,28 @@ class Embedded:
                          for aside in asides.values() if aside.events]
             found = self._ask(files, "events", int(t0), int(t1) + 1,
                               f"select * from {{files}} where t >= {t0} and t < {t1}"
-                              f"{_on(nodes)} order by t desc limit {limit}")
+                              + "".join(f" and {name} in ({_texts(words)})"
+                                        for name, words in only.items())
+                              + f" order by t desc limit {limit}")
         frames = [pd.DataFrame(part) for part in parts]
         frames = [frame[(frame["t"] >= t0) & (frame["t"] < t1)] for frame in frames]
-        if nodes is not None:
-            frames = [frame[frame["node"].isin(list(nodes))] for frame in frames]
+        for name, words in only.items():
+            frames = [frame[frame[name].isin(words)] for frame in frames]
         frames += [] if found is None else [found]
         frames = [frame for frame in frames if len(frame)]
         if not frames:
             return pd.DataFrame(event_columns({}))
         return pd.concat(frames, ignore_index=True).sort_values("t", ignore_index=True).tail(limit)
+
+    def since(self) -> int | None:
+        with self.store.reading() as files:
+            with self.store.lock:
+                files.look()
+                memory = self._open_minutes(None).t
+            found = self._ask(files, "usage", 0, LAST, "select min(t) as t from {files}")
+        hours = [] if found is None or found["t"].isna().any() else [int(found["t"][0])]
+        hours += [int(memory.min()) // HOUR_S * HOUR_S] if len(memory) else []
+        return min(hours, default=None)
 
     def info(self) -> Info:
         with self.store.lock:
@@ -354,9 +404,8 @@ class Embedded:
         paths = files.find(kind, first, last)
         if not paths:
             return None
-        source = f"read_parquet([{_texts([str(path) for path in paths])}])"
         with self._connected() as db:
-            found: pd.DataFrame = db.execute(sql.replace("{files}", source)).df()
+            found: pd.DataFrame = db.execute(sql.replace("{files}", _source(kind, paths))).df()
         # Whole numbers with holes come as a type of their own, with which numpy cannot count.
         odd = [name for name, dtype in found.dtypes.items()
                if not isinstance(dtype, np.dtype) and dtype.kind in "iuf"]
@@ -382,6 +431,10 @@ def _database() -> Any:
         "threads": 2, "memory_limit": MEMORY, "autoinstall_known_extensions": False,
         "autoload_known_extensions": False, "preserve_insertion_order": False})
     made.execute("set parquet_metadata_cache = true")  # a file never changes under its name
+    for kind in LAYOUTS:
+        made.register("shape", with_words(schema(kind).empty_table()))
+        made.execute(f"create table {kind}_now as select * from shape")
+        made.unregister("shape")
     return made
 
 
@@ -410,6 +463,12 @@ def _text(word: str) -> str:
 
 def _texts(words: Sequence[str]) -> str:
     return ", ".join(map(_text, words)) or "null"
+
+
+def _source(kind: str, paths: Sequence[Path]) -> str:
+    """A metric that came later is not in older files: the empty table has all there are now."""
+    return (f"(select * from read_parquet([{_texts([str(path) for path in paths])}], "
+            f"union_by_name = true) union all by name select * from {kind}_now)")
 
 
 def _on(nodes: Nodes) -> str:

@@ -46,7 +46,7 @@ class Aside:
 
     slow: list[SlowRows] = field(default_factory=list)
     events: dict[EventKey, tuple[float, Event]] = field(default_factory=dict)
-    minutes: Minutes = field(default_factory=dict)
+    minutes: list[Minutes] = field(default_factory=list)
     first_segment: int | None = None
 
 
@@ -107,6 +107,16 @@ class Feed:
         frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]] = []
         for said in messages:
             match said.message:
+                case Frame() as frame:
+                    listed = self._catalog.get((said.node_id, said.stream, frame.generation))
+                    if listed is None or len(listed[1]) != len(frame.states):
+                        self.counts.unreadable += 1
+                    elif said.second == CARRIED:
+                        self._place(frames, segment)
+                        self.tally.frame(said.node_id, listed[1], 0, frame.tasks, False, False)
+                    else:
+                        second = said.second or int(min(frame.taken_at, said.received_at))
+                        frames.append((said, frame, second, listed))
                 case Hello():
                     self._place(frames, segment)
                     if said.second != CARRIED:
@@ -115,19 +125,6 @@ class Feed:
                     self._inventory(said, said.message)
                 case Event():
                     self._event(said, said.message, segment)
-                case Frame():
-                    listed = self._catalog.get(
-                        (said.node_id, said.stream, said.message.generation))
-                    if listed is None or len(listed[1]) != len(said.message.states):
-                        self.counts.unreadable += 1
-                        continue
-                    if said.second == CARRIED:
-                        self._place(frames, segment)
-                        self.tally.frame(said.node_id, listed[1], 0, said.message.tasks, False,
-                                         False)
-                        continue
-                    second = said.second or int(min(said.message.taken_at, said.received_at))
-                    frames.append((said, said.message, second, listed))
         self._place(frames, segment)
 
     def _inventory(self, said: Stored, inventory: Inventory) -> None:
@@ -142,15 +139,16 @@ class Feed:
         if not frames:
             return
         batch, now = _batch(frames)
-        new = self.head.place(batch, now, segment)
-        for (said, frame, second, (slots, listed)), is_new in zip(
-                frames, _any_of_each(new, frames), strict=True):
-            self.counts.frames += is_new
-            self.tally.frame(said.node_id, listed, second, frame.tasks, said.is_backfill, is_new)
+        new = _any_of_each(self.head.place(batch, now, segment), frames)
+        self.counts.frames += sum(new)
+        add_up = self.tally.frame
+        for (said, frame, second, (slots, listed)), is_new in zip(frames, new, strict=True):
+            add_up(said.node_id, listed, second, frame.tasks, said.is_backfill, is_new)
             if frame.slow is not None and is_new:
                 values, absent = slow_values(frame.slow.values, frame.slow.absent)
                 self._aside(second, segment).slow.append(SlowRows(slots, second, values, absent))
         frames.clear()
+        self.tally.settle()
 
     def _aside(self, second: int, segment: int) -> Aside:
         start = second - second % BLOCK_S
@@ -178,7 +176,8 @@ class Feed:
     def close(self, start: int) -> Aside:
         """Beside a block that is being closed."""
         aside = self.asides.pop(start, None) or Aside()
-        aside.minutes = self.tally.pop(start)
+        minutes = self.tally.pop(start)
+        aside.minutes = [] if minutes is None else [minutes]
         if start in self.closed_asides:
             _join(self.closed_asides[start], aside)
         else:
@@ -198,26 +197,16 @@ class Feed:
 def _join(into: Aside, more: Aside) -> None:
     into.slow += more.slow
     into.events |= more.events
-    for key, held in more.minutes.items():
-        if key in into.minutes:
-            _add(into.minutes[key], held)
-        else:
-            into.minutes[key] = held
+    into.minutes += more.minutes
     if into.first_segment is None:
         into.first_segment = more.first_segment
-
-
-def _add(held: Any, more: Any) -> None:
-    for name in ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s"):
-        setattr(held, name, getattr(held, name) + getattr(more, name))
-    for name in ("mem_max_bytes", "sm_max_pct"):
-        tops = [top for top in (getattr(held, name), getattr(more, name)) if top is not None]
-        setattr(held, name, max(tops, default=None))
 
 
 def _any_of_each(new: Bools, frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]
                  ) -> list[bool]:
     """Of each Frame, whether a row was new."""
+    if new.all() and all(listed for _, _, _, (_, listed) in frames):
+        return [True] * len(frames)
     ends = np.cumsum([len(listed) for _, _, _, (_, listed) in frames])
     count = np.concatenate([[0], np.cumsum(new)])
     starts = np.concatenate([[0], ends[:-1]])
@@ -226,14 +215,15 @@ def _any_of_each(new: Bools, frames: list[tuple[Stored, Frame, int, tuple[Slots,
 
 
 def _batch(frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]) -> tuple[Batch, int]:
-    counts = [len(listed) for _, _, _, (_, listed) in frames]
-    steps, missing = quantise(b"".join([frame.values for _, frame, _, _ in frames]),
-                              b"".join([frame.absent for _, frame, _, _ in frames]))
-    seconds: Ints = np.repeat(np.array([second for _, _, second, _ in frames], np.int64), counts)
-    states = np.frombuffer(b"".join([frame.states for _, frame, _, _ in frames]), np.uint8) + 1
-    slots = np.concatenate([slots for _, _, _, (slots, _) in frames])
-    now = int(min(said.received_at for said, _, _, _ in frames))
-    return Batch(slots, seconds, states.astype(np.uint8), missing, steps), now
+    saids, said, seconds, listed = zip(*frames, strict=True)
+    states = [frame.states for frame in said]
+    steps, missing = quantise(b"".join([frame.values for frame in said]),
+                              b"".join([frame.absent for frame in said]))
+    t: Ints = np.repeat(np.array(seconds, np.int64), list(map(len, states)))
+    slots = np.concatenate([slots for slots, _ in listed])
+    now = int(min([one.received_at for one in saids]))
+    return Batch(slots, t, np.frombuffer(b"".join(states), np.uint8) + np.uint8(1), missing,
+                 steps), now
 
 
 def event_columns(events: dict[EventKey, tuple[float, Event]]) -> dict[str, list[Any]]:

@@ -1,16 +1,18 @@
 """Parts of an answer as DataFrames, and how they add up."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpudeck.metrics import Absence
 
-from .columns import AT, NO_MEAN, SLOW_KEYS, STORED, missing_at, reason
+from .columns import AT, MASKS, NO_MEAN, SLOW_KEYS, STORED, missing_at, reason
 from .feed import SlowRows
 from .head import Rows
 from .protocol import Agg
+from .tally import runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +38,45 @@ def slow_frame(part: SlowRows, slots: set[int], gpus: list[str], metrics: Sequen
                       f"{metric}_sum": np.where(there, values, 0.0),
                       f"{metric}_n": there.astype(np.int64)}
     return pd.DataFrame(found)
+
+
+def by_step(parts: Iterable[dict[str, Any]], metrics: Sequence[str], step: int
+            ) -> "pd.DataFrame":
+    """Seconds of Gpus (`gpu`, `t`, and values by metric, NaN for none) in buckets of `step`."""
+    import pandas as pd
+
+    of_gpu: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        of_gpu.setdefault(part["gpu"], []).append(part)
+    found: dict[str, list[Any]] = {}
+    gpus: list[str] = []
+    for gpu, ours in of_gpu.items():
+        t = np.concatenate([part["t"] for part in ours])
+        order = np.argsort(t, kind="stable")
+        bucket = t[order] - t[order] % step
+        starts = runs(bucket)
+        gpus += [gpu] * len(starts)
+        found.setdefault("t", []).append(bucket[starts])
+        for metric in metrics:
+            values = np.concatenate([part[metric] for part in ours])[order]
+            for name, column in _bucket(metric, values, starts).items():
+                found.setdefault(f"{metric}_{name}", []).append(column)
+    return pd.DataFrame({"gpu": gpus} | {name: np.concatenate(column)
+                                         for name, column in found.items()})
+
+
+def _bucket(metric: str, values: npt.NDArray[np.float64], starts: npt.NDArray[np.intp]
+            ) -> dict[str, Any]:
+    there = ~np.isnan(values)
+    low: Any = np.fmin.reduceat(values, starts)
+    high: Any = np.fmax.reduceat(values, starts)
+    n = np.add.reduceat(there.astype(np.int64), starts)
+    if metric in MASKS:
+        bits = np.where(there, values, 0.0).astype(np.int64)
+        low = np.where(n > 0, np.bitwise_and.reduceat(np.where(there, bits, -1), starts), np.nan)
+        high = np.where(n > 0, np.bitwise_or.reduceat(bits, starts), np.nan)
+    return {"min": low, "max": high, "n": n,
+            "sum": np.add.reduceat(np.where(there, values, 0.0), starts)}
 
 
 def newest_of(files: "pd.DataFrame | None", memory: "pd.DataFrame | None", metric: str

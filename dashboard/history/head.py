@@ -8,6 +8,7 @@ is sealed into a file; what comes for it afterwards waits as rows of its own for
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -78,58 +79,104 @@ class Batch:
 
 
 class Block:
-    """Five open minutes. Seconds x slots; a state of 0 is a hole."""
+    """Five open minutes. Seconds x slots; a state of 0 is a hole.
+
+    Each column is as narrow as what came so far: half of the memory. Why numbers are missing is an
+    index into `codes`, since a fleet has few ways to lack them.
+    """
 
     def __init__(self, start: int, room: int) -> None:
         self.start = start
         self.first_segment: int | None = None
-        self._allocate(room)
-
-    def _allocate(self, room: int) -> None:
-        self.state = np.zeros((BLOCK_S, room), np.uint8)
-        self.missing = np.zeros((BLOCK_S, room), np.int64)
-        self.units = [np.zeros((BLOCK_S, room), column.dtype) for column in STORED]
+        self.codes = [0]
+        self._code_of = {0: 0}
+        self.state = _zeros(room, np.uint8)
+        self.why = _zeros(room, np.uint8)
+        self.units = [_zeros(room, column.narrow) for column in STORED]
 
     def grow(self, wanted: int) -> None:
         had = self.state.shape[1]
         if wanted <= had:
             return
-        state, missing, units = self.state, self.missing, self.units
-        self._allocate(max(wanted, 2 * had))
-        self.missing[:, :had] = missing
-        for new, old in zip(self.units, units, strict=True):
-            new[:, :had] = old
-        self.state[:, :had] = state
+        room = wanted + wanted // 4
+        last = int(np.flatnonzero(self.state.any(axis=1)).max(initial=-1)) + 1
+        self.why = _moved(self.why, room, self.why.dtype.type, last)
+        self.units = [_moved(array, room, array.dtype.type, last) for array in self.units]
+        self.state = _moved(self.state, room, np.uint8, last)
+
+    def _widen(self, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> None:
+        for at, column in enumerate(STORED):
+            had = self.units[at]
+            least, most = _BOUNDS[had.dtype.type]
+            if low[at] < least or high[at] > most:
+                self.units[at] = _moved(had, had.shape[1], column.dtype, BLOCK_S)
+
+    def _why_of(self, missing: Ints) -> npt.NDArray[np.intp]:
+        """The index of each code."""
+        first = int(missing[0])
+        if (missing == first).all():
+            return np.full(len(missing), self._index_of(first), np.intp)
+        codes, at = np.unique(missing, return_inverse=True)
+        return np.array([self._index_of(code) for code in codes.tolist()], np.intp)[at]
+
+    def _index_of(self, code: int) -> int:
+        found = self._code_of.get(code)
+        if found is None:
+            found = self._code_of[code] = len(self.codes)
+            self.codes.append(code)
+            if found in (2**8, 2**16):
+                wider = np.uint16 if found == 2**8 else np.uint32
+                self.why = _moved(self.why, self.why.shape[1], wider, BLOCK_S)
+        return found
 
     def place(self, batch: Batch) -> Bools:
         """Which of them were new. The state comes last: who sees it sees the row."""
         at = batch.t - self.start
         self.grow(int(batch.slot.max(initial=-1)) + 1)
-        new = _first_of_each(at * self.state.shape[1] + batch.slot)
-        new &= self.state[at, batch.slot] == 0
-        rows, slots = (at, batch.slot) if new.all() else (at[new], batch.slot[new])
-        steps, whole = batch.steps, new.all()
-        for column, array in enumerate(self.units):
-            array[rows, slots] = steps[:, column] if whole else steps[new, column]
-        self.missing[rows, slots] = batch.missing if whole else batch.missing[new]
-        self.state[rows, slots] = batch.state if whole else batch.state[new]
+        room = self.state.shape[1]
+        flat = at * room + batch.slot
+        new = _first_of_each(flat)
+        new &= self.state.reshape(-1)[flat] == 0
+        if not new.all():
+            batch, flat = batch.take(new), flat[new]
+        if len(flat):
+            self._put(batch, flat)
         return new
+
+    def _put(self, batch: Batch, flat: npt.NDArray[Any]) -> None:
+        steps = np.ascontiguousarray(batch.steps.T)
+        self._widen(steps.min(axis=1), steps.max(axis=1))
+        why = self._why_of(batch.missing)
+        for values, array in zip(steps, self.units, strict=True):
+            array.reshape(-1)[flat] = values.astype(array.dtype)
+        self.why.reshape(-1)[flat] = why.astype(self.why.dtype)
+        self.state.reshape(-1)[flat] = batch.state
 
     def rows(self, slots: Slots, t0: int | None = None, t1: int | None = None,
              only: Collection[int] = ALL) -> Rows:
         """By slot as given, then by second. Of columns that are not asked for, zeros."""
         first = 0 if t0 is None else min(BLOCK_S, max(0, t0 - self.start))
         last = BLOCK_S if t1 is None else min(BLOCK_S, max(0, t1 - self.start))
-        slots = slots[slots < self.state.shape[1]]
-        part = np.s_[first:last, slots]
-        state = self.state[part].T
-        there = state != 0
-        at_slot, at_second = np.nonzero(there)
-        none = np.broadcast_to(np.int8(0), len(at_slot))
-        return Rows(slots[at_slot], at_second + (self.start + first), state[there],
-                    self.missing[part].T[there],
-                    [array[part].T[there] if at in only else none
+        room = self.state.shape[1]
+        slots = slots[slots < room]
+        state = self._turned(self.state, slots, first, last)
+        hits = np.flatnonzero(state)
+        seconds = max(1, last - first)
+        at_slot = hits // seconds
+        none = np.broadcast_to(np.int8(0), len(hits))
+        why = self._turned(self.why, slots, first, last).take(hits)
+        return Rows(slots[at_slot], hits - at_slot * seconds + (first + self.start),
+                    state.take(hits), np.array(self.codes, np.int64)[why],
+                    [self._turned(array, slots, first, last).take(hits) if at in only else none
                      for at, array in enumerate(self.units)])
+
+    @staticmethod
+    def _turned(array: npt.NDArray[Any], slots: Slots, first: int, last: int) -> npt.NDArray[Any]:
+        """Slot by slot. Picked row by row and then turned: to go down the columns of the whole
+        would be a miss of the cache per number."""
+        part = array[first:last].take(slots, axis=1)
+        turned: npt.NDArray[Any] = np.ascontiguousarray(part.T).reshape(-1)
+        return turned
 
     @property
     def seen(self) -> Bools:
@@ -141,8 +188,29 @@ class Block:
         return int(np.count_nonzero(self.state))
 
 
+_BOUNDS = {kind: (np.iinfo(kind).min, np.iinfo(kind).max)
+           for column in STORED for kind in (column.narrow, column.dtype)}
+
+
+def _zeros(room: int, kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
+    """Straight from the system, which gives a page when it is written to and takes it back at the
+    end: malloc would do neither with pieces of this size."""
+    size = max(1, BLOCK_S * room * np.dtype(kind).itemsize)
+    return np.frombuffer(mmap(-1, size), kind, BLOCK_S * room).reshape(BLOCK_S, room)
+
+
+def _moved(array: npt.NDArray[Any], room: int, kind: type[np.integer[Any]], last: int
+           ) -> npt.NDArray[Any]:
+    """With other room, or wider; `last`: nothing is in the seconds from there on."""
+    new = _zeros(room, kind)
+    new[:last, : array.shape[1]] = array[:last]
+    return new
+
+
 def _first_of_each(key: npt.NDArray[Any]) -> Bools:
     """Of rows with the same key, the first."""
+    if (key[1:] > key[:-1]).all():
+        return np.ones(len(key), bool)
     _, first = np.unique(key, return_index=True)
     new = np.zeros(len(key), bool)
     new[first] = True
@@ -151,22 +219,23 @@ def _first_of_each(key: npt.NDArray[Any]) -> Bools:
 
 @dataclass(slots=True)
 class Past:
-    """A block that lies in files: which seconds it has, and what came for it since."""
+    """A block that lies in files: which seconds it has, a bit each, and what came for it since."""
 
-    seen: Bools
+    seen: npt.NDArray[np.uint8]
     late: list[Rows] = field(default_factory=list)
     first_segment: int | None = None
 
     def place(self, start: int, batch: Batch) -> Bools:
-        if (wanted := int(batch.slot.max(initial=-1)) + 1) > self.seen.shape[1]:
-            grown = np.zeros((BLOCK_S, wanted), bool)
+        if (wanted := int(batch.slot.max(initial=-1)) // 8 + 1) > self.seen.shape[1]:
+            grown = np.zeros((BLOCK_S, wanted), np.uint8)
             grown[:, : self.seen.shape[1]] = self.seen
             self.seen = grown
-        at = batch.t - start
-        new = _first_of_each(at * self.seen.shape[1] + batch.slot)
-        new &= ~self.seen[at, batch.slot]
+        at, byte = batch.t - start, batch.slot // 8
+        bit = np.uint8(128) >> (batch.slot % 8).astype(np.uint8)
+        new = _first_of_each(at * self.seen.shape[1] * 8 + batch.slot)
+        new &= self.seen[at, byte] & bit == 0
         if new.any():
-            self.seen[at[new], batch.slot[new]] = True
+            np.bitwise_or.at(self.seen, (at[new], byte[new]), bit[new])
             self.late.append(batch.take(new).rows())
         return new
 
@@ -185,8 +254,12 @@ class Head:
     def place(self, batch: Batch, now: int, segment: int) -> Bools:
         """Which rows were new. No block is opened that began before the one before that of
         `now`."""
-        new = np.zeros(len(batch.slot), bool)
         starts = batch.t - batch.t % BLOCK_S
+        if len(starts) and (starts == starts[0]).all():
+            new = self._place(int(starts[0]), batch, now, segment)
+            self.doubled += len(new) - int(np.count_nonzero(new))
+            return new
+        new = np.zeros(len(batch.slot), bool)
         for start in np.unique(starts).tolist():
             which = np.flatnonzero(starts == start)
             new[which] = self._place(start, batch.take(which), now, segment)
@@ -211,7 +284,8 @@ class Head:
             room = max((block.state.shape[1] for block in self.open.values()), default=64)
             self.open[start] = Block(start, room)
             return self.open[start]
-        return self._remember(start, Past(np.zeros((BLOCK_S, 64), bool) if seen is None else seen))
+        return self._remember(start, Past(np.packbits(
+            np.zeros((BLOCK_S, 64), bool) if seen is None else seen, axis=1)))
 
     def _remember(self, start: int, past: Past) -> Past:
         self.pasts[start] = past
@@ -224,7 +298,7 @@ class Head:
     def close(self, start: int) -> Block:
         """Nothing is placed in it any more."""
         block = self.closed[start] = self.open.pop(start)
-        self._remember(start, Past(block.seen))
+        self._remember(start, Past(np.packbits(block.seen, axis=1)))
         return block
 
     def sealed(self, start: int) -> None:

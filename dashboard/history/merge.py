@@ -9,6 +9,9 @@ from .parquet import LAYOUTS
 SETTLE_S = 120  # after its end, a stretch waits for what comes late
 MANY_LATE = 64  # so many make a stretch worth writing anew while more comes in
 QUIET_S = 600.0
+# Seconds of so many rows fill their row groups: in one file with others they would be read no
+# faster, and to write them again would cost as much as all else together.
+FULL_ROWS = 150_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +46,30 @@ def _of_span(kind: str, segments: list[Segment], span_s: int, now: float) -> Ite
         if segment.span_s <= span_s and segment.end <= start + span_s:
             stretches.setdefault(start, []).append(segment)
     for start, parts in sorted(stretches.items()):
+        late = _beside_full(kind, parts)
+        if late is not None:
+            if len(late) > 1 and _are_ripe(late, now):
+                yield Merge(kind, start, start + span_s, 0, tuple(late))
+            continue
         if start + span_s + SETTLE_S <= now and _is_due(parts, span_s, now):
             yield Merge(kind, start, start + span_s, span_s, tuple(parts))
+
+
+def _beside_full(kind: str, parts: list[Segment]) -> list[Segment] | None:
+    """What came late for a stretch whose files are full: it is merged apart from them."""
+    if kind != "raw" or all(part.rows < FULL_ROWS for part in parts if part.span_s):
+        return None
+    return [part for part in parts if not part.span_s]
 
 
 def _is_due(parts: list[Segment], span_s: int, now: float) -> bool:
     """Beside a whole, late ones are let gather until no more come."""
     if len(parts) < 2:
         return False
-    beside = [part.made_at for part in parts if part.span_s != span_s]
-    if len(beside) == len(parts):
-        return True
-    return len(beside) >= MANY_LATE or now - max(beside, default=now) >= QUIET_S
+    beside = [part for part in parts if part.span_s != span_s]
+    return len(beside) == len(parts) or _are_ripe(beside, now)
+
+
+def _are_ripe(late: list[Segment], now: float) -> bool:
+    return (len(late) >= MANY_LATE
+            or now - max((part.made_at for part in late), default=now) >= QUIET_S)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .head import BLOCK_S
-from .reading import Places, block_column, block_places
+from .reading import Footers, Places, block_column, block_places, seconds_of
 
 KEPT_ROWS = 8_000_000  # in all that is kept; the newest is kept in any case
 
@@ -35,12 +35,14 @@ class Moments:
 
     def __init__(self) -> None:
         self._places: OrderedDict[tuple[str, int], Places] = OrderedDict()
+        self._footers = Footers()
 
     def places(self, path: Path, start: int) -> Places:
         key = (path.name, start)
         found = self._places.pop(key, None)
         if found is None:
-            found = block_places(path, start, start + BLOCK_S)
+            found = block_places(self._footers.open(path, ("gpu", "node", "missing")), start,
+                                 start + BLOCK_S)
         self._places[key] = found
         while len(self._places) > 1 and sum(
                 len(kept.t) for kept in self._places.values()) > KEPT_ROWS:
@@ -60,17 +62,22 @@ class Moments:
         # By pair and time in a file: the last of each run is the newest.
         runs = np.append(np.flatnonzero(np.diff(places.pair[hits])), len(hits) - 1)
         rows = hits[runs]
-        value = block_column(path, metric, places, rows)
+        value = block_column(self._footers.open(path), metric, places, rows)
         words = [places.words[at] if at >= 0 else None for at in places.missing[rows].tolist()]
         return Moment(places.gpus, places.nodes, places.pair[rows],
                       places.t[rows].astype(np.int64) + start, value, words)
+
+    def seconds(self, paths: Sequence[Path], gpus: Sequence[str], keys: Sequence[str],
+                span: tuple[int, int], nodes: frozenset[str] | None) -> list[dict[str, Any]]:
+        return [part for path in paths for part in seconds_of(
+            self._footers.open(path, ("gpu",)), gpus, keys, span, nodes)]
 
     def matrix(self, path: Path, metric: str, start: int) -> tuple[Places, Floats]:
         """Seconds down, pairs across; a hole is NaN."""
         places = self.places(path, start)
         wide = np.full((BLOCK_S, len(places.gpus)), np.nan)
         if len(places.t):
-            wide[places.t, places.pair] = block_column(path, metric, places)
+            wide[places.t, places.pair] = block_column(self._footers.open(path), metric, places)
         return places, wide
 
 

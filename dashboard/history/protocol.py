@@ -55,16 +55,21 @@ class History(Protocol):
     def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
         """The five minutes around t: seconds down, Gpus across."""
 
-    def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None
-              ) -> "pd.DataFrame":
-        """t, `by`, and what they held of it."""
+    def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None,
+              of: str | None = None) -> "pd.DataFrame":
+        """t, `by`, and what they held of it, in whole hours; with `of`, of this one only, and of a
+        user in whole minutes too. Bucket 0: the whole of it at once."""
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000) -> "pd.DataFrame":
         """One row per minute, Gpu and Task."""
 
-    def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000
+    def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000,
+               gpus: Sequence[str] | None = None, kinds: Sequence[str] | None = None
                ) -> "pd.DataFrame":
-        """Newest last."""
+        """The newest of these, newest last."""
+
+    def since(self) -> int | None:
+        """The first hour of which it is known who held what; None: of none."""
 
     def info(self) -> Info: ...

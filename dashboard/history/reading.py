@@ -2,6 +2,7 @@
 moments of the fleet need. What is asked of long stretches goes through DuckDB instead."""
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,7 @@ from .parquet import (
     LAYOUTS,
     MINUTE_S,
     RAW_GROUP_GPUS,
-    TASK_SUMS,
-    TASK_TOPS,
     TASK_WORDS,
-    USAGE_SUMS,
     Names,
     Table,
     arrow,
@@ -32,6 +30,10 @@ from .parquet import (
     sorted_table,
 )
 from .rollup import Rollup, coarser
+from .tally import TASK_SUMS, TASK_TOPS
+from .usage import USAGE_SUMS
+
+KEPT_CHUNKS = 60_000  # of a column in a row group: some hundred bytes each
 
 
 class Source:
@@ -182,7 +184,10 @@ def _floats(table: Table, name: str) -> npt.NDArray[np.float64]:
 
 
 def _ints(table: Table, name: str) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = table.column(name).to_numpy().astype(np.int64)
+    """Null counts as 0: of a metric that was not there yet, no second had a value."""
+    column = table.column(name)
+    found: npt.NDArray[np.int64] = (column.fill_null(0) if column.null_count else column
+                                    ).to_numpy().astype(np.int64)
     return found
 
 
@@ -224,14 +229,74 @@ class Places:
     missing: npt.NDArray[np.int32]  # which of the words; -1: nothing is missing
 
 
-def block_places(path: Path, t0: int, t1: int) -> Places:
-    import pyarrow.parquet as pq
+class Footers:
+    """What stands at the end of each file, parsed: it is a good part of what a question costs.
+    Files never change under their names."""
 
-    file = pq.ParquetFile(path, read_dictionary=["gpu", "node", "missing"])
-    at_t = file.schema_arrow.names.index("t")
-    groups = [at for at in range(file.num_row_groups)
-              if (found := file.metadata.row_group(at).column(at_t).statistics) is None
-              or (found.min < t1 and t0 <= found.max)]
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Any] = OrderedDict()
+
+    def open(self, path: Path, words: Sequence[str] = ()) -> Any:
+        """`words`: columns that are read as numbers into a dictionary."""
+        import pyarrow.parquet as pq
+
+        found = self._kept.pop(path.name, None)
+        file = pq.ParquetFile(path, metadata=found, read_dictionary=list(words))
+        self._kept[path.name] = file.metadata
+        while len(self._kept) > 1 and sum(
+                one.num_row_groups * one.num_columns for one in self._kept.values()) > KEPT_CHUNKS:
+            self._kept.popitem(last=False)
+        return file
+
+
+def has_column(file: Any, key: str) -> bool:
+    """A file of before a metric was there has none of it."""
+    return key in file.schema_arrow.names
+
+
+def _row_groups(file: Any, name: str, low: Any, high: Any) -> list[int]:
+    """Those that may hold something from low to high, both included."""
+    at = file.schema_arrow.names.index(name)
+    found = []
+    for group in range(file.num_row_groups):
+        stats = file.metadata.row_group(group).column(at).statistics
+        if stats is None or not stats.has_min_max or (stats.min <= high and low <= stats.max):
+            found.append(group)
+    return found
+
+
+def seconds_of(file: Any, gpus: Sequence[str], keys: Sequence[str], span: tuple[int, int],
+               nodes: frozenset[str] | None) -> Iterator[dict[str, Any]]:
+    """Of each Gpu: its name, `t`, and an array per key, NaN where it is missing."""
+    pa = arrow()
+    of_gpu: dict[int, list[str]] = {}
+    for gpu in gpus:
+        for group in _row_groups(file, "gpu", gpu, gpu):
+            of_gpu.setdefault(group, []).append(gpu)
+    known = [key for key in keys if has_column(file, key)]
+    wanted = ["gpu", "t", *known, *(["node"] if nodes is not None else [])]
+    for group, wanted_gpus in of_gpu.items():
+        table = file.read_row_group(group, columns=wanted, use_threads=False)
+        place = {word: at for at, word in enumerate(_encoded(table.column("gpu"))[1])}
+        of_row = _encoded(table.column("gpu"))[0]
+        for gpu in dict.fromkeys(wanted_gpus):
+            rows = np.flatnonzero(of_row == place.get(gpu, -2))
+            if not len(rows):
+                continue
+            part = table.slice(rows[0], rows[-1] - rows[0] + 1)  # they lie side by side
+            t = _ints(part, "t")
+            inside = (t >= span[0]) & (t < span[1])
+            if nodes is not None:
+                inside &= np.isin(part.column("node").cast(pa.string()).to_numpy(), list(nodes))
+            found: dict[str, Any] = {"gpu": gpu, "t": t[inside]}
+            for key in keys:
+                found[key] = (part.column(key).to_numpy().astype(np.float64)[inside]
+                              if key in known else np.full(len(found["t"]), np.nan))
+            yield found
+
+
+def block_places(file: Any, t0: int, t1: int) -> Places:
+    groups = _row_groups(file, "t", t0, t1 - 1)
     if not groups:
         none = np.zeros(0, np.int32)
         return Places([], None, [], [], none, none.astype(np.int16), [], none)
@@ -252,15 +317,27 @@ def block_places(path: Path, t0: int, t1: int) -> Places:
                   (t - t0).astype(np.int16), missing[1], missing[0])
 
 
-def block_column(path: Path, key: str, places: Places, rows: npt.NDArray[np.intp] | None = None
+def block_column(file: Any, key: str, places: Places, rows: npt.NDArray[np.intp] | None = None
                  ) -> npt.NDArray[np.float64]:
-    """A metric of these rows, or of some of them; NaN where it is missing."""
-    import pyarrow.parquet as pq
-
-    column = pq.ParquetFile(path).read_row_groups(places.groups, columns=[key]).column(0)
-    found = column.to_numpy()
-    for which in (places.rows, rows):
-        if which is not None:
-            found = found[which]
+    """A metric of these rows, or of some of them, in order; NaN where it is missing."""
+    if not has_column(file, key):
+        return np.full(len(places.t) if rows is None else len(rows), np.nan)
+    column = file.read_row_groups(places.groups, columns=[key], use_threads=False).column(0)
+    which = places.rows if rows is None else rows if places.rows is None else places.rows[rows]
+    found = column.to_numpy() if which is None else _picked(column, which)
     values: npt.NDArray[np.float64] = found.astype(np.float64)
     return values
+
+
+def _picked(column: Any, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """Piece by piece: to lay millions of numbers side by side for the sake of a few thousand costs
+    more than to read them."""
+    pa = arrow()
+    begin, parts = 0, []
+    for piece in column.chunks:
+        first, last = np.searchsorted(rows, (begin, begin + len(piece)))
+        if first < last:
+            parts.append(piece.take(pa.array(rows[first:last] - begin)))
+        begin += len(piece)
+    found: npt.NDArray[Any] = pa.chunked_array(parts, column.type).to_numpy()
+    return found

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .columns import AT
 from .feed import Aside, EventKey, Feed, Stored, event_columns
 from .head import BLOCK_S, Block, Bools, Rows, Slots, joined
-from .manifest import Manifest, Segment
+from .manifest import SCHEMA_VERSION, Manifest, Segment
 from .merge import merges
 from .parquet import (
     GROUP_GPUS,
@@ -31,12 +30,15 @@ from .parquet import (
     rollup_table,
     slow_table,
     table_of,
+    tasks_table,
+    usage_table,
     write,
 )
 from .reading import event_keys, merged, seen_seconds
 from .rollup import Rollup, coarser, rolled_up
 from .rollup import joined as joined_rollups
-from .tally import task_columns, usage_columns, usages
+from .tally import held_in
+from .usage import usages
 
 log = logging.getLogger("gpudeck.history")
 
@@ -46,8 +48,6 @@ LATE_ROWS = 200_000
 MAX_OPEN = 6
 RETRY_S = 30.0
 LEAP_S, REMEMBER_S = 3_600.0, 86_400.0
-
-UTIL, UTIL_MAX, POWER = AT["util_pct"], AT["util_max_pct"], AT["power_w"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,21 @@ class Store:
 
     def open(self) -> None:
         self.manifest.load()
+        self._migrate()
+
+    def _migrate(self) -> None:
+        """What an older version wrote is written anew before anything is asked of it."""
+        old = [one for one in self.manifest.segments.values() if one.schema < SCHEMA_VERSION]
+        for one in old:
+            paths = self.manifest.verified([one])
+            made = write(self.folder, one.kind, (one.start, one.end, one.span_s),
+                         (self.manifest.number + 1, one.made_at),
+                         merged(one.kind, paths, one.start, one.end)) if paths else None
+            if made is not None:
+                self._commit([made], [one.name])
+        self._delete_retired()
+        if old:
+            log.info("history files were brought to version %d files=%d", SCHEMA_VERSION, len(old))
 
     # -- in
 
@@ -249,11 +264,12 @@ class Store:
         if aside.slow:
             written.append(put("slow", iter([slow_table(aside.slow, names)])))
         if aside.minutes:
-            written.append(put("tasks", iter([table_of("tasks", task_columns(
-                aside.minutes, names.gpus, names.nodes, rank))])))
-            held = usages(aside.minutes, minutes, UTIL, UTIL_MAX, POWER)
-            written.append(put("usage", iter([table_of("usage", usage_columns(
-                held, names.gpus, names.nodes, rank))])))
+            held = held_in(aside.minutes)
+            held = held.take(np.lexsort((held.t, rank[held.slot])))
+            written.append(put("tasks", iter([tasks_table(held, names)])))
+            used = usages(held, minutes)
+            used = used.take(np.lexsort((used.t, rank[used.slot])))
+            written.append(put("usage", iter([usage_table(used, names)])))
         if aside.events:
             written.append(put("events", iter([table_of("events",
                                                         event_columns(aside.events))])))
@@ -373,7 +389,7 @@ def _joined_asides(asides: Sequence[Aside]) -> Aside:
     for aside in asides:
         found.slow = found.slow + aside.slow
         found.events = found.events | aside.events
-        found.minutes = found.minutes | aside.minutes  # a minute is of one block only
+        found.minutes = found.minutes + aside.minutes
     return found
 
 

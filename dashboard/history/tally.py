@@ -1,86 +1,150 @@
-"""Who held what: Tasks of Frames, added up per minute, and from that per owner and hour.
+"""Who held what: Tasks of Frames, added up per minute.
 
 A Frame says what changed, so each Node has a thread of what its Tasks are: one of the live Frames,
-and one of those that are brought later, which goes on where the live one broke off.
+and one of those that are brought later, which goes on where the live one broke off. Numbers wait
+and are added up for many Nodes at once: one by one they would cost as much as all else together.
 """
 
-from collections.abc import Iterable, Sequence
+from array import array
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpudeck.wire import Task, Tasks, Use
 
 from .columns import Ints
-from .rollup import Rollup
 
-MINUTE_S, HOUR_S = 60, 3_600
-# A Gpu that is held while nothing ran on it for a whole minute is held idle in that minute.
-IDLE_AT_MOST_PCT = 5.0
+MINUTE_S = 60
+NOWHERE = 0  # the lane of what a Frame with fewer Gpus than its Tasks knew was used on
 
+Floats = npt.NDArray[np.float64]
+Lanes = npt.NDArray[np.intp]
 
-@dataclass(slots=True)
-class Held:
-    """One Task on one Gpu within one minute, so far."""
-
-    task: Task | None
-    seconds: int = 0
-    mem_byte_s: float = 0.0
-    mem_s: int = 0
-    mem_max_bytes: float | None = None
-    sm_pct_s: float = 0.0
-    sm_s: int = 0
-    sm_max_pct: float | None = None
-
-    def add(self, use: Use, seconds: int) -> None:
-        self.seconds += seconds
-        mem, sm = use.mem_used_bytes, use.sm_pct
-        if mem is not None:
-            self.mem_byte_s += mem * seconds
-            self.mem_s += seconds
-            if self.mem_max_bytes is None or mem > self.mem_max_bytes:
-                self.mem_max_bytes = mem
-        if sm is not None:
-            self.sm_pct_s += sm * seconds
-            self.sm_s += seconds
-            if self.sm_max_pct is None or sm > self.sm_max_pct:
-                self.sm_max_pct = sm
+_PAIR = attrgetter("task_id", "gpu")
 
 
-Key = tuple[int, int, str]  # minute, slot, task id
-Minutes = dict[Key, Held]
+class Minutes:
+    """Of one block: a lane per Task on a Gpu, and what was held in each minute of it."""
+
+    def __init__(self, start: int, block_s: int) -> None:
+        self.start = start
+        self.minutes = block_s // MINUTE_S
+        self._lane_of: dict[tuple[int, str], int] = {}
+        self.slots = [-1]
+        self.ids = [""]
+        self.tasks: list[Task | None] = [None]
+        self._allocate(64)
+
+    def _allocate(self, room: int) -> None:
+        """Minute by minute; of memory and SM, sums, of how many seconds, and the highest."""
+        shape = (self.minutes, room)
+        self.seconds = np.zeros(shape)
+        self.mem_byte_s, self.mem_s = np.zeros(shape), np.zeros(shape)
+        self.sm_pct_s, self.sm_s = np.zeros(shape), np.zeros(shape)
+        self.mem_max, self.sm_max = np.full(shape, np.nan), np.full(shape, np.nan)
+
+    @property
+    def numbers(self) -> tuple[Floats, ...]:
+        return (self.seconds, self.mem_byte_s, self.mem_s, self.sm_pct_s, self.sm_s, self.mem_max,
+                self.sm_max)
+
+    def __len__(self) -> int:
+        """Lanes in use."""
+        return len(self.ids) - 1
+
+    def lane(self, slot: int, task_id: str, task: Task | None) -> int:
+        found = self._lane_of.get((slot, task_id))
+        if found is None:
+            found = self._lane_of[slot, task_id] = len(self.ids)
+            self.slots.append(slot)
+            self.ids.append(task_id)
+            self.tasks.append(task)
+            self._grow()
+        elif task is not None:
+            self.tasks[found] = task  # it may have been used before it was described
+        return found
+
+    def _grow(self) -> None:
+        room = self.seconds.shape[1]
+        if len(self.ids) <= room:
+            return
+        former = self.numbers
+        self._allocate(2 * room)
+        for new, old in zip(self.numbers, former, strict=True):
+            new[:, :room] = old
+
+    def add(self, minute: Lanes, lane: Lanes, seconds: Floats, mem: Floats, sm: Floats) -> None:
+        """A lane may come more than once."""
+        at = minute * self.seconds.shape[1] + lane
+        np.add.at(self.seconds.reshape(-1), at, seconds)
+        for value, total, count, top in ((mem, self.mem_byte_s, self.mem_s, self.mem_max),
+                                         (sm, self.sm_pct_s, self.sm_s, self.sm_max)):
+            there = ~np.isnan(value)
+            which = at[there]
+            np.add.at(total.reshape(-1), which, value[there] * seconds[there])
+            np.add.at(count.reshape(-1), which, seconds[there])
+            np.fmax.at(top.reshape(-1), which, value[there])
 
 
-OF_TASK = ("job_id", "user", "launch", "manager", "container", "pod", "namespace", "slurm_job",
-           "unit")
-OF_HELD = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s", "mem_max_bytes", "sm_max_pct")
-UNKNOWN = Task("", 1, 0, None, None, None)  # used a Gpu before it was described
+_NOTHING = np.zeros(0)
+_NO_LANES = np.zeros(0, np.intp)
 
 
 @dataclass(slots=True)
 class Thread:
     tasks: dict[str, Task] = field(default_factory=dict)
-    uses: tuple[Use, ...] = ()
+    uses: tuple[Use, ...] | None = None  # that came, until their numbers are taken
     pairs: list[tuple[str, int]] = field(default_factory=list)  # task id and Gpu of each use
     slots: list[int] = field(default_factory=list)
     minute: int = 0
     seconds: int = 0  # of this minute, not added up yet
-    held: list["Held"] | None = None  # of each use, within this minute
-    held_of: int = 0  # the tally's generation then
+    mem: Floats = field(default_factory=lambda: _NOTHING)
+    sm: Floats = field(default_factory=lambda: _NOTHING)
+    lanes: Lanes = field(default_factory=lambda: _NO_LANES)
+    of: Minutes | None = None  # whose lanes
 
     def take(self, tasks: Tasks) -> None:
         self.uses = tasks.uses
-        pairs = [(use.task_id, use.gpu) for use in tasks.uses]
+        pairs = list(map(_PAIR, tasks.uses))
         former, self.pairs = self.pairs, pairs
         if pairs == former and not tasks.snapshot and not tasks.began:
             return
-        self.held = None
+        self.of = None
         began = {task.id: task for task in tasks.began}
         known = began if tasks.snapshot else self.tasks | began
-        used = {use.task_id for use in tasks.uses}
+        used = {task_id for task_id, _ in pairs}
         self.tasks = {task_id: task for task_id, task in known.items() if task_id in used}
+
+    def lanes_in(self, minutes: Minutes) -> Lanes:
+        if self.of is not minutes:
+            slots, tasks = self.slots, self.tasks
+            self.lanes = np.array([
+                minutes.lane(slots[gpu], task_id, tasks.get(task_id)) if gpu < len(slots)
+                else NOWHERE for task_id, gpu in self.pairs], np.intp)
+            self.of = minutes
+        return self.lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What waits to be added up: so many seconds with these numbers."""
+
+    minute: int
+    seconds: int
+    lanes: Lanes
+    mem: Floats
+    sm: Floats
+
+
+def _floats(numbers: list[Any]) -> Floats:
+    """NaN for None; where there is none, the way that is twice as fast."""
+    try:
+        return np.frombuffer(array("d", numbers))
+    except TypeError:
+        return np.array(numbers, np.float64)
 
 
 class Tally:
@@ -89,180 +153,154 @@ class Tally:
         self._live: dict[str, Thread] = {}
         self._back: dict[str, Thread] = {}
         self.blocks: dict[int, Minutes] = {}  # by the start of the block
-        self._generation = 0
+        self._fresh: list[Thread] = []
+        self._due: dict[int, list[Due]] = {}  # by the start of the block
 
     def hello(self, node_id: str) -> None:
         """A new connection: what was not acked comes later, and begins where it broke off."""
         former = self._live.pop(node_id, None)
         if former is not None:
-            self._add_up(former)
+            self._leave(former)
             self._back[node_id] = former
 
     def frame(self, node_id: str, slots: list[int], second: int, tasks: Tasks | None,
               is_backfill: bool, is_new: bool) -> None:
+        """Until `settle`, its numbers wait."""
         threads = self._back if is_backfill else self._live
         thread = threads.get(node_id)
         if thread is None:
             thread = threads[node_id] = Thread()
         minute = second - second % MINUTE_S
         if tasks is not None or minute != thread.minute or thread.slots is not slots:
-            self._add_up(thread)
-            if minute != thread.minute or thread.slots is not slots:
-                thread.minute, thread.slots, thread.held = minute, slots, None
+            self._leave(thread)
+            thread.minute = minute
+            if thread.slots is not slots:
+                thread.slots, thread.of = slots, None
             if tasks is not None:
+                if thread.uses is not None:
+                    self.settle()
                 thread.take(tasks)
+                self._fresh.append(thread)
         thread.seconds += is_new
+
+    def _leave(self, thread: Thread) -> None:
+        """What it held so far is due."""
+        seconds, thread.seconds = thread.seconds, 0
+        if not seconds or not thread.pairs:
+            return
+        if thread.uses is not None:
+            self.settle()
+        start = thread.minute - thread.minute % self._block_s
+        minutes = self.blocks.get(start)
+        if minutes is None:
+            minutes = self.blocks[start] = Minutes(start, self._block_s)
+        self._due.setdefault(start, []).append(Due(
+            (thread.minute - start) // MINUTE_S, seconds, thread.lanes_in(minutes), thread.mem,
+            thread.sm))
+
+    def settle(self) -> None:
+        """The numbers of what came are taken, and what is due is added up."""
+        fresh, self._fresh = self._fresh, []
+        uses = [use for thread in fresh for use in thread.uses or ()]
+        mem = _floats([use.mem_used_bytes for use in uses])
+        sm = _floats([use.sm_pct for use in uses])
+        at = 0
+        for thread in fresh:
+            end = at + len(thread.pairs)
+            thread.mem, thread.sm, thread.uses = mem[at:end], sm[at:end], None
+            at = end
+        due, self._due = self._due, {}
+        for start, parts in due.items():
+            counts = [len(part.lanes) for part in parts]
+            self.blocks[start].add(
+                np.repeat(np.array([part.minute for part in parts], np.intp), counts),
+                np.concatenate([part.lanes for part in parts]),
+                np.repeat(np.array([part.seconds for part in parts], np.float64), counts),
+                np.concatenate([part.mem for part in parts]),
+                np.concatenate([part.sm for part in parts]))
 
     def add_up(self) -> None:
         """Before the blocks are read."""
         for threads in (self._live, self._back):
             for thread in threads.values():
-                self._add_up(thread)
+                self._leave(thread)
+        self.settle()
 
-    def pop(self, start: int) -> Minutes:
+    def pop(self, start: int) -> Minutes | None:
         """A block leaves; what is added from now on is apart from it."""
         self.add_up()
-        self._generation += 1
-        return self.blocks.pop(start, {})
-
-    def _add_up(self, thread: Thread) -> None:
-        seconds, thread.seconds = thread.seconds, 0
-        if not seconds or not thread.uses:
-            return
-        start = thread.minute - thread.minute % self._block_s
-        if thread.held is None or thread.held_of != self._generation:
-            thread.held = self._held(thread, self.blocks.setdefault(start, {}))
-            thread.held_of = self._generation
-        for held, use in zip(thread.held, thread.uses, strict=True):
-            held.add(use, seconds)
-
-    def _held(self, thread: Thread, minutes: Minutes) -> list[Held]:
-        slots, tasks, found = thread.slots, thread.tasks, []
-        for use in thread.uses:
-            held = Held(tasks.get(use.task_id))
-            if use.gpu < len(slots):  # of a Frame that had fewer Gpus than its Tasks knew
-                held = minutes.setdefault((thread.minute, slots[use.gpu], use.task_id), held)
-            found.append(held)
-        return found
-
-
-def task_columns(minutes: Minutes, gpus: list[str], nodes: list[str], rank: Ints
-                 ) -> dict[str, list[Any]]:
-    """By gpu, node and time; `rank` says where a slot comes. Numbers are sorted and not words: a
-    sort of many words would hold up every other thread."""
-    order = _order([(slot, minute) for minute, slot, _ in minutes], rank)
-    items = list(minutes.items())
-    items = [items[at] for at in order]
-    keys = [(gpus[slot], nodes[slot], minute, task_id) for (minute, slot, task_id), _ in items]
-    all_held = [held for _, held in items]
-    tasks = [held.task or UNKNOWN for held in all_held]
-    found: dict[str, list[Any]] = {
-        "gpu": [key[0] for key in keys], "node": [key[1] for key in keys],
-        "t": [key[2] for key in keys], "task": [key[3] for key in keys]}
-    found |= _fields(OF_TASK, tasks) | _fields(OF_HELD, all_held)
-    found["job"] = found.pop("job_id")
-    return found
-
-
-def _fields(names: tuple[str, ...], things: Sequence[object]) -> dict[str, list[Any]]:
-    """Of many things, by name."""
-    columns = zip(*map(attrgetter(*names), things), strict=True) if things else ((),) * len(names)
-    return {name: list(column) for name, column in zip(names, columns, strict=True)}
-
-
-def _order(pairs: list[tuple[int, int]], rank: Ints) -> list[int]:
-    """Of pairs of slot and time."""
-    numbers = np.array(pairs, np.int64).reshape(-1, 2)
-    found: list[int] = np.lexsort((numbers[:, 1], rank[numbers[:, 0]])).tolist()
-    return found
+        return self.blocks.pop(start, None)
 
 
 @dataclass(slots=True)
-class Usage:
-    """One owner on one Gpu within one hour."""
+class Held:
+    """Rows: one Task on one Gpu within one minute. `lane` is an index into `tasks` and `ids`."""
 
-    gpu_s: float = 0.0
-    util_pct_s: float = 0.0
-    util_s: float = 0.0
-    idle_s: float = 0.0
-    mem_byte_s: float = 0.0
-    mem_s: float = 0.0
-    energy_j: float = 0.0
-    energy_s: float = 0.0
+    slot: Ints
+    t: Ints
+    lane: Lanes
+    ids: list[str]
+    tasks: list[Task | None]
+    numbers: dict[str, Floats]  # NaN: of a maximum that nobody saw
 
+    def __len__(self) -> int:
+        return len(self.slot)
 
-@dataclass(slots=True)
-class _Minute:
-    """What the Gpu did."""
-
-    seconds: int
-    util: float | None
-    util_max: float | None
-    power_w: float | None
+    def take(self, which: npt.NDArray[np.generic]) -> "Held":
+        return Held(self.slot[which], self.t[which], self.lane[which], self.ids, self.tasks,
+                    {name: values[which] for name, values in self.numbers.items()})
 
 
-def usages(minutes: Minutes, rolled: Rollup, util: int, util_max: int, power: int
-           ) -> dict[tuple[int, int, str | None], Usage]:
-    """By hour, slot and owner. An owner holds a Gpu for as long as the longest of their Tasks was
-    on it; energy is shared evenly among those who hold it. `util` to `power`: columns."""
-    found: dict[tuple[int, int, str | None], Usage] = {}
-    gpu_minutes = _gpu_minutes(rolled, util, util_max, power)
-    for (minute, slot), owners in _owners(minutes).items():
-        did = gpu_minutes.get((slot, minute))
-        for user, (seconds, mem_byte_s, mem_s) in owners.items():
-            one = found.setdefault((minute - minute % HOUR_S, slot, user), Usage())
-            one.gpu_s += seconds
-            one.mem_byte_s += mem_byte_s
-            one.mem_s += mem_s
-            if did is not None:
-                _share(one, did, seconds, len(owners))
+TASK_SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s")
+TASK_TOPS = ("mem_max_bytes", "sm_max_pct")
+
+
+def held_in(parts: list[Minutes]) -> Held:
+    """Of these blocks, each minute of a Task on a Gpu once; by slot, then by time."""
+    ids: list[str] = []
+    tasks: list[Task | None] = []
+    lane_of: dict[str, int] = {}
+    slot, t, lane, numbers = [], [], [], []
+    for part in parts:
+        of_part = np.array([lane_of.setdefault(task_id, len(lane_of)) for task_id in part.ids],
+                           np.intp)
+        tasks += [None] * (len(lane_of) - len(tasks))
+        for at, task in zip(of_part.tolist(), part.tasks, strict=True):
+            tasks[at] = task if tasks[at] is None else tasks[at]
+        there = part.seconds > 0
+        there[:, NOWHERE] = False
+        minute, at_lane = np.nonzero(there)
+        slot.append(np.array(part.slots, np.int64)[at_lane])
+        t.append(part.start + minute * MINUTE_S)
+        lane.append(of_part[at_lane])
+        numbers.append([values[there] for values in part.numbers])
+    ids = list(lane_of)
+    none: list[Ints] = [np.zeros(0, np.int64)]
+    columns = [np.concatenate(column) for column in zip(*numbers, strict=True)] or [_NOTHING] * 7
+    found = Held(np.concatenate(slot or none), np.concatenate(t or none),
+                 np.concatenate(lane or [_NO_LANES]), ids, tasks,
+                 dict(zip((*TASK_SUMS, *TASK_TOPS), columns, strict=True)))
+    return _once_each(found.take(np.lexsort((found.lane, found.t, found.slot))))
+
+
+def _once_each(held: Held) -> Held:
+    """What came late for a minute that is on its way into a file lies apart from it."""
+    starts = runs(held.slot, held.t, held.lane)
+    if len(starts) == len(held):
+        return held
+    found = held.take(starts)
+    for names, join in ((TASK_SUMS, np.add), (TASK_TOPS, np.fmax)):
+        for name in names:
+            found.numbers[name] = join.reduceat(held.numbers[name], starts)
     return found
 
 
-def _share(one: Usage, did: _Minute, seconds: float, owners: int) -> None:
-    if did.util is not None:
-        one.util_pct_s += did.util * seconds
-        one.util_s += seconds
-        if (did.util if did.util_max is None else did.util_max) <= IDLE_AT_MOST_PCT:
-            one.idle_s += seconds
-    if did.power_w is not None:
-        one.energy_j += did.power_w * seconds / owners
-        one.energy_s += seconds
-
-
-def _owners(minutes: Minutes
-            ) -> dict[tuple[int, int], dict[str | None, tuple[float, float, float]]]:
-    found: dict[tuple[int, int], dict[str | None, tuple[float, float, float]]] = {}
-    for (minute, slot, _), held in minutes.items():
-        user = None if held.task is None else held.task.user
-        owners = found.setdefault((minute, slot), {})
-        seconds, mem_byte_s, mem_s = owners.get(user, (0.0, 0.0, 0.0))
-        owners[user] = (max(seconds, float(held.seconds)), mem_byte_s + held.mem_byte_s,
-                        max(mem_s, float(held.mem_s)))
-    return found
-
-
-def _gpu_minutes(rolled: Rollup, util: int, util_max: int, power: int
-                 ) -> dict[tuple[int, int], _Minute]:
-    def mean(column: int) -> Iterable[float | None]:
-        return (None if n == 0 else total / n for total, n in zip(
-            rolled.total[column].tolist(), rolled.n[column].tolist(), strict=True))
-
-    tops = (None if n == 0 else high for high, n in zip(
-        rolled.high[util_max].tolist(), rolled.n[util_max].tolist(), strict=True))
-    rows = zip(rolled.slot.tolist(), rolled.t.tolist(), rolled.seconds.tolist(), mean(util), tops,
-               mean(power), strict=True)
-    return {(slot, t): _Minute(seconds, mean_util, top, watts)
-            for slot, t, seconds, mean_util, top, watts in rows}
-
-
-def usage_columns(found: dict[tuple[int, int, str | None], Usage], gpus: list[str],
-                  nodes: list[str], rank: Ints) -> dict[str, list[Any]]:
-    order = _order([(slot, hour) for hour, slot, _ in found], rank)
-    items = list(found.items())
-    rows = [items[at] for at in order]
-    columns: dict[str, list[Any]] = {
-        "gpu": [gpus[slot] for (_, slot, _), _ in rows],
-        "node": [nodes[slot] for (_, slot, _), _ in rows],
-        "t": [hour for (hour, _, _), _ in rows], "user": [user for (_, _, user), _ in rows]}
-    return columns | _fields(tuple(Usage.__slots__), [one for _, one in rows])
+def runs(*keys: npt.NDArray[np.generic]) -> Lanes:
+    """Where rows with the same keys begin."""
+    if not len(keys[0]):
+        return _NO_LANES
+    changes = np.zeros(len(keys[0]), bool)
+    changes[0] = True
+    for key in keys:
+        changes[1:] |= key[1:] != key[:-1]
+    return np.flatnonzero(changes)

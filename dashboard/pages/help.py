@@ -44,6 +44,7 @@ HELPS = (
              ("←  →", "back and on in time"),
              ("+  -", "closer and farther; a drag over a chart does it too"),
              ("End", "live again"),
+             ("h", "the same further back, up to 90 days"),
              ("↑  ↓", "from number to number at the side, with what each means"),
              ("Esc", "live again, then back to the fleet"))),
     Help("tasks", "Tasks", "Every process that uses a Gpu. The order holds while the pointer or "
@@ -59,6 +60,14 @@ HELPS = (
              ("Esc", "close, then clear the selection"))),
     Help("alerts", "Alerts", "What fires: a rule has been true of a Gpu for long enough. Rules "
          "only observe. A silence keeps matching alerts from telling anyone, and has an end."),
+    Help("history", "History", "The past of Gpus, of a node or of an owner: the mean of each "
+         "step as a line, from lowest to highest as a band, events as marks. A drag zooms in.", (
+             ("← →  +  -", "back and on, closer and farther"),
+             ("p", "a drag moves the span instead"),
+             ("b", "the band from lowest to highest"),
+             ("Esc", "the whole span again"))),
+    Help("reports", "Reports", "Who held how much over a time, how busy it was, and what it cost "
+         "at your prices. What a column means stands under the pointer on its head."),
     Help("record", "Record", "What was asked, of what, by whom, and what came of it: refusals too. "
          "Nothing here can be changed; “Verify” walks the whole chain.", (
              ("/", "go to the first filter"),)),
@@ -68,6 +77,8 @@ EVERYWHERE: Keys = (
     ("g f", "go to the fleet"),
     ("g t", "go to the tasks"),
     ("g a", "go to the alerts"),
+    ("g h", "go to history"),
+    ("g p", "go to the reports"),
     ("g r", "go to the record"),
     ("g s", "go to the settings"),
     ("a", "the acts that are running"),

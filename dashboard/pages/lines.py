@@ -22,6 +22,8 @@ def lines_page() -> Component:
                     html.Div("", id="lines-state", className="lines-state", role="status"),
                     html.Button("Back to live", id="lines-live", type="button",
                                 className="button small", hidden="hidden"),
+                    html.A("Past", id="lines-past", href="/history", className="button small",
+                           title="Further back than an hour: up to 90 days (h)"),
                     html.Div(id="lines-spans", className="switch", role="group",
                              **marks(aria_label="How far back")),
                 ],

@@ -41,8 +41,8 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 </div></div>"""
 
 # (href, name): a page is listed here when it exists.
-PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/alerts", "Alerts"), ("/record", "Record"),
-         ("/settings", "Settings"))
+PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/alerts", "Alerts"), ("/history", "History"),
+         ("/reports", "Reports"), ("/record", "Record"), ("/settings", "Settings"))
 
 def shell(*pages: Component) -> Component:
     """All pages, hidden; assets/deck.mjs shows the one whose address it is. So the layout is one

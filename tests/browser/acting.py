@@ -3,6 +3,7 @@
 import json
 import random
 import secrets
+import time
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page
 
+from agent.backends.simulation.jobs import jobs_at
 from tests.demos import Demo, soon
 
 PATIENCE_MS = 60_000
@@ -43,6 +45,21 @@ def tasks(demo: Demo) -> list[dict[str, Any]]:
     """The real ones, as the page lists them."""
     real = {task["id"] for task in demo.told()["tasks"]}
     return [task for task in demo.get("/api/v1/tasks?limit=1000")["items"] if task["id"] in real]
+
+
+def busy_seed(nodes: int, gpus: int, least: int) -> int:
+    """One of those that give the demo so many jobs now and for the next minutes: of all seeds a
+    third do not, and which do depends on the hour."""
+    uuids = tuple(f"GPU-{number}" for number in range(gpus))
+
+    def jobs_of(seed: int, at: float) -> int:
+        return sum(len(jobs_at(seed, f"n{node:03}", uuids, at)) for node in range(1, nodes + 1))
+
+    now = time.time()
+    while True:
+        seed = random.randrange(10**6)
+        if all(jobs_of(seed, now + later_s) >= least for later_s in (0, 60, 120, 240)):
+            return seed
 
 
 def jobs(demo: Demo) -> list[list[dict[str, Any]]]:

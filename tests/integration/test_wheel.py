@@ -114,6 +114,23 @@ print(demo.wait(15))
     assert done.stdout.split() == ["2", "0"], done.stderr
 
 
+def test_a_notebook_watches_from_the_wheel(installed: Path, user_folder: Path) -> None:
+    """Its agent too is the wheel's, and no file of the user's gets in between."""
+    code = """
+import time
+from gpudeck.notebook import measure, watch
+shown = watch(simulate="l40sx3")
+deadline = time.monotonic() + 50
+while not shown.picture.get("gpus") and time.monotonic() < deadline:
+    time.sleep(0.1)
+print(len(shown.picture["gpus"]), shown.picture["gpus"][0]["name"].split()[-1])
+import agent, dashboard, notebook
+print(agent.MINE, dashboard.MINE, notebook.MINE)
+"""
+    done = run(installed, "python", "-c", code, cwd=user_folder)
+    assert done.stdout.split() == ["3", "L40S", "agent", "dashboard", "notebook"], done.stderr
+
+
 def test_a_node_needs_nothing_of_the_hub(wheel: Path, tmp_path: Path) -> None:
     """Base install from the registry: the agent's commands work, the hub's name the extra."""
     venv.create(tmp_path / "env", with_pip=True)

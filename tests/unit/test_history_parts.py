@@ -1,6 +1,7 @@
 """The parts of history that are pure: seconds, steps, roll-ups, what is merged when."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from dashboard.core.seconds import Seconds
 from dashboard.history.columns import AT, KEYS, STORED, missing_at, missing_words, quantise
 from dashboard.history.head import Rows
 from dashboard.history.manifest import Segment
-from dashboard.history.merge import MANY_LATE, QUIET_S, SETTLE_S, merges
+from dashboard.history.merge import FULL_ROWS, MANY_LATE, QUIET_S, SETTLE_S, merges
 from dashboard.history.rollup import Rollup, coarser, joined, rolled_up
 from gpudeck.metrics import COLUMNS, WIDTH, Absence
 from gpudeck.wire import pack
@@ -100,6 +101,18 @@ def test_what_is_merged_when() -> None:
     assert len(merges([whole, late], 10 * HOUR_S + QUIET_S)) == 1
     many = [file(0, 0, 10.0 * HOUR_S + at) for at in range(MANY_LATE)]
     assert len(merges([whole, *many], 10 * HOUR_S + MANY_LATE)) == 1
+
+
+def test_full_files_stay_and_what_came_late_for_them_is_merged_apart() -> None:
+    full = [replace(file(start, 300), rows=FULL_ROWS) for start in range(0, HOUR_S, 300)]
+    late = [file(0, 0, 10.0), file(0, 0, 20.0)]
+    assert merges(full, 10 * HOUR_S) == []
+    assert merges([*full, late[0]], 10 * HOUR_S) == []
+    assert merges([*full, *late], 20 + QUIET_S - 1) == []
+    [one] = merges([*full, *late], 20 + QUIET_S)
+    assert (one.start, one.end, one.span_s, set(one.parts)) == (0, HOUR_S, 0, set(late))
+    [whole] = merges([replace(part, rows=FULL_ROWS - 1) for part in full], 10 * HOUR_S)
+    assert whole.span_s == HOUR_S
 
 
 def test_no_file_is_in_two_merges() -> None:

@@ -16,10 +16,10 @@ from dashboard.history.feed import Stored
 from dashboard.history.head import BLOCK_S
 from dashboard.history.manifest import Manifest, Segment
 from dashboard.history.protocol import NoSuchMetric, TooMuch
-from dashboard.history.store import GRACE_S, LATE_S, Keep
-from tests.unit.histories import START, Source, differences
+from dashboard.history.store import GRACE_S, LATE_S, MAX_OPEN, Keep
+from tests.unit.histories import EVENT, START, Source, differences
 
-HOUR_S = 3_600
+HOUR_S, MINUTE_S = 3_600, 60
 
 
 def opened(folder: Path, source: Source, keep: Keep | None = None) -> Embedded:
@@ -325,6 +325,31 @@ def test_the_disk_is_full_and_then_is_not(tmp_path: Path, monkeypatch: pytest.Mo
     assert differences(history, source, START, START + 500) == []
 
 
+def test_a_disk_that_stays_full_costs_the_oldest_minutes_and_no_more(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dashboard.history.parquet._sync", full)
+    blocks = MAX_OPEN + 3
+    for at in range(blocks):
+        history.append(source.span(START + at * BLOCK_S, START + at * BLOCK_S + 5), 1)
+        history.store.tend(START + (at + 1) * BLOCK_S + GRACE_S)
+    assert len(history.store.feed.head.closed) == MAX_OPEN
+    shed = [key for key in source.truth if key[1] < START + 3 * BLOCK_S]
+    assert history.info().counts["shed_seconds"] == len(shed) > 0
+    kept = (START + 3 * BLOCK_S, START + blocks * BLOCK_S)
+    assert differences(history, source, *kept) == []  # what is left is told while nothing is taken
+    monkeypatch.undo()
+    history.store.tend(START + (blocks + 1) * BLOCK_S)
+    assert history.info().error is None
+    assert differences(history, source, *kept) == []
+    assert history.info().open_seconds == 0
+
+
 def test_a_file_is_checked_before_it_is_believed(tmp_path: Path) -> None:
     source = Source(4)
     history = opened(tmp_path, source)
@@ -400,3 +425,41 @@ def _numbers(folder: Path) -> list[int]:
 
 def test_all_metrics_have_a_place() -> None:
     assert len(KEYS) == len(AT)
+
+
+def test_minutes_of_one_owner_add_up_to_their_hours_from_memory_and_files(tmp_path: Path) -> None:
+    source = Source(random.randrange(10**9), nodes=3)
+    history = opened(tmp_path, source)
+    end = START + 1_000
+    fed(history, source, end)
+    user = f"user-n{random.randrange(3)}"
+    whole = history.usage("user", 0, START, end, of=user).to_dict("records")
+    assert [row["user"] for row in whole] == [user]
+    for _ in range(2):
+        minutes = history.usage("user", MINUTE_S, START, end, of=user)
+        assert len(minutes) == len({key[1] for key in source.tasks if key[2].startswith(
+            f"boot:{user.removeprefix('user-')}:")})
+        for name in ("gpu_s", "idle_s", "util_s", "mem_byte_s", "energy_s"):
+            assert minutes[name].sum() == whole[0][name], name
+        for name in ("util_pct_s", "energy_j"):  # of means that files round
+            assert minutes[name].sum() == pytest.approx(whole[0][name], rel=0.01), name
+        settled(history, end + BLOCK_S)
+    others = history.usage("user", HOUR_S, START, end)
+    assert len(others) == 3
+    with pytest.raises(NoSuchMetric, match="whole hours"):
+        history.usage("user", MINUTE_S, START, end)
+
+
+def test_events_are_found_by_gpu_and_kind_beyond_the_limit(tmp_path: Path) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    end = START + 900
+    fed(history, source, end)
+    [first, *_] = [uuid for node, uuid in ((n, u[0]) for n, u in source.uuids.items())]
+    for _ in range(2):
+        every = history.events(START, end)
+        mine = every[every["gpu"] == first]
+        found = history.events(START, end, limit=len(mine), gpus=[first], kinds=[EVENT])
+        assert found["seq"].tolist() == mine["seq"].tolist()
+        assert not len(history.events(START, end, kinds=["xid"]))
+        settled(history, end + BLOCK_S)

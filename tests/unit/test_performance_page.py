@@ -1,5 +1,6 @@
 """The page of figures says what the bench said, and the one that is kept has its shape."""
 
+import json
 import random
 import re
 from datetime import date
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from bench.figure import Figure, write
+from bench.growth import exponent
 from docs.make_performance import HEAD, PAGE, page, read
 
 
 def rows(text: str) -> list[list[str]]:
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    figures = text.partition("\n## ")[0]
+    lines = [line for line in figures.splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[0] == [*HEAD]
     return cells[2:]
@@ -33,6 +36,38 @@ def test_every_figure_is_on_the_page_with_its_verdict(tmp_path: Path) -> None:
     ]
     assert "on 2026-01-02, on a machine. It was busy." in text
     assert "1 of 2 goals are met. Not met: second." in text
+
+
+def test_a_part_of_the_bench_replaces_its_own_figures_only(tmp_path: Path) -> None:
+    path, groups = tmp_path / "results.json", ("one", "two")
+    write([Figure("b", 2.0, "s"), Figure("c", 3.0, "s")], path, "two", groups)
+    write([Figure("a", 1.0, "s")], path, "one", groups)
+    first = {row["name"]: row["at"] for row in json.loads(path.read_text())}
+    assert [*first] == ["a", "b", "c"]
+    write([Figure("b", 4.0, "s")], path, "two", groups)
+    assert [(figure.name, figure.value) for figure in read(path)] == [("a", 1.0), ("b", 4.0)]
+    again = {row["name"]: row["at"] for row in json.loads(path.read_text())}
+    assert again["a"] == first["a"]
+    assert again["b"] > first["b"]
+    write([Figure("a", 1.0, "s")], path, "one", ("one",))  # there is no such group any more
+    assert [figure.name for figure in read(path)] == ["a"]
+
+
+def test_growth_is_a_table_of_its_own() -> None:
+    value = random.uniform(1.0, 9.0)
+    text = page([Figure("growth, 8 Gpus: hub CPU", value, "%"),
+                 Figure("growth, 10,000 Gpus: hub CPU", 2 * value, "%"),
+                 Figure("growth of hub CPU: exponent (1 is linear)", 0.9, "", 1.0)],
+                "a machine", date.today())
+    assert [name for name, *_ in rows(text)] == ["growth of hub CPU: exponent (1 is linear)"]
+    assert f"| 8 | {value:.3g} |" in text
+    assert f"| 10,000 | {2 * value:.3g} |" in text
+
+
+def test_an_exponent_tells_linear_from_worse() -> None:
+    sizes = [8, 64, 512, 10_000]
+    power, factor = random.uniform(0.2, 2.0), random.uniform(0.1, 10.0)
+    assert exponent(sizes, [factor * size**power for size in sizes]) == pytest.approx(power)
 
 
 @pytest.mark.parametrize("goal", [None, 1.0])

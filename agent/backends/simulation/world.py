@@ -171,6 +171,10 @@ class World:
         self._warm_up(lives, at, kept)
 
     @property
+    def boards(self) -> tuple[Board, ...]:
+        return tuple(self._boards.values())
+
+    @property
     def energy_j(self) -> list[float]:
         return [board.energy_j for board in self._boards.values()]
 
@@ -189,7 +193,7 @@ class World:
         for index, board in enumerate(self._boards.values()):
             mean_w = board.energy_j / WARM_UP_S
             if kept is None or index >= len(kept[1]):
-                board.energy_j = _energy_since_boot(self.setup, board, at)
+                board.energy_j = energy_since_boot(self.setup, board, at)
             else:
                 board.energy_j = kept[1][index] + mean_w * max(0.0, at - kept[0])
 
@@ -343,7 +347,7 @@ def _controlled(
     return tuple(said), bytes(marks)
 
 
-def _energy_since_boot(setup: Setup, board: Board, at: float) -> float:
+def energy_since_boot(setup: Setup, board: Board, at: float) -> float:
     """A counter that nobody kept goes on from an estimate: half load since the month began."""
     profile = setup.profile
     mean_w = profile.power_idle_w + 0.5 * (profile.power_limit_w - profile.power_idle_w)

@@ -1,0 +1,89 @@
+// Spans of time: how an address says them, fields for them, and what zone is meant.
+
+import { make } from "./dom.mjs";
+
+export const HOUR_S = 3600;
+export const DAY_S = 86_400;
+export const LASTS = { "15m": 900, "1h": HOUR_S, "6h": 6 * HOUR_S, "24h": DAY_S, "7d": 7 * DAY_S, "30d": 30 * DAY_S, "90d": 90 * DAY_S };
+// The hub's own (dashboard/history_api.py): a bucket of any of these lies within one of the next tier.
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, DAY_S];
+
+export const nowS = () => Date.now() / 1000;
+
+/** {last} or {start, end}, of UTC seconds or RFC 3339. */
+export function readSpan(query, standard) {
+  const [start, end] = [secondsOf(query.get("start")), secondsOf(query.get("end"))];
+  if (start !== null && (end ?? nowS()) > start) return { start, end: end ?? nowS() };
+  return { last: Object.hasOwn(LASTS, query.get("last") ?? "") ? query.get("last") : standard };
+}
+
+export function writeSpan(query, span) {
+  if (span.last !== undefined) query.set("last", span.last);
+  else { query.set("start", span.start.toFixed(0)); query.set("end", span.end.toFixed(0)); }
+}
+
+export function boundsOf(span) {
+  return span.last === undefined ? [span.start, span.end] : [nowS() - LASTS[span.last], nowS()];
+}
+
+export function secondsOf(text) {
+  if (text === null || text === "") return null;
+  const found = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Date.parse(text) / 1000;
+  return Number.isFinite(found) ? found : null;
+}
+
+export function stepOf(seconds, points) {
+  return STEPS.find((step) => seconds / step <= points) ?? STEPS.at(-1);
+}
+
+/** Of that moment, in seconds east of UTC: where the clock is changed within a span, one for all of it. */
+export const zoneOffset = (seconds) => -60 * new Date(seconds * 1000).getTimezoneOffset();
+
+export function zoneWords(seconds) {
+  const minutes = zoneOffset(seconds) / 60;
+  const [sign, whole] = [minutes < 0 ? "−" : "+", Math.abs(minutes)];
+  const offset = minutes === 0 ? "UTC" : `UTC${sign}${Math.floor(whole / 60)}${whole % 60 ? `:${String(whole % 60).padStart(2, "0")}` : ""}`;
+  const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
+  return timeZone === undefined || timeZone === "UTC" ? offset : `${timeZone.replaceAll("_", " ")}, ${offset}`;
+}
+
+/** Two fields in their places; `changed(start, end)` when both say something that makes sense. */
+export class Moments {
+  constructor(root, name, changed) {
+    this.zone = root.querySelector(`#${name}-zone`);
+    this.fields = ["from", "to"].map((which) => {
+      const field = make("input", { id: `${name}-${which}`, type: "datetime-local", step: "1", required: "" });
+      root.querySelector(`[data-moment="${name}-${which}"]`).append(field);
+      field.addEventListener("change", () => {
+        const [start, end] = this.fields.map(({ value }) => (value === "" ? NaN : Date.parse(value) / 1000));
+        const isRight = start < end;
+        this.fields.forEach((one) => one.setAttribute("aria-invalid", String(Number.isFinite(start) && Number.isFinite(end) && !isRight)));
+        if (isRight) changed(start, end);
+      });
+      return field;
+    });
+  }
+
+  /** What somebody is typing into stays theirs. */
+  show(start, end) {
+    [start, end].forEach((seconds, at) => {
+      const field = this.fields[at];
+      const text = localText(seconds);
+      if (document.activeElement !== field && field.value !== text) field.value = text;
+      field.removeAttribute("aria-invalid");
+    });
+    this.zone.textContent = zoneWords(end);
+  }
+}
+
+function localText(seconds) {
+  const shifted = new Date((Math.round(seconds) + zoneOffset(seconds)) * 1000);
+  return shifted.toISOString().slice(0, 19);
+}
+
+const STEP_WORDS = [[DAY_S, "d"], [HOUR_S, "h"], [60, "min"], [1, "s"]];
+
+export function stepWords(step) {
+  const [size, unit] = STEP_WORDS.find(([seconds]) => step % seconds === 0);
+  return `${step / size} ${unit}`;
+}

@@ -1,0 +1,91 @@
+"""The Fleet page with 10,000 Gpus in real Chromium: how old a sample is when its pixel is there,
+what a redraw costs, how soon the page is there after signing in, and how much comes for it."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from bench.browser import PATIENCE_MS, WATCH, chromium, open_page, signed_in, wait_live
+from bench.figure import Figure, cpu_s
+from tests.integration.hubs import HubProcess
+from tests.swarm import GPUS, Swarm
+
+NODES = 1_250
+TABS = 5
+BEACONS = 40
+SECONDS = 20.0
+REDRAWS = 60
+PAINTED = """() => performance.getEntriesByName('first-contentful-paint')[0].startTime"""
+
+
+def figures() -> Iterator[Figure]:
+    with (tempfile.TemporaryDirectory() as folder, chromium() as browser,
+          HubProcess(Path(folder) / "hub") as hub,
+          Swarm(hub.port, hub, hub.api_token) as swarm):
+        state = signed_in(hub, browser)
+        swarm.beacons(BEACONS)
+        swarm.grow(NODES)
+        time.sleep(3.0)
+        opened = _opened(browser, state, hub.url)
+        live = _live(browser, state, hub, swarm)
+    gpus = f"{NODES * GPUS:,} Gpus"
+    yield Figure(f"sample to pixel, {gpus}, {TABS} browsers, p50", live["p50"], "ms", 60.0)
+    yield Figure("  p99", live["p99"], "ms", 250.0)
+    yield Figure("  the hub meanwhile, of one core", live["core_pct"], "%")
+    yield Figure(f"heatmap redraw, {gpus}, median while live", live["redraw_ms"], "ms", 2.0)
+    yield Figure(f"  long tasks in {SECONDS:.0f} s of {TABS} pages", live["long_tasks"], "", 0.0)
+    yield Figure(f"page: first paint of Fleet after sign-in, {gpus}", opened["paint_s"], "s", 1.5)
+    yield Figure("  all cells drawn", opened["drawn_s"], "s")
+    yield Figure("  compressed, everything that comes over HTTP", opened["mb"], "MB", 1.3)
+
+
+def _opened(browser: Browser, state: Any, url: str) -> dict[str, float]:
+    """With an empty cache, on a hub that has answered before."""
+    open_page(browser, state, url)[0].close()
+    context = browser.new_context(storage_state=state, viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    tools = context.new_cdp_session(page)
+    tools.send("Network.enable")
+    sizes: list[float] = []
+    tools.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
+    page.goto(url, timeout=PATIENCE_MS)
+    drawn_s = wait_live(page)
+    paint_s = page.evaluate(PAINTED) / 1e3
+    context.close()
+    return {"paint_s": paint_s, "drawn_s": drawn_s, "mb": sum(sizes) / 1e6}
+
+
+def _live(browser: Browser, state: Any, hub: HubProcess, swarm: Swarm) -> dict[str, float]:
+    tabs = [open_page(browser, state, hub.url) for _ in range(TABS)]
+    times = swarm.beacon_times()
+    for _, page in tabs:
+        page.evaluate(WATCH, list(times))
+    time.sleep(2.0)  # opening five pages is a burst of its own
+    before = [page.evaluate("gpudeck.stats.long_tasks") for _, page in tabs]
+    began, used = time.time(), cpu_s(hub.process.pid)
+    redraws: list[float] = []
+    while time.time() < began + SECONDS:
+        redraws += [page.evaluate("gpudeck.stats.redraw_ms") for _, page in tabs]
+        time.sleep(SECONDS / REDRAWS)
+    core_pct = 100 * (cpu_s(hub.process.pid) - used) / (time.time() - began)
+    long_tasks = sum(page.evaluate("gpudeck.stats.long_tasks") for _, page in tabs) - sum(before)
+    ages_ms = [age for _, page in tabs for age in _ages_ms(page, swarm.beacon_times(), began)]
+    for context, _ in tabs:
+        context.close()
+    parts = statistics.quantiles(ages_ms, n=100, method="inclusive")
+    return {"p50": parts[49], "p99": parts[98], "core_pct": core_pct, "long_tasks": long_tasks,
+            "redraw_ms": statistics.median(redraws)}
+
+
+def _ages_ms(page: Page, times: dict[str, Any], since: float) -> Iterator[float]:
+    """Of each beacon's value that was seen, how long ago it was sent; the hub has it a fraction of
+    a millisecond after that."""
+    for uuid, level, seen_at in page.evaluate("globalThis.seen"):
+        sent = [at for value, at in times[uuid] if round(value * 2.39) == level and at < seen_at]
+        if seen_at > since and sent:
+            yield (seen_at - sent[-1]) * 1e3

@@ -1,0 +1,72 @@
+"""What 1,250 agents of 8 Gpus, each a Frame a second, cost the hub; beside a Flask-SocketIO handler
+that only receives the same messages, and picows as the floor."""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.figure import Figure, cpu_s
+from tests.integration.hubs import HubProcess, wait_for
+from tests.receivers import receiver
+from tests.swarm import GPUS, Swarm
+
+NODES = 1_250
+SETTLE_S = 5.0
+SECONDS = 20.0
+LATE_S = 10.0
+
+
+def figures() -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        floor = _received("picows", Path(folder))
+        plain = _received("flask", Path(folder))
+        hub, pss_mb = _applied(Path(folder))
+    yield Figure(f"hub, {NODES * GPUS:,} Gpus at 1 Hz: of one core", hub["core_pct"], "%", 35.0)
+    yield Figure("  a Flask-SocketIO handler that only receives", plain["core_pct"], "%")
+    yield Figure("  picows that only receives", floor["core_pct"], "%")
+    yield Figure("  CPU per message", hub["message_ms"], "ms")
+    yield Figure("  hub / receive-only, per message", hub["message_ms"] / plain["message_ms"],
+                 "x", 2.0)
+    yield Figure("  hub / picows, per message", hub["message_ms"] / floor["message_ms"], "x")
+    yield Figure("  sent to applied, p50", hub["p50"], "ms")
+    yield Figure("    p99", hub["p99"], "ms", 50.0)
+    yield Figure("    p99 at the receive-only handler", plain["p99"], "ms")
+    yield Figure("    p99 at picows", floor["p99"], "ms")
+    yield Figure(f"  hub PSS with {NODES * GPUS:,} Gpus", pss_mb, "MB", 1_000.0)
+
+
+def cost(swarm: Swarm, pid: int, seconds: float) -> dict[str, Any]:
+    before, began, used = swarm.count(), time.monotonic(), cpu_s(pid)
+    time.sleep(seconds)
+    after, passed_s, spent_s = swarm.count(), time.monotonic() - began, cpu_s(pid) - used
+    messages = after["messages"] - before["messages"]
+    return {"core_pct": 100 * spent_s / passed_s, "message_ms": 1e3 * spent_s / messages,
+            "messages_per_s": messages / passed_s}
+
+
+def _received(kind: str, folder: Path) -> dict[str, Any]:
+    told = folder / f"{kind}.json"
+    with receiver(kind, told) as (pid, port), Swarm(port) as swarm:
+        swarm.grow(NODES)
+        time.sleep(SETTLE_S)
+        found = cost(swarm, pid, SECONDS)
+        os.kill(pid, signal.SIGUSR1)
+        wait_for(told.exists, 20, "the times of arrival")
+        return found | swarm.arrivals(str(told))
+
+
+def _applied(folder: Path) -> tuple[dict[str, Any], float]:
+    with HubProcess(folder / "hub") as hub, Swarm(hub.port, hub, hub.api_token) as swarm:
+        swarm.grow(NODES)
+        time.sleep(SETTLE_S)
+        found = cost(swarm, hub.process.pid, SECONDS)
+        pss_mb = hub.pss_bytes() / 1e6
+        swarm.tap()
+        time.sleep(LATE_S)
+        late = swarm.late()
+        assert late["count"] > NODES, f"the hub told of {late['count']} Frames only"
+        return found | late, pss_mb

@@ -1,0 +1,98 @@
+"""Reports: what each owner, Node or Gpu held over a time, and what that cost. Pure."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HOUR_S, KWH_J = 3_600.0, 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """In whatever money whoever asks thinks of."""
+
+    gpu_hour: float | None = None
+    kwh: float | None = None
+
+
+class ReportItem(Struct):
+    """Null: not known. `util_share` and `energy_share`: for which part of the GPU-hours that was
+    measured; `idle_share`: idle, of the part whose utilization was."""
+
+    of: str | None
+    name: str | None
+    gpu_hours: float
+    util_pct: float | None
+    util_share: float
+    idle_hours: float | None
+    idle_share: float | None
+    mem_used_bytes: float | None
+    energy_kwh: float | None
+    energy_share: float
+    cost: float | None
+
+
+class Report(Struct):
+    by: str
+    start: int  # whole hours
+    end: int
+    since: int | None  # of what history knows at all, as far as it is in files
+    price_gpu_hour: float | None
+    price_kwh: float | None
+    items: list[ReportItem]  # those who held most first
+    total: ReportItem
+
+
+def report_view(frame: "pd.DataFrame", by: str, span: tuple[int, int], prices: Prices,
+                names: Mapping[str, str], since: int | None) -> Report:
+    items = []
+    for row in frame.to_dict("records"):
+        of = row[by] if isinstance(row[by], str) else None
+        items.append(_item(of, of if of is None else names.get(of, of), row, prices))
+    items.sort(key=lambda item: (-item.gpu_hours, item.name or ""))
+    sums = {str(name): math.fsum(frame[name].tolist()) for name in frame.columns
+            if name not in ("t", by)}
+    return Report(by, *span, since, prices.gpu_hour, prices.kwh, items,
+                  _item(None, None, sums, prices))
+
+
+def _item(of: str | None, name: str | None, sums: Mapping[Any, Any], prices: Prices) -> ReportItem:
+    gpu_s, util_s, energy_s = sums["gpu_s"], sums["util_s"], sums["energy_s"]
+    gpu_hours = gpu_s / HOUR_S
+    energy_kwh = sums["energy_j"] / KWH_J if energy_s else None
+    return ReportItem(
+        of, name, gpu_hours, _per(sums["util_pct_s"], util_s), _per(util_s, gpu_s) or 0.0,
+        sums["idle_s"] / HOUR_S if util_s else None, _per(sums["idle_s"], util_s),
+        _per(sums["mem_byte_s"], sums["mem_s"]), energy_kwh, _per(energy_s, gpu_s) or 0.0,
+        _cost(gpu_hours, energy_kwh, prices))
+
+
+def _cost(gpu_hours: float, energy_kwh: float | None, prices: Prices) -> float | None:
+    """Of energy that nobody measured there is no price, rather than one that is too low."""
+    if prices.gpu_hour is None and prices.kwh is None:
+        return None
+    if prices.kwh is not None and energy_kwh is None and gpu_hours > 0:
+        return None
+    return (prices.gpu_hour or 0.0) * gpu_hours + (prices.kwh or 0.0) * (energy_kwh or 0.0)
+
+
+def _per(total: float, seconds: float) -> float | None:
+    return total / seconds if seconds else None
+
+
+def report_columns(report: Report) -> dict[str, list[Any]]:
+    """Without the sum, which would be one owner more to whoever reads the file."""
+    found: dict[str, list[Any]] = {}
+    for name in ReportItem.__struct_fields__:
+        found[report.by if name == "of" else name] = [getattr(item, name)
+                                                      for item in report.items]
+    if report.by == "user":
+        del found["name"]
+    count = len(report.items)
+    return found | {"start": [report.start] * count, "end": [report.end] * count}

@@ -1,0 +1,255 @@
+"""The dialect of NVIDIA's dcgm-exporter: its names, units, help texts and labels. Pure.
+
+Names and units as in its etc/default-counters.csv and DCGM's dcgm_fields.h, labels as in its
+rendermetrics.go: dashboards and rules that are written for it then work here unchanged.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpudeck import __version__
+from gpudeck.exposition import Kind, family, labels
+from gpudeck.metrics import COLUMNS, SLOW, Metric
+from gpudeck.wire import GpuFacts, Task, Use
+
+NAN = float("nan")
+MIB = 2.0**20
+
+HELP: dict[str, str] = {
+    "util_pct": "GPU utilization (in %).",
+    "mem_util_pct": "Memory utilization (in %).",
+    "sm_active_pct": "The ratio of cycles an SM has at least 1 warp assigned.",
+    "mem_used_bytes": "Framebuffer memory used (in MiB).",
+    "temp_c": "GPU temperature (in C).",
+    "mem_temp_c": "Memory temperature (in C).",
+    "power_w": "Power draw (in W).",
+    "energy_j": "Total energy consumption since boot (in mJ).",
+    "sm_clock_mhz": "SM clock frequency (in MHz).",
+    "mem_clock_mhz": "Memory clock frequency (in MHz).",
+    "video_clock_mhz": "Video encoder/decoder clock frequency (in MHz).",
+    "fan_pct": "Fan speed (in %).",
+    "throttle_bits": "Reasons why the clocks are below their maximum (bit mask).",
+    "pcie_tx_bytes_per_s": "The rate of data transmitted over the PCIe bus (in bytes per second).",
+    "pcie_rx_bytes_per_s": "The rate of data received over the PCIe bus (in bytes per second).",
+    "enc_util_pct": "Encoder utilization (in %).",
+    "dec_util_pct": "Decoder utilization (in %).",
+    "gr_active_pct": "Ratio of time the graphics engine is active.",
+    "sm_occupancy_pct": "The ratio of number of warps resident on an SM.",
+    "tensor_active_pct": "Ratio of cycles the tensor (HMMA) pipe is active.",
+    "dram_active_pct":
+        "Ratio of cycles the device memory interface is active sending or receiving data.",
+    "mem_reserved_bytes": "Framebuffer memory reserved (in MiB).",
+    "bar1_used_bytes": "BAR1 memory used (in MiB).",
+    "power_limit_w": "Power limit that is enforced (in W).",
+    "power_limit_set_w": "Power limit that was set (in W).",
+    "ecc_corrected": "Total number of single-bit volatile ECC errors.",
+    "ecc_uncorrected": "Total number of double-bit volatile ECC errors.",
+    "ecc_corrected_ever": "Total number of single-bit persistent ECC errors.",
+    "ecc_uncorrected_ever": "Total number of double-bit persistent ECC errors.",
+    "rows_corrected": "Number of remapped rows for correctable errors",
+    "rows_uncorrected": "Number of remapped rows for uncorrectable errors",
+    "rows_pending": "Whether a remapping of rows waits for a reset",
+    "rows_failed": "Whether remapping of rows has failed",
+    "pages_corrected": "Total number of retired pages due to single-bit errors.",
+    "pages_uncorrected": "Total number of retired pages due to double-bit errors.",
+    "pages_pending": "Whether a page waits for its retirement.",
+    "pcie_gen": "PCIe generation of the link now.",
+    "pcie_width": "PCIe lanes of the link now.",
+    "pcie_replays": "Total number of PCIe retries.",
+    "nvlink_tx_bytes_per_s": "The rate of data sent over NVLink (in bytes per second).",
+    "nvlink_rx_bytes_per_s": "The rate of data received over NVLink (in bytes per second).",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    key: str  # of gpudeck.metrics
+    name: str
+    kind: Kind
+    help: str
+    times: float = 1.0
+    by: float = 1.0
+
+    def of(self, value: Any) -> Any:
+        """In DCGM's unit; of a float, or of an array of them."""
+        return value * self.times / self.by
+
+
+def _field(metric: Metric, name: str) -> Field:
+    kind: Kind = "counter" if metric.aggregate == "counter" else "gauge"
+    times = 1_000.0 if metric.unit == "J" else 1.0
+    by = 1.0
+    if metric.unit == "B":
+        by = MIB
+    elif metric.unit == "%" and name.startswith("DCGM_FI_PROF_"):
+        by = 100.0
+    return Field(metric.key, name, kind, HELP[metric.key], times, by)
+
+
+FIELDS: tuple[Field, ...] = tuple(_field(metric, metric.prometheus) for metric in COLUMNS + SLOW
+                                  if metric.prometheus is not None)
+OF_MEMORY = ("mem_used_bytes", "mem_reserved_bytes")
+TOTAL = "DCGM_FI_DEV_FB_TOTAL"
+FREE = "DCGM_FI_DEV_FB_FREE"
+XID = "DCGM_FI_DEV_XID_ERRORS"
+NAMES = frozenset({field.name for field in FIELDS} | {TOTAL, FREE, XID})
+
+Values = Sequence[float]  # one of each Gpu, in our units; NaN: it is not there
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """`parent`: the place of a MIG instance's board, or -1. `shares_memory`: with an instance
+    before it."""
+
+    labels: Sequence[str]
+    parent: Sequence[int]
+    shares_memory: Sequence[bool]
+    mem_total_bytes: Values
+    xid: Values  # the last one, of late
+
+    @property
+    def is_split(self) -> bool:
+        return any(at >= 0 for at in self.parent)
+
+
+def gpu_labels(facts: GpuFacts, host: str, board: GpuFacts | None, task: Task | None) -> str:
+    """Of a MIG instance, `gpu`, `UUID` and `modelName` are its board's, as there; `mig_uuid` is
+    our own, for two compute instances of one GPU instance would else be the same to Prometheus.
+    `task`: whose pod it is, where there is one."""
+    whole = facts if board is None else board
+    minor = whole.minor if whole.minor is not None else whole.index
+    is_part = facts.parent_uuid is not None
+    return labels({
+        "gpu": str(facts.index), "UUID": facts.parent_uuid or facts.uuid,
+        "pci_bus_id": facts.pci_bus_id, "device": f"nvidia{minor}", "modelName": whole.name,
+        "GPU_I_PROFILE": facts.mig_profile if is_part else None,
+        "GPU_I_ID": None if facts.gpu_instance is None else str(facts.gpu_instance),
+        "Hostname": host, "mig_uuid": facts.uuid if is_part else None,
+        "container": None if task is None else task.container_name or task.container,
+        "namespace": None if task is None else task.namespace,
+        "pod": None if task is None else task.pod,
+    })
+
+
+def has_place(task: Task) -> bool:
+    """In a pod or a container."""
+    return any(each is not None for each in (task.pod, task.container_name, task.container))
+
+
+def same_place(tasks: Sequence[Task]) -> Task | None:
+    """One that stands for all of them; None: they are of several places, or of none."""
+    places = {(task.namespace, task.pod, task.container_name or task.container) for task in tasks}
+    return tasks[0] if len(places) == 1 and has_place(tasks[0]) else None
+
+
+def shares_memory(gpus: Sequence[GpuFacts]) -> list[bool]:
+    """Whether one before it is a part of the same GPU instance, whose memory both tell."""
+    seen: set[tuple[str, int]] = set()
+    found = []
+    for facts in gpus:
+        if facts.parent_uuid is None or facts.gpu_instance is None:
+            found.append(False)
+            continue
+        key = facts.parent_uuid, facts.gpu_instance
+        found.append(key in seen)
+        seen.add(key)
+    return found
+
+
+def once(gpus: Gpus, key: str, values: Values) -> Values:
+    """No sum counts anything twice: what an instance tells, its board does not tell as well, and
+    of instances that share one memory the first tells it."""
+    if not gpus.is_split:
+        return values
+    found = list(values)
+    for place, parent in enumerate(gpus.parent):
+        if parent < 0 or values[place] != values[place]:
+            continue
+        found[parent] = NAN
+        if key in OF_MEMORY and gpus.shares_memory[place]:
+            found[place] = NAN
+    return found
+
+
+def families(gpus: Gpus, columns: Mapping[str, Any], wanted: frozenset[str] | None = None
+             ) -> "list[str]":
+    """`columns`: by metric key, lists or arrays of floats. `wanted`: names; None: all."""
+    return [text for field in FIELDS
+            if (wanted is None or field.name in wanted) and field.key in columns
+            and (text := _text(gpus, field, columns[field.key]))] + [
+        text for text in (_free(gpus, columns, wanted), _total(gpus, wanted), _xid(gpus, wanted))
+        if text]
+
+
+def _text(gpus: Gpus, field: Field, values: Any) -> str:
+    told = once(gpus, field.key, _plain(values))
+    if field.times != 1.0:  # whole millijoules, as there
+        told = [float(round(field.of(value))) if value == value else NAN for value in told]
+    elif field.by != 1.0:
+        told = [value / field.by for value in told]
+    return family(field.name, field.kind, field.help, gpus.labels, told)
+
+
+def _plain(values: Any) -> Values:
+    found: Values = values.tolist() if hasattr(values, "tolist") else values
+    return found
+
+
+def _free(gpus: Gpus, columns: Mapping[str, Any], wanted: frozenset[str] | None) -> str:
+    if (wanted is not None and FREE not in wanted) or "mem_used_bytes" not in columns:
+        return ""
+    used = _plain(columns["mem_used_bytes"])
+    reserved = _plain(columns.get("mem_reserved_bytes", [NAN] * len(used)))
+    free = [max(0.0, total - held - (kept if kept == kept else 0.0)) / MIB
+            if total == total and held == held else NAN
+            for total, held, kept in zip(gpus.mem_total_bytes, used, reserved, strict=True)]
+    return family(FREE, "gauge", "Framebuffer memory free (in MiB).", gpus.labels,
+                  once(gpus, "mem_used_bytes", free))
+
+
+def _total(gpus: Gpus, wanted: frozenset[str] | None) -> str:
+    if wanted is not None and TOTAL not in wanted:
+        return ""
+    total = [value / MIB for value in once(gpus, "mem_used_bytes", gpus.mem_total_bytes)]
+    return family(TOTAL, "gauge", "Framebuffer memory (in MiB).", gpus.labels, total)
+
+
+def _xid(gpus: Gpus, wanted: frozenset[str] | None) -> str:
+    if wanted is not None and XID not in wanted:
+        return ""
+    return family(XID, "gauge", "Value of the last XID error encountered, for ten minutes.",
+                  gpus.labels, gpus.xid)
+
+
+# -- what is ours, of hub and agent alike
+
+
+def build_info() -> str:
+    return family("gpudeck_build_info", "gauge", "1; its label tells the version.",
+                  [labels({"version": __version__})], [1.0])
+
+
+def gpu_state(of: Sequence[str], states: Sequence[str]) -> str:
+    return family("gpudeck_gpu_state", "gauge", "1: this Gpu is ok, stale, lost or offline.",
+                  [f'{each},state="{state}"' for each, state in zip(of, states, strict=True)],
+                  [1.0] * len(of))
+
+
+def task_labels(host: str, facts: GpuFacts, task: Task) -> str:
+    """Never the command line: it is not for everyone who may scrape."""
+    return labels({
+        "Hostname": host, "gpu": str(facts.index), "UUID": facts.parent_uuid or facts.uuid,
+        "mig_uuid": facts.uuid if facts.parent_uuid is not None else None, "task": task.id,
+        "user": task.user, "container": task.container_name or task.container,
+        "namespace": task.namespace, "pod": task.pod, "slurm_job": task.slurm_job})
+
+
+def task_families(rows: list[tuple[str, Use]]) -> Iterator[str]:
+    of = [each for each, _ in rows]
+    yield family("gpudeck_task_memory_bytes", "gauge", "Gpu memory that this task holds.", of,
+                 [NAN if use.mem_used_bytes is None else use.mem_used_bytes for _, use in rows])
+    yield family("gpudeck_task_sm_ratio", "gauge",
+                 "Share of the time in which this task had work on the multiprocessors.", of,
+                 [NAN if use.sm_pct is None else use.sm_pct / 100 for _, use in rows])

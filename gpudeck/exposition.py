@@ -1,0 +1,49 @@
+"""The text that Prometheus scrapes: families of samples. Pure.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/, version 0.0.4.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Kind = Literal["gauge", "counter"]
+
+# Names, pods and models are text from nodes: a line break in one would begin a sample of its own,
+# and at a NUL Prometheus stops reading.
+_ESCAPES = dict.fromkeys((*range(32), 127), "\N{REPLACEMENT CHARACTER}") | {
+    ord("\n"): "\\n", ord("\\"): "\\\\", ord('"'): '\\"'}
+
+
+def labels(pairs: Mapping[str, str | None]) -> str:
+    """What stands between the braces. None: this one is not known, and left out."""
+    return ",".join(f'{name}="{value.translate(_ESCAPES)}"'
+                    for name, value in pairs.items() if value is not None)
+
+
+def family(name: str, kind: Kind, help: str, of: Sequence[str], values: Iterable[float]) -> str:
+    """One sample for each of `of`, labels as above; NaN: it is not there. No samples, no family."""
+    head = name + "{"
+    lines = [f"{head}{each}}} {value:.15g}\n" for each, value in zip(of, values, strict=True)
+             if value == value]
+    return f"# HELP {name} {_help(help)}\n# TYPE {name} {kind}\n{''.join(lines)}" if lines else ""
+
+
+def single(name: str, kind: Kind, help: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"# HELP {name} {_help(help)}\n# TYPE {name} {kind}\n{name} {value:.15g}\n"
+
+
+def _help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def unique(of: Sequence[str]) -> list[int]:
+    """The places of the first of each. Two samples with the same labels would make Prometheus
+    refuse the whole page, and nodes name themselves."""
+    first: dict[str, int] = {}
+    for place, each in enumerate(of):
+        first.setdefault(each, place)
+    return list(first.values())

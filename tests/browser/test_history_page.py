@@ -1,0 +1,204 @@
+"""The past in a real browser: what is drawn is what the hub says, past and live without a seam;
+one zooms, takes it away as a file, and hostile names stay text."""
+
+import csv
+import io
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.demos import soon
+from tests.integration.hubs import HubProcess, one_task
+from tests.integration.visitors import add_person
+from tests.pasts import HOUR_S, OWNERS, Past
+
+from .test_look import axe_source
+
+pytestmark = pytest.mark.browser
+WAIT_S = 30.0
+Band = list[tuple[int, float | None, float | None, float | None]]
+
+
+@pytest.fixture(name="folder", scope="module")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("past") / "data"
+
+
+@pytest.fixture(name="past", scope="module")
+def _past(folder: Path) -> Past:
+    now = int(time.time())
+    return Past(now - 2 * HOUR_S, now - 60).write(folder)
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(folder: Path, past: Past) -> Iterator[HubProcess]:
+    """With agents that go on telling, a second at a time."""
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        while not is_over.wait(1.0):
+            for agent in past.agents:
+                agent.tick(one_task())
+
+    with HubProcess(folder) as hub:
+        add_person(hub, "root", "admin")
+        for agent in past.agents:
+            agent.connect(hub)
+        voice = threading.Thread(target=go_on, daemon=True)
+        voice.start()
+        yield hub
+        is_over.set()
+        voice.join(20)
+
+
+def line(page: Page, uuid: str, key: str) -> Band:
+    found: Band = page.evaluate("([uuid, key]) => globalThis.gpudeck?.line(uuid, key) ?? []",
+                                [uuid, key])
+    return found
+
+
+def opened(page: Page) -> Page:
+    page.wait_for_selector("#past-figure .main-svg", timeout=WAIT_S * 1_000)
+    return page
+
+
+def asked(hub: HubProcess, uuid: str, key: str, band: Band, step: int) -> Band:
+    told = hub.get(f"/api/v1/series?gpu={uuid}&metric={key}&start={band[0][0]}"
+                   f"&end={band[-1][0] + step}&step={step}")
+    return [list(row) for row in zip(told["t"], told["mean"], told["min"],  # type: ignore[misc]
+                                     told["max"], strict=True)]
+
+
+def test_what_is_drawn_is_what_the_hub_says_and_goes_on_without_a_seam(
+        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
+    node, gpu = random.randrange(2), random.randrange(2)
+    uuid, key = past.uuid(node, gpu), random.choice(["util_pct", "power_w"])
+    page = opened(come(f"/history?node={past.agents[node].node_id}&last=15m"))
+    first = line(page, uuid, key)
+    assert soon(lambda: line(page, uuid, key)[-1][0] > first[-1][0] + 6, WAIT_S)
+    drawn = line(page, uuid, key)
+    # The newest seconds may have come since; all others are there once, and as the hub has them.
+    assert drawn[:-4] == asked(hub, uuid, key, drawn, 1)[:-4]
+    assert [row[0] for row in drawn] == list(range(drawn[0][0], drawn[-1][0] + 1))
+    values = [row[1] for row in drawn[:-4]]
+    assert None in values  # between what was seeded and what came
+    assert values[-1] is not None
+    assert 890 <= len(drawn) <= 906
+    assert page.locator("#past-live").get_attribute("href") == f"/node/{past.agents[node].node_id}"
+
+
+def test_who_looks_closer_gets_finer_steps_and_comes_back(
+        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
+    uuid = past.uuid(0, 0)
+    end = past.end - past.end % 60
+    page = opened(come(f"/history?gpu={uuid}&gpu={past.uuid(1, 1)}&metric=util_pct"
+                       f"&metric=temp_c&start={end - 5_400}&end={end}"))
+    whole = line(page, uuid, "util_pct")
+    assert whole == asked(hub, uuid, "util_pct", whole, whole[1][0] - whole[0][0])
+    assert whole[1][0] - whole[0][0] == 10
+    assert page.inner_text("#past-title") == "2 Gpus"
+    marks: Any = page.evaluate("document.getElementById('past-figure').data.at(-1).text")
+    assert marks
+    assert all("&lt;b&gt;" in text and "<b>" not in text for text in marks)
+    box: Any = page.locator("#past-figure .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + 45, steps=5)
+    page.mouse.up()
+    assert soon(lambda: (finer := line(page, uuid, "util_pct"))[1][0] - finer[0][0] == 1, WAIT_S)
+    finer = line(page, uuid, "util_pct")
+    span = 5_400 * 0.15
+    assert finer[0][0] == pytest.approx(end - 5_400 + 5_400 * 0.4, abs=span / 10)
+    assert finer[-1][0] - finer[0][0] == pytest.approx(span, rel=0.1)
+    assert finer == asked(hub, uuid, "util_pct", finer, 1)
+    assert "start=" in page.url
+    assert page.locator("#past-csv").get_attribute("href") is not None
+    page.locator("#past-back").click()
+    assert soon(lambda: line(page, uuid, "util_pct") == whole, WAIT_S)
+    assert not page.locator("#past-back").is_visible()
+
+
+def test_it_is_taken_away_as_csv_and_as_a_picture(
+        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
+    uuid = past.uuid(0, 1)
+    end = past.end - past.end % 60
+    page = opened(come(f"/history?gpu={uuid}&metric=power_w&start={end - 3_600}&end={end}"))
+    drawn = line(page, uuid, "power_w")
+    with page.expect_download() as download:
+        page.locator("#past-csv").click()
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    assert [(int(row["t"]), row["power_w_mean"]) for row in rows if row["power_w_mean"]] == [
+        (t, f"{mean:g}") for t, mean, _, _ in drawn if mean is not None]
+    with page.expect_download() as download:
+        page.locator("#past-png").click()
+    assert Path(download.value.path()).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert download.value.suggested_filename.endswith(".png")
+
+
+def test_an_owner_has_a_past_and_the_look_holds(
+        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
+    owner, theme = OWNERS[-1], random.choice(["dark", "light"])
+    page = opened(come(f"/history?owner=user%3A{owner.replace('=', '%3D')}&last=6h", theme))
+    assert page.inner_text("#past-title") == owner
+    assert soon(lambda: "GPU-hours" in page.inner_text("#past-words"), WAIT_S)
+    assert page.locator("#past-figure .barlayer .point").count() > 100
+    page.evaluate(axe_source())
+    found: list[Any] = page.evaluate(
+        "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
+    assert found == []
+
+
+def test_plotly_comes_only_where_it_is_needed(hub: HubProcess, come: Callable[..., Page]) -> None:
+    page = come("/")
+    page.wait_for_selector("#heatmap")
+    names = page.evaluate("performance.getEntriesByType('resource').map(({name}) => name)")
+    assert names
+    assert not [name for name in names if "plotly" in name]
+    assert page.evaluate("globalThis.Plotly") is None
+
+
+def test_a_report_is_sorted_priced_and_sent_by_its_address(
+        hub: HubProcess, past: Past, come: Callable[..., Page]) -> None:
+    price = f"{random.uniform(1, 9):.2f}"
+    path = f"start={past.begin}&end={past.end}"
+    page = come(f"/reports?{path}&price_gpu_hour={price}&currency=EUR", width=320, height=844)
+    page.wait_for_selector("table.report tbody tr", timeout=WAIT_S * 1_000)
+    report = hub.get(f"/api/v1/reports?{path}&price_gpu_hour={price}")
+    told = [item["of"] for item in report["items"]]
+    assert set(told) == {*OWNERS}
+    assert page.locator(".report tbody th").all_inner_texts() == told
+    costs = page.locator(".report tbody td:last-child").all_inner_texts()
+    assert [words.split()[-2:] for words in costs] == [
+        [f"{item['cost']:.2f}", "EUR"] for item in report["items"]]
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.locator('[data-sort="name"]').click()
+    assert page.locator(".report tbody th").all_inner_texts() == sorted(told, key=str.lower)
+    assert "sort=name" in page.url
+    page.locator('[data-by="node"]').click()
+    hosts = {agent.caller.said.host for agent in past.agents}
+    assert soon(lambda: set(page.locator(".report tbody th").all_inner_texts()) == hosts, WAIT_S)
+    with page.expect_download() as download:
+        page.locator("#reports-csv").click()
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    assert {row["name"] for row in rows} == hosts
+    page.evaluate(axe_source())
+    found: list[Any] = page.evaluate(
+        "axe.run(document, {resultTypes: ['violations']}).then(({violations}) => violations)")
+    assert found == []
+
+
+def test_the_timelines_lead_to_the_past(hub: HubProcess, past: Past, come: Callable[..., Page]
+                                        ) -> None:
+    page = come(f"/gpu/{past.uuid(0, 0)}")
+    assert soon(lambda: past.uuid(0, 0) in (
+        page.locator("#lines-past").get_attribute("href") or ""), WAIT_S)
+    page.keyboard.press("h")
+    page.wait_for_url("**/history?gpu=*")
+    opened(page)

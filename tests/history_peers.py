@@ -1,0 +1,312 @@
+"""The load behind `bench/history_peers.py`: history beside VictoriaMetrics (Debian's package), to
+which go the same seconds in the same run.
+
+It gets them by its cheapest way in, /api/v1/import with 60 seconds of a series at once, and after
+the same rounding, for its size on disk hangs on that. What is counted is CPU: of our engine in this
+process, of its server and of what encodes for it here. Questions are put while both take more.
+"""
+
+import contextlib
+import json
+import math
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from dashboard.history.columns import KEYS, STORED, quantise
+from dashboard.history.embedded import Embedded
+from dashboard.history.feed import Stored
+from dashboard.history.head import BLOCK_S
+from gpudeck.metrics import WIDTH
+from gpudeck.wire import Frame
+from tests.history_load import PER_NODE, START, Fleet, Told
+from tests.integration.hubs import free_port, wait_for
+
+PROGRAM = "victoria-metrics"
+BATCH_S = 60
+ROUNDS = 7
+HOT_C, HOT_S = 79.0, 60
+IDLE_S, IDLE_PCT = 1_800, 5.0
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass
+class Peer:
+    url: str
+    process: psutil.Process
+    folder: Path
+    client_s: float = 0.0
+    waiting: list[Floats] = field(default_factory=list)  # seconds: Gpus x metrics, NaN: not there
+
+    def cpu_s(self) -> float:
+        times = self.process.cpu_times()
+        return times.user + times.system
+
+    def take(self, t: int, rows: Floats) -> None:
+        self.waiting.append(rows)
+        if len(self.waiting) == BATCH_S:
+            began = time.process_time()
+            lines = self.lines(t)
+            self.client_s += time.process_time() - began
+            self.send(lines)
+
+    def lines(self, last: int) -> list[bytes]:
+        """Of all that waits."""
+        values = np.stack(self.waiting)
+        self.waiting = []
+        times = np.arange(last - len(values) + 1, last + 1) * 1_000
+        whole = json.dumps(times.tolist()).encode()
+        found = []
+        for gpu in range(values.shape[1]):
+            there = ~np.isnan(values[:, gpu, 0])
+            stamps = whole if there.all() else json.dumps(times[there].tolist()).encode()
+            names = f'"node":"n{gpu // PER_NODE}","gpu":"{gpu % PER_NODE}"}}'
+            columns = values[there, gpu, :].T.tolist()
+            for key, column in zip(KEYS, columns, strict=True):
+                if column and math.isnan(column[0]):
+                    continue  # this board has none
+                found.append(b'{"metric":{"__name__":"%s",%s,"values":%s,"timestamps":%s}' % (
+                    key.encode(), names.encode(), json.dumps(column).encode(), stamps))
+            owner = (f'{{"metric":{{"__name__":"gpu_owner","user":"user{gpu // PER_NODE % 50}",'
+                     f'{names},"values":[1],"timestamps":[{last * 1_000}]}}')
+            found.append(owner.encode())
+        return found
+
+    def send(self, lines: list[bytes]) -> None:
+        for at in range(0, len(lines), 20_000):
+            self.post("/api/v1/import", b"\n".join(lines[at : at + 20_000]))
+
+    def post(self, path: str, body: bytes = b"") -> None:
+        with urllib.request.urlopen(self.url + path, body, timeout=120) as answer:
+            answer.read()
+
+    def ask(self, path: str, **given: str) -> list[Any]:
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(given)}",
+                                    timeout=120) as answer:
+            found: list[Any] = json.load(answer)["data"]["result"]
+            return found
+
+    def bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+
+
+@contextlib.contextmanager
+def server(folder: Path) -> Iterator[Peer]:
+    port = free_port()
+    with (folder.parent / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [PROGRAM, f"-storageDataPath={folder}", f"-httpListenAddr=127.0.0.1:{port}",
+             "-retentionPeriod=100y", "-search.latencyOffset=0s", "-search.disableCache"],
+            stdout=log, stderr=log)
+    peer = Peer(f"http://127.0.0.1:{port}", psutil.Process(process.pid), folder)
+    try:
+        wait_for(lambda: _answers(peer), 30, "VictoriaMetrics")
+        yield peer
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _answers(peer: Peer) -> bool:
+    try:
+        peer.post("/health")
+    except OSError:
+        return False
+    return True
+
+
+def _rows(said: list[Stored], gpus: int) -> Floats:
+    """As our engine keeps them."""
+    rows = np.full((gpus, WIDTH), np.nan)
+    steps = np.array([column.step for column in STORED])
+    for one in said:
+        if isinstance(one.message, Frame):
+            at = int(one.node_id, 16) * PER_NODE
+            taken, _ = quantise(one.message.values, one.message.absent)
+            absent = np.frombuffer(one.message.absent, np.uint8).reshape(taken.shape)
+            rows[at : at + PER_NODE] = np.where(absent == 0, taken * steps, np.nan)
+    return rows
+
+
+def measured(folder: Path, peer: Peer, gpus: int, seconds: int) -> Iterator[Told]:
+    fleet, history = Fleet(gpus), Embedded(folder)
+    history.open()
+    history.append(fleet.greetings(), 1)
+    ours_s = 0.0
+    for t in range(START, START + seconds):
+        said = fleet.second(t)
+        began = time.process_time()
+        history.append(said, 1)
+        if t % 30 == 0:
+            history.store.tend(t)
+        ours_s += time.process_time() - began
+        peer.take(t, _rows(said, gpus))
+    end = START + seconds
+    began = time.process_time()
+    history.store.tend(end + 600)
+    ours_s += time.process_time() - began
+    peer.post("/internal/force_flush")
+    server_s = peer.cpu_s()
+    points, what = gpus * seconds * WIDTH / 1e6, f"history beside VictoriaMetrics, {gpus:,} Gpus"
+    yield (f"{what}: CPU per million points, ours, all in", ours_s / points, "s", None)
+    theirs = (server_s + peer.client_s) / points
+    yield ("  theirs: server and encoding for it", theirs, "s", None)
+    yield ("    its server alone", server_s / points, "s", None)
+    yield ("  ours / theirs", ours_s / points / theirs, "x", 0.1)
+    yield from _sizes(history, peer, points)
+    yield from _questions(fleet, history, peer, end)
+    history.close()
+
+
+def _sizes(history: Embedded, peer: Peer, points: float) -> Iterator[Told]:
+    peer.post("/internal/force_merge")
+    before = -1.0
+    while peer.cpu_s() - before > 0.02:  # until it is done
+        before = peer.cpu_s()
+        time.sleep(0.5)
+    raw = history.info().kinds["raw"]
+    ours, theirs = raw["bytes"] / raw["rows"] / WIDTH, peer.bytes() / points / 1e6
+    yield ("  bytes per point on disk, ours", ours, "B", 0.35)
+    yield ("    theirs, merged, with its index", theirs, "B", None)
+    yield ("    ours / theirs", ours / theirs, "x", 0.8)
+
+
+def _questions(fleet: Fleet, history: Embedded, peer: Peer, end: int) -> Iterator[Told]:
+    _agree(history, peer, end - 100)
+    sys.setswitchinterval(0.001)  # as the hub has it
+    stop = threading.Event()
+    more = threading.Thread(target=_go_on, args=(fleet, history, peer, end, stop))
+    more.start()
+    try:
+        for name, ours, theirs in _asked(fleet, history, peer, end):
+            found = [_p50_ms(ask) for ask in (ours, theirs)]
+            yield (f"  {name}, p50, ours", found[0], "ms", None)
+            yield ("    theirs", found[1], "ms", None)
+    finally:
+        stop.set()
+        more.join()
+
+
+def _agree(history: Embedded, peer: Peer, second: int) -> None:
+    """Figures of two that answer differently would say nothing."""
+    ours = history.instant("temp_c", second)
+    ours = ours[ours["t"] == second]
+    theirs = peer.ask("query", query="last_over_time(temp_c[1s])", time=str(second))
+    assert len(ours) == len(theirs), (len(ours), len(theirs))
+    assert ours["value"].sum() == sum(float(each["value"][1]) for each in theirs)
+
+
+Asked = tuple[str, Callable[[], object], Callable[[], object]]
+
+
+def _asked(fleet: Fleet, history: Embedded, peer: Peer, end: int) -> Iterator[Asked]:
+    gpus, first = len(fleet.uuids), max(START, end - 3_600)
+    chance = np.random.default_rng(5)
+
+    def one() -> int:
+        return int(chance.integers(gpus))
+
+    def of(gpu: int) -> str:
+        return f'{{node="n{gpu // PER_NODE}",gpu="{gpu % PER_NODE}"}}'
+
+    def past() -> int:
+        return int(chance.integers(START + 5, end - 5))
+
+    yield ("q1: one Gpu, one metric, every second",
+           lambda: history.series([fleet.uuids[one()]], ["power_w"], first, end, 1, ("mean",)),
+           lambda: peer.ask("query", query=f"power_w{of(one())}[{end - first}s]", time=str(end)))
+    yield ("q2: one metric of every Gpu at a past second",
+           lambda: history.instant("temp_c", past()),
+           lambda: peer.ask("query", query="last_over_time(temp_c[1s])", time=str(past())))
+    yield ("q3: one node, all metrics, minutes (ours min, mean, max; theirs mean)",
+           lambda: _series_of_node(fleet, history, one(), end),
+           lambda: peer.ask(
+               "query_range", query=f'avg_over_time({{node="n{one() // PER_NODE}",gpu!="",user=""}}'
+               "[1m]) keep_metric_names", start=str(START), end=str(end), step="60"))
+    yield ("q4: what each user held and used",
+           lambda: history.usage("user", 3_600, START, end),
+           lambda: peer.ask(
+               "query", query="sum by (user) (sum_over_time(util_pct[1h]) * on (node, gpu) "
+               "group_left (user) last_over_time(gpu_owner[1h]))", time=str(end)))
+    yield (f"q5: {HOT_C:.0f} °C or more for {HOT_S} s, every Gpu (theirs in steps of 15 s)",
+           lambda: hot(history, START, end),
+           lambda: peer.ask("query_range", query=f"min_over_time(temp_c[{HOT_S}s]) >= {HOT_C}",
+                            start=str(START), end=str(end), step="15"))
+    if end - START >= IDLE_S:
+        yield ("q5: idle for 30 min with memory held, every Gpu",
+               lambda: idle(history, fleet.uuids, end - IDLE_S, end),
+               lambda: peer.ask(
+                   "query", query=f"max_over_time(util_pct[{IDLE_S}s]) <= {IDLE_PCT} and "
+                   f"min_over_time(mem_used_bytes[{IDLE_S}s]) > 0", time=str(end)))
+
+
+def _series_of_node(fleet: Fleet, history: Embedded, gpu: int, end: int) -> object:
+    at = gpu - gpu % PER_NODE
+    return history.series(fleet.uuids[at : at + PER_NODE], KEYS, START, end, 60)
+
+
+def hot(history: Embedded, first: int, end: int) -> list[tuple[str, int]]:
+    """Each Gpu, and the second from which it had been so for long enough."""
+    found: list[tuple[str, int]] = []
+    lasts: dict[str, int] = {}
+    for start in range(first - first % BLOCK_S, end, BLOCK_S):
+        block = history.block("temp_c", start)
+        names, is_hot = list(block.columns), block.to_numpy() >= HOT_C
+        runs = _runs(is_hot, np.array([lasts.get(name, 0) for name in names]))
+        for second, gpu in np.argwhere(runs == HOT_S).tolist():
+            found.append((names[gpu], start + second))
+        lasts = dict(zip(names, runs[-1].tolist(), strict=True))
+    return found
+
+
+def _runs(is_so: npt.NDArray[np.bool_], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For how many seconds on end, down the columns."""
+    count = np.arange(1, len(is_so) + 1)[:, None]
+    broke = np.maximum.accumulate(np.where(is_so, 0, count), axis=0)
+    found: npt.NDArray[np.int64] = np.where(is_so, count - broke + (broke == 0) * before, 0)
+    return found
+
+
+def idle(history: Embedded, gpus: list[str], first: int, end: int) -> list[str]:
+    frame = history.series(gpus, ["util_pct", "mem_used_bytes"], first, end, 60, ("min", "max"))
+    by = frame.groupby("gpu", sort=False)
+    is_so = (by["util_pct_max"].max() <= IDLE_PCT) & (by["mem_used_bytes_min"].min() > 0)
+    return [str(gpu) for gpu in is_so.index[is_so]]
+
+
+def _p50_ms(ask: Callable[[], object]) -> float:
+    ask()
+    times_ms = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        ask()
+        times_ms.append((time.perf_counter() - began) * 1e3)
+    return statistics.median(times_ms)
+
+
+def _go_on(fleet: Fleet, history: Embedded, peer: Peer, t: int, stop: threading.Event) -> None:
+    """As many points a second to each as the fleet gives; to them, a sixtieth of the series with a
+    minute each."""
+    seconds = [_rows(fleet.second(t + at), len(fleet.uuids)) for at in range(BATCH_S)]
+    peer.waiting = seconds
+    lines = peer.lines(t + BATCH_S - 1)
+    part = -(-len(lines) // BATCH_S)
+    sent = 0
+    while not stop.wait(0.9):
+        history.append(fleet.second(t), 1)
+        peer.send(lines[sent : sent + part])
+        sent = (sent + part) % len(lines)
+        t += 1

@@ -1,0 +1,83 @@
+"""`gpudeck demo` opens with history: through the engine's own writer, once, and it stays."""
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.demos import Demo, soon
+
+GPUS = 4
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with Demo(tmp_path_factory.mktemp("past") / "demo", "--nodes", "1", "--gpus", str(GPUS),
+              "--faults", "off", "--history-hours", "1", "--seed",
+              str(random.randrange(10**6))) as running:
+        yield running
+
+
+def ready(demo: Demo) -> bool:
+    return bool(demo.told()["history"]["is_ready"])
+
+
+def made(demo: Demo) -> int:
+    seconds: int = json.loads((demo.data / "hub" / "past.json").read_text())["made"]
+    return seconds
+
+
+def hours(demo: Demo) -> dict[str, float]:
+    """Gpu-seconds by owner."""
+    start = int(time.time()) - 3 * 3_600
+    found: dict[str, float] = {}
+    for item in demo.ask(f"usage?by=user&bucket=3600&start={start}"):
+        found[item["of"]] = found.get(item["of"], 0.0) + item["gpu_s"]
+    return found
+
+
+def test_an_hour_is_there_and_joins_what_is_live(demo: Demo) -> None:
+    """Also where the hub is killed while it takes the past: nothing is lost, nothing is twice."""
+    began = time.time()
+    assert soon(lambda: made(demo) > 0, 60)
+    os.kill(demo.told()["hub_pid"], signal.SIGKILL)
+    assert soon(lambda: _answers(demo) and ready(demo), 90), demo.log.read_text()
+    uuid, gpu = next(iter(demo.gpus().items()))
+    now = int(time.time())
+    series: dict[str, Any] = demo.get(
+        f"/api/v1/series?gpu={uuid}&metric=temp_c&also=energy_j&start={now - 900}&end={now}&step=1")
+    temps = series["mean"]
+    there = [at for at, value in enumerate(temps) if value is not None]
+    # The hub was away for some seconds; the node made up for them.
+    assert len(there) > 880, (len(there), gpu)
+    steps = [abs(temps[b] - temps[a]) for a, b in pairwise(there)]
+    assert max(steps) <= 6, "no seam"
+    longest = demo.get(f"/api/v1/series?gpu={uuid}&metric=util_pct&start={int(began) - 3_600}"
+                       f"&end={now}&step=60")
+    assert sum(value is not None for value in longest["mean"]) >= 58
+    held = hours(demo)
+    lasted_s = time.time() - began + 3_600 + 120
+    assert all(0 < seconds <= GPUS * lasted_s for seconds in held.values())
+    assert sum(held.values()) >= 3_400, held
+    events = demo.ask(f"events?limit=100&end={began - 60}")
+    assert all(event["at"] < began for event in events)
+
+
+def _answers(demo: Demo) -> bool:
+    try:
+        return bool(demo.ask("nodes"))
+    except OSError:
+        return False
+
+
+def test_none_when_none_is_wanted(tmp_path: Path) -> None:
+    with Demo(tmp_path / "demo", "--nodes", "1", "--gpus", "1", "--history-hours", "0") as demo:
+        assert demo.told()["history"] is None
+        assert sum(hours(demo).values()) < 60

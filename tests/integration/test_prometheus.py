@@ -1,0 +1,234 @@
+"""/metrics of a real hub and a real agent: read by a real Prometheus, checked by promtool."""
+
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.hub import FakeHub
+from tests.fakes.nvml import FakeNvml
+from tests.integration.hubs import HubProcess, WireAgent, free_port, one_task, wait_for
+from tests.integration.test_agent_process import an_agent
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "prometheus.md"
+# What promtool says of dcgm-exporter's own names too, and of nothing that is ours.
+DIALECT = re.compile(r"DCGM_\w+ (counter metrics should have|metric names should|use base unit|"
+                     r"label names should|non-counter metrics should|metric name should|"
+                     r"no help text).*|gpudeck_gpu_(state|tasks) label names should .*")
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"{name} is needed and not there; .ci/machine installs it")
+        pytest.skip(f"{name} is not there (Debian's package prometheus)")
+    return found
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("prometheus") / "hub") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def agent(hub: HubProcess) -> WireAgent:
+    agent = WireAgent(f"p{random.randrange(10**6)}")
+    agent.connect(hub)
+    agent.tick(one_task())
+    wait_for(lambda: b"DCGM_FI_DEV_GPU_UTIL" in hub.ask("/metrics").body, why="a sample")
+    return agent
+
+
+def samples(text: str, name: str) -> dict[str, float]:
+    """By the `gpu` label."""
+    found = re.findall(rf'^{name}{{gpu="(\d+)",[^\n]*}} (\S+)$', text, re.M)
+    return {gpu: float(value) for gpu, value in found}
+
+
+def test_what_the_api_says(hub: HubProcess, agent: WireAgent) -> None:
+    def same() -> bool:
+        agent.tick()
+        text = hub.ask("/metrics").body.decode()
+        wanted = {str(at): value for at, value in enumerate(agent.util)}
+        told = samples(text, "DCGM_FI_DEV_GPU_UTIL")
+        return told.keys() == wanted.keys() and all(
+            abs(told[gpu] - value) < 1e-9 for gpu, value in wanted.items())
+
+    wait_for(same, 10, "the newest sample")
+    text = hub.ask("/metrics").body.decode()
+    assert 'gpudeck_owner_gpus{user="alice"} 1' in text
+    assert f'Hostname="{agent.caller.said.host}"' in text
+    assert samples(text, "DCGM_FI_DEV_GPU_TEMP") == {"0": 1.0, "1": 1.0}
+
+
+def test_packed_for_those_who_take_it_and_closed_to_strangers(hub: HubProcess, agent: WireAgent
+                                                             ) -> None:
+    packed = hub.ask("/metrics", Accept_Encoding="gzip")
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert packed.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert b"gpudeck_build_info" in gzip.decompress(packed.body)
+    stranger = hub.ask("/metrics", token=None)
+    assert (stranger.status, b"gpudeck_build_info" in stranger.body) == (401, False)
+    assert "WWW-Authenticate" in stranger.headers
+    some = hub.ask("/metrics?name[]=gpudeck_agent_up&name[]=DCGM_FI_DEV_GPU_TEMP").body.decode()
+    assert set(re.findall(r"^# TYPE (\w+)", some, re.M)) == {
+        "gpudeck_agent_up", "DCGM_FI_DEV_GPU_TEMP"}
+    assert hub.ask("/metrics?name[]=DCGM_FI_DEV_GPU_TEMPERATURE").status == 400
+    assert hub.ask("/metrics?names=x").status == 400
+
+
+def checked(text: str) -> list[str]:
+    done = subprocess.run([tool("promtool"), "check", "metrics"], input=text, text=True,
+                          capture_output=True, timeout=30, check=False)
+    said = (done.stdout + done.stderr).splitlines()
+    # 3: only names are complained of; 1: the text is broken.
+    assert done.returncode in (0, 3), said
+    return said
+
+
+def test_promtool_finds_no_fault(hub: HubProcess, agent: WireAgent) -> None:
+    text = hub.ask("/metrics").body.decode()
+    left = [line for line in checked(text) if not DIALECT.fullmatch(line)]
+    assert not left
+    broken = subprocess.run([tool("promtool"), "check", "metrics"], text=True, check=False,
+                            input=text + 'x{a="1} 1\n', capture_output=True, timeout=30)
+    assert broken.returncode == 1, "the check itself can fail"
+
+
+def test_the_page_of_the_docs(tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n# (\S+)\n(.*?)```", PAGE.read_text(), re.S)
+    assert [name for name, _ in blocks] == ["prometheus.yml", "prometheus.yml", "rules.yml"]
+    for at, (name, text) in enumerate(blocks):
+        file = tmp_path / f"{at}-{name}"
+        file.write_text(text.replace("/etc/prometheus/gpudeck.token", str(tmp_path / "token")))
+        (tmp_path / "token").write_text("x")
+        what = "rules" if name == "rules.yml" else "config"
+        done = subprocess.run([tool("promtool"), "check", what, str(file)], capture_output=True,
+                              text=True, timeout=30, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    named = set(re.findall(r"\b(gpudeck_[a-z_]+)", PAGE.read_text()))
+    assert len(named) > 20
+
+
+def make_token(file: Path, hub: HubProcess) -> None:
+    """By the very lines of the docs."""
+    lines = re.search(r"```\n(umask .*?)```", PAGE.read_text(), re.S)
+    assert lines is not None
+    script = lines[1].replace("gpudeck token", f"{sys.executable} -m dashboard token").replace(
+        "DIR", str(hub.folder)).replace("/etc/prometheus/gpudeck.token", str(file))
+    subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=True, timeout=30,
+                   cwd=PAGE.parents[1])
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@contextmanager
+def a_prometheus(folder: Path, hub: HubProcess) -> Iterator[str]:
+    program, port = tool("prometheus"), free_port()
+    make_token(folder / "token", hub)
+    rules = re.search(r"```yaml\n# rules.yml\n(.*?)```", PAGE.read_text(), re.S)
+    assert rules is not None
+    (folder / "rules.yml").write_text(rules[1])
+    (folder / "prometheus.yml").write_text(json.dumps({
+        "rule_files": [str(folder / "rules.yml")],
+        "scrape_configs": [{
+            "job_name": "gpudeck", "scrape_interval": "1s", "scrape_timeout": "1s",
+            "authorization": {"credentials_file": str(folder / "token")},
+            "static_configs": [{"targets": [f"127.0.0.1:{hub.port}"]}]}]}))
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [program, f"--config.file={folder / 'prometheus.yml'}",
+             f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}",
+             "--web.enable-lifecycle"], stdout=log, stderr=log)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def ask(url: str, expression: str) -> list[dict[str, Any]]:
+    query = urllib.parse.urlencode({"query": expression})
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=5) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+            return found
+    except OSError:
+        return []
+
+
+# Of NVIDIA's own dashboard (Grafana 12239), with its variables filled in.
+DASHBOARD = {
+    'max(DCGM_FI_DEV_GPU_TEMP{Hostname=~".+", gpu=~".+"}) by (Hostname, gpu, uuid)': 2,
+    'avg(DCGM_FI_DEV_GPU_TEMP{Hostname=~".+", gpu=~".+"})': 1,
+    'max(DCGM_FI_DEV_POWER_USAGE{Hostname=~".+", gpu=~".+"}) by (Hostname, gpu, uuid)': 2,
+    'sum(max(DCGM_FI_DEV_POWER_USAGE{Hostname=~".+", gpu=~".+"}) by (gpu))': 1,
+    'max(DCGM_FI_DEV_SM_CLOCK{Hostname=~".+", gpu=~".+"} * 1000000) by (Hostname, UUID, gpu)': 2,
+    'max(DCGM_FI_DEV_GPU_UTIL{Hostname=~".+", gpu=~".+"}) by (Hostname, gpu)': 2,
+    'max(DCGM_FI_DEV_FB_USED{Hostname=~".+", gpu=~".+"}) by (Hostname, gpu)': 2,
+    'rate(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{Hostname=~".+"}[1m])': 2,
+}
+
+
+def test_a_real_prometheus(tmp_path: Path, hub: HubProcess, agent: WireAgent) -> None:
+    with a_prometheus(tmp_path, hub) as url:
+        def goes_on() -> bool:
+            agent.tick()
+            time.sleep(0.2)
+            return len(ask(url, "count_over_time(DCGM_FI_DEV_GPU_UTIL[1m]) > 1")) == 2
+
+        wait_for(goes_on, 30, (tmp_path / "log").read_text())
+        assert ask(url, "up")[0]["value"][1] == "1"
+        for expression, rows in DASHBOARD.items():
+            assert len(ask(url, expression)) == rows, expression
+        told = {each["metric"]["gpu"]: each["metric"] for each in ask(url, "DCGM_FI_DEV_GPU_TEMP")}
+        assert {each["UUID"] for each in told.values()} == {gpu.uuid for gpu in agent.facts}
+        assert {each["Hostname"] for each in told.values()} == {agent.caller.said.host}
+
+
+def test_of_one_node(tmp_path: Path) -> None:
+    """The agent's own page says what its driver says, to loopback names, and nothing else."""
+    hub, nvml, port = FakeHub(), FakeNvml(tmp_path / "nvml.txt", gpus=2), free_port()
+    (tmp_path / "token").write_text(hub.token().text)
+    url = f"http://127.0.0.1:{port}/metrics"
+
+    def text(**headers: str) -> str:
+        asked = urllib.request.Request(url, headers=headers)
+        with urllib.request.urlopen(asked, timeout=5) as answer:
+            found: str = answer.read().decode()
+            return found
+
+    def answers() -> bool:
+        try:
+            return "DCGM_FI_DEV_GPU_TEMP" in text()
+        except OSError:
+            return False
+
+    with an_agent("--hub", hub.url, "--data", str(tmp_path / "data"), "--metrics",
+                  f"127.0.0.1:{port}", "--token-file", str(tmp_path / "token"), env=nvml.env()):
+        wait_for(answers, 20, "a reading")
+        said = text()
+        assert set(samples(said, "DCGM_FI_DEV_GPU_TEMP")) == {"0", "1"}
+        assert set(re.findall(r'UUID="([^"]+)"', said)) == {
+            gpu.uuid for gpu in nvml.gpus}
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            text(Host="evil.example")
+        assert refused.value.code == 421
+        refused.value.close()
+        assert not [line for line in checked(said) if not DIALECT.fullmatch(line)]
+    hub.close()

@@ -1,0 +1,56 @@
+"""A fleet of any size with all its numbers, for what a scrape costs."""
+
+import random
+import time
+from dataclasses import dataclass
+
+from dashboard.core.fleet import Fleet
+from dashboard.core.lens import EVERYTHING_SEEN, Lens, focus
+from dashboard.metrics_page import packed
+from dashboard.metrics_views import look, pages
+from gpudeck.metrics import COLUMNS, SLOW
+from gpudeck.wire import GpuFacts, Inventory
+from tests.unit.fleets import MONO, NOW, frame, hello, tasks
+
+PER_NODE = 8
+
+
+def whole_fleet(gpus: int) -> tuple[Fleet, Lens]:
+    """Every metric of every Gpu is there, as a new board has them."""
+    fleet, chance = Fleet(1), random.Random(1)
+    for at in range(gpus // PER_NODE):
+        name = f"n{at:04}"
+        node = fleet.hello(hello(name), NOW, MONO)
+        fleet.inventory(node, Inventory(1, tuple(
+            GpuFacts(f"GPU-{chance.getrandbits(128):032x}", index, "NVIDIA H100 80GB HBM3",
+                     minor=index, pci_bus_id=f"00000000:{index:02X}:00.0", mem_total_bytes=85e9)
+            for index in range(PER_NODE))))
+        rows = [{metric.key: chance.uniform(max(metric.low, 0), min(metric.high, 1e6))
+                 for metric in COLUMNS} for _ in range(PER_NODE)]
+        slow = [{metric.key: float(int(chance.uniform(max(metric.low, 0), min(metric.high, 1e4))))
+                 for metric in SLOW} for _ in range(PER_NODE)]
+        held = tasks(*((f"{name}-{index}", index, f"user{index}") for index in range(PER_NODE)))
+        fleet.frame(node, frame(rows, tasks=held, slow=slow), NOW, MONO)
+    return fleet, focus(fleet, EVERYTHING_SEEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU; the best of some."""
+
+    loop_s: float
+    whole_s: float
+    sent_bytes: int
+
+
+def scrape_costs(gpus: int, rounds: int = 3) -> Cost:
+    fleet, lens = whole_fleet(gpus)
+    return min((_scrape(fleet, lens) for _ in range(rounds)), key=lambda cost: cost.whole_s)
+
+
+def _scrape(fleet: Fleet, lens: Lens) -> Cost:
+    began = time.process_time()
+    found = look(fleet, lens, {}, MONO)
+    loop_s = time.process_time() - began
+    sent = packed(pages(found), None)
+    return Cost(loop_s, time.process_time() - began, len(sent))

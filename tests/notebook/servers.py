@@ -1,0 +1,169 @@
+"""Real Jupyter servers of our own, each notebook a file, driven through a real browser."""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+UP_WITHIN_S = 90.0
+CELL = ".jp-CodeCell"
+# Nothing that asks, fetches or is not looked at.
+QUIET = {"buildCheck": False, "buildAvailable": False, "disabledExtensions": {
+    f"@jupyterlab/{name}": True for name in (
+        "apputils-extension:announcements", "extensionmanager-extension", "terminal-extension")}}
+
+
+class Jupyter:
+    """`lab` or `notebook` (7)."""
+
+    def __init__(self, kind: str, root: Path, env: dict[str, str]) -> None:
+        self.kind = kind
+        self.root = root
+        self.token = secrets.token_hex(16)
+        places = {f"JUPYTER_{name}_DIR": str(root / ".jupyter" / name.lower())
+                  for name in ("CONFIG", "DATA", "RUNTIME")}
+        pages = root / ".jupyter" / "config" / "labconfig"
+        pages.mkdir(parents=True)
+        (pages / "page_config.json").write_text(json.dumps(QUIET))
+        self.port = _free_port()
+        self.log = root / ".jupyter" / "log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jupyter", kind, "--no-browser", "--allow-root",
+                 f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0",
+                 "--ServerApp.ip=127.0.0.1", f"--IdentityProvider.token={self.token}",
+                 f"--ServerApp.root_dir={root}"],
+                cwd=root, stdout=log, stderr=log,
+                env={**os.environ, **places, "IPYTHONDIR": str(root / ".ipython"), **env})
+        self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + UP_WITHIN_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                urllib.request.urlopen(f"{self.url}/api?token={self.token}", timeout=5).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        self.close()
+        pytest.fail(f"jupyter {self.kind} did not come up: {self.log.read_text()[-2000:]}")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def kernel_of(self, name: str) -> str:
+        with urllib.request.urlopen(f"{self.url}/api/sessions?token={self.token}") as answer:
+            sessions = json.load(answer)
+        return next(str(each["kernel"]["id"]) for each in sessions if each["path"] == name)
+
+    def restart(self, kernel: str) -> None:
+        request = urllib.request.Request(
+            f"{self.url}/api/kernels/{kernel}/restart?token={self.token}", b"", method="POST")
+        urllib.request.urlopen(request, timeout=60).close()
+
+    def open(self, browser: Browser, cells: Sequence[str], name: str = "book",
+             **options: Any) -> "Book":
+        path = self.root / f"{name}.ipynb"
+        path.write_text(json.dumps({
+            "cells": [{"cell_type": "code", "id": f"c{at}", "metadata": {}, "source": cell,
+                       "outputs": [], "execution_count": None} for at, cell in enumerate(cells)],
+            "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3",
+                                        "language": "python"}},
+            "nbformat": 4, "nbformat_minor": 5}))
+        page = browser.new_page(**{"viewport": {"width": 1200, "height": 900}, **options})
+        return Book(self, page, path).load()
+
+
+class Book:
+    def __init__(self, jupyter: Jupyter, page: Page, path: Path) -> None:
+        self.jupyter = jupyter
+        self.page = page
+        self.path = path
+        page.set_default_timeout(60_000)
+
+    def load(self) -> "Book":
+        # A workspace of its own: two tabs with one are asked which of them it is.
+        is_lab = self.jupyter.kind == "lab"
+        where = f"lab/workspaces/{self.path.stem}/tree" if is_lab else "notebooks"
+        self.page.goto(f"{self.jupyter.url}/{where}/{self.path.name}?token={self.jupyter.token}")
+        self.page.wait_for_selector(CELL)
+        # The kernel is there when the toolbar says idle.
+        self.page.wait_for_function(
+            "document.querySelector('.jp-Notebook-ExecutionIndicator')?.dataset.status === 'idle'")
+        return self
+
+    def run(self, at: int) -> None:
+        """Keys that come while the page still settles are lost: until the prompt changes."""
+        cell = self.page.locator(CELL).nth(at)
+        prompt = cell.locator(".jp-InputPrompt").first
+        before, deadline = prompt.inner_text(), time.monotonic() + 90
+
+        def is_run() -> bool:
+            now = prompt.inner_text()
+            return now != before and re.search(r"[\d*]", now) is not None
+
+        while not is_run() and time.monotonic() < deadline:
+            asked = self.page.locator(".jp-Dialog")
+            if asked.count():  # which kernel, where the page was quicker than its session
+                asked.locator("button.jp-mod-accept").first.click()
+            cell.locator(".cm-content").click()
+            self.page.keyboard.press("Shift+Enter")
+            for _ in range(30):
+                if is_run():
+                    return
+                self.page.wait_for_timeout(100)
+
+    def said(self, at: int, pattern: str, seconds: float = 60) -> "re.Match[str]":
+        """What the cell prints, once it matches."""
+        output = self.page.locator(CELL).nth(at).locator(".jp-OutputArea-output")
+        deadline, text = time.monotonic() + seconds, ""
+        while time.monotonic() < deadline:
+            text = "\n".join(output.all_inner_texts())
+            if match := re.search(pattern, text):
+                return match
+            self.page.wait_for_timeout(100)
+        raise AssertionError(f"cell {at} said {text!r}, not {pattern!r}")
+
+    def save(self) -> None:
+        self.page.keyboard.press("Control+s")
+        before = self.path.stat().st_mtime_ns
+        deadline = time.monotonic() + 15
+        while self.path.stat().st_mtime_ns == before and time.monotonic() < deadline:
+            self.page.wait_for_timeout(100)
+
+
+def required_chromium() -> str:
+    found = shutil.which("chromium")
+    if found is None:
+        if "CI" in os.environ:
+            pytest.fail("chromium is needed")
+        pytest.skip("chromium is not on this machine")
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

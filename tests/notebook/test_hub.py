@@ -1,0 +1,81 @@
+"""connect() and watch(hub=) against a real demo."""
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gpudeck.errors import CommandError
+from tests.demos import Demo, soon
+from widget import connect, watch
+from widget.fleet_picture import cells_of
+from widget.hub import Hub
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with Demo(tmp_path_factory.mktemp("demo") / "data", "--nodes", "2", "--gpus", "4") as demo:
+        yield demo
+
+
+@pytest.fixture(scope="module")
+def hub(demo: Demo) -> Hub:
+    told = demo.told()
+    return connect(told["url"], told["token"])
+
+
+def test_frames(demo: Demo, hub: Hub) -> None:
+    gpus = hub.gpus()
+    assert len(gpus) == 8
+    uuid, util = str(gpus["uuid"].iloc[0]), random.randrange(1, 100)
+    demo.control({uuid: {"util_pct": util}})
+    assert soon(lambda: (hub.gpus().set_index("uuid")["util_pct"] == util)[uuid], 10)
+    assert set(hub.tasks()["user"].dropna())
+    assert str(gpus["sampled_at"].dt.tz) == "UTC"
+    series = hub.series(uuid, "power_w", start=datetime.now(UTC) - timedelta(minutes=30), step=60)
+    assert list(series.columns) == ["t", "gpu", "mean", "min", "max"]
+    assert series["mean"].dropna().between(10, 800).all()  # holes are holes
+    assert len(series["mean"].dropna()) >= 1
+    usage = hub.usage(by="user", bucket=3_600)
+    assert {"t", "of", "gpu_s", "idle_s"} <= set(usage.columns)
+    assert "kind" in hub.events()
+    assert list(hub.gpus("user:nobody-of-this-name").columns)[:2] == ["host", "gpu"]  # empty
+    assert demo.url.rstrip("/") in repr(hub)
+
+
+def test_errors_say_what_to_do(demo: Demo, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CommandError, match="refuses"):
+        connect(demo.url, "gd_wrong")
+    monkeypatch.delenv("GPUDECK_TOKEN", raising=False)
+    with pytest.raises(CommandError, match="a token is needed"):
+        connect(demo.url)
+    with pytest.raises(CommandError, match="plain http"):
+        connect("http://example.org:8050", "t")
+    with pytest.raises(CommandError, match="no hub at"):
+        connect("http://127.0.0.1:9", "t")
+    with pytest.raises(CommandError):
+        hub.gpus("util<<5")
+    with pytest.raises(ValueError, match="time zone"):
+        hub.series("x", start=datetime(2026, 1, 1))
+
+
+def test_a_fleet_is_watched(demo: Demo) -> None:
+    told = demo.told()
+    shown = watch(told["url"], told["token"])
+    try:
+        assert soon(lambda: shown.picture.get("rows"), 15)
+        assert sum(row["count"] for row in shown.picture["rows"]) == 8
+        assert len(shown.cells) == 8 * 2 * 5
+        assert "8 Gpus" in repr(shown)
+    finally:
+        shown.close()
+
+
+def test_cells_know_why_there_is_nothing() -> None:
+    total = 100.0
+    gpus = [{"state": "ok", "values": {"util_pct": 50.0, "mem_used_bytes": 100.0}, "missing": {}},
+            {"state": "ok", "values": {}, "missing": {"util_pct": "unsupported"}},
+            {"state": "lost", "values": {"util_pct": 9.0}, "missing": {}}]
+    cells = cells_of([{**gpu, "facts": {"mem_total_bytes": total}} for gpu in gpus])
+    assert list(cells[:6]) == [120, 251, 253, 239, 255, 253]

@@ -1,0 +1,122 @@
+"""`%%gpu` and measure() on the C fake: this process's numbers, beside a stranger's."""
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from tests.fakes.children import Children
+from tests.fakes.nvml import FakeNvml
+from tests.notebook.boards import Meter
+from widget import load_ipython_extension, measure
+from widget.measuring import Measure
+from widget.source import close_all
+
+GIB = 2**30
+DICE = random.Random()
+MINE = DICE.randrange(2, 9) * GIB, DICE.randrange(10, 19) * GIB
+STRANGERS = 23 * GIB
+SM = DICE.randrange(20, 45)
+POWER_W = DICE.uniform(200, 300), DICE.uniform(400, 600)
+HALF_S = 2.2
+
+
+class Bench:
+    """Two boards, of which this process and a stranger have the first."""
+
+    def __init__(self, folder: Path, children: Children) -> None:
+        self.nvml = FakeNvml(folder, gpus=0)
+        self.gpu = self.nvml.gpu(util=77, power_mw=round(POWER_W[0] * 1e3), energy_mj=10**9)
+        self.other = self.nvml.gpu(util=5)
+        self.stranger = children.start()
+        self.gpu.process(self.stranger.pid, STRANGERS, sm_pct=50)
+        self.gpu.process(os.getpid(), MINE[0], sm_pct=SM)
+        self.nvml.save()
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    if shutil.which("gcc") is None and "CI" not in os.environ:
+        pytest.skip("no gcc for the fake library")
+    children = Children()
+    with pytest.MonkeyPatch.context() as patch:
+        bench = Bench(tmp_path_factory.mktemp("nvml"), children)
+        for name in ("LD_LIBRARY_PATH", "FAKE_NVML"):
+            patch.setenv(name, bench.nvml.env()[name])
+        patch.setenv("GPUDECK_DATA", str(tmp_path_factory.mktemp("data")))
+        yield bench
+        close_all()
+    children.close()
+
+
+@pytest.fixture(scope="module")
+def shell(bench: Bench) -> Any:
+    shell = InteractiveShell.instance()
+    load_ipython_extension(shell)
+    return shell
+
+
+def test_a_cell_has_its_own_numbers(bench: Bench, shell: Any) -> None:
+    with Meter(bench.nvml, bench.gpu) as meter:
+        def change() -> None:
+            time.sleep(HALF_S)
+            meter.draw(POWER_W[1])
+            meter.hold(os.getpid(), MINE[1], SM)
+            time.sleep(HALF_S)
+
+        shell.push({"change": change, "meter": meter})
+        done = shell.run_cell("%%gpu m\nfirst = meter.joules()\nchange()\nlast = meter.joules()")
+    assert done.success
+    cost = shell.user_ns["m"].cost
+    (mine,) = cost.gpus  # the other board is none of its
+    truth_j = shell.user_ns["last"] - shell.user_ns["first"]
+    assert mine.uuid == bench.gpu.uuid
+    assert mine.energy_j == pytest.approx(truth_j, rel=0.01)
+    assert mine.mem_peak_bytes == MINE[1]
+    assert MINE[0] < mine.mem_mean_bytes < MINE[1]
+    assert mine.sm_peak_pct == SM
+    assert mine.util_mean_pct == pytest.approx(77)
+    assert mine.shared_with
+    assert cost.wall_s == pytest.approx(2 * HALF_S, rel=0.1)
+    assert cost.cpu_s < 0.6 * cost.wall_s
+    assert bench.stranger.is_alive()
+
+
+def test_a_frame_and_a_figure_of_it(shell: Any, bench: Bench) -> None:
+    shell.run_cell("%%gpu m\nimport time; time.sleep(2.2)")
+    m: Measure = shell.user_ns["m"]
+    frame = m.frame
+    assert set(frame["uuid"]) == {bench.gpu.uuid}
+    assert frame["my_mem_bytes"].dropna().isin(MINE).all()
+    assert len(frame["util_pct"].dropna()) >= 2
+    assert {trace.name for trace in m.plot().data} >= {"Gpu 0, the whole Gpu"}
+    assert "<svg" in str(m._repr_html_())
+    assert "this process SM" in repr(m)
+
+
+def test_nested_and_failing(shell: Any, bench: Bench) -> None:
+    with measure() as outer:
+        done = shell.run_cell("%%gpu inner\nwith __import__('widget').measure() as block: pass\n"
+                              "raise KeyError('the users own')")
+    assert not done.success  # and so the next cell of "run all" does not run
+    inner, block = shell.user_ns["inner"].cost, shell.user_ns["block"].cost
+    around = outer.cost
+    assert around is not None
+    assert [cost.gpus[0].uuid for cost in (around, inner, block)] == [bench.gpu.uuid] * 3
+    assert block.wall_s < inner.wall_s < around.wall_s
+    with pytest.raises(ZeroDivisionError), measure() as broken:
+        1 / 0  # noqa: B018
+    assert broken.cost is not None
+
+
+def test_a_measure_is_used_once() -> None:
+    with measure() as done, pytest.raises(RuntimeError, match="not ended yet"):
+        done.plot()
+    with pytest.raises(RuntimeError, match="used already"):
+        done.__enter__()

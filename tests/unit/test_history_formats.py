@@ -1,0 +1,138 @@
+"""Files of before are read by the code of now: as they were written, without metrics that came
+later, and after a step of the format."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dashboard.history import parquet, reading, store
+from dashboard.history.columns import KEYS
+from dashboard.history.embedded import FEW, Embedded
+from dashboard.history.manifest import Manifest, digest
+from tests.unit.histories import START, Source, Truth, differences
+
+FORMAT_1 = Path(__file__).parent.parent / "captures" / "history-format-1"
+LATER = "power_w"  # in these tests, the metric that came later
+HOUR_S = 3_600
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path: Path) -> Path:
+    shutil.copytree(FORMAT_1 / "history", tmp_path / "history")
+    return tmp_path / "history"
+
+
+def opened(folder: Path) -> Embedded:
+    history = Embedded(folder)
+    history.open()
+    return history
+
+
+def truth() -> Truth:
+    return {(gpu, t): row for gpu, t, row in json.loads((FORMAT_1 / "truth.json").read_text())}
+
+
+def told(history: Embedded, extra: int, metrics: tuple[str, ...] = KEYS) -> Truth:
+    """With `extra` Gpus that were never there, so that the question is a large one."""
+    gpus = sorted({gpu for gpu, _ in truth()}) + [f"GPU-none-{at}" for at in range(extra)]
+    frame = history.series(gpus, metrics, START, START + HOUR_S, 1, ("max",))
+    return {(row["gpu"], int(row["t"])): {
+        key: row[f"{key}_max"] for key in metrics} for row in frame.to_dict("records")}
+
+
+def are_same(said: Truth, wanted: Truth) -> bool:
+    return said.keys() == wanted.keys() and all(
+        np.isnan(value) if isinstance(wanted[key][metric], str) else value == wanted[key][metric]
+        for key, row in said.items() for metric, value in row.items())
+
+
+@pytest.mark.parametrize("extra", [0, FEW])
+def test_what_format_1_says_is_what_was_said(folder: Path, extra: int) -> None:
+    history = opened(folder)
+    assert are_same(told(history, extra), truth())
+    t = max(t for _, t in truth())
+    for row in history.instant("temp_c", t).to_dict("records"):
+        wanted = truth()[row["gpu"], int(row["t"])]["temp_c"]
+        assert (row["missing"] if isinstance(wanted, str) else row["value"]) == wanted
+    assert history.tasks(START, START + HOUR_S)["user"].notna().all()
+    assert len(history.usage("user", HOUR_S, START, START + HOUR_S)) == 2
+    assert set(history.events(0, START * 2)["kind"]) == {"gpu_lost"}
+    hours = history.series([gpu for gpu, _ in truth()][:1], ["temp_c"], START, START + 60, HOUR_S,
+                           ("n",))
+    assert int(hours["temp_c_n"].iloc[0]) > 0
+    assert history.info().quarantined == []
+
+
+def without_later(folder: Path) -> None:
+    """As a version wrote that did not know the metric yet."""
+    manifest = Manifest(folder)
+    manifest.read()
+    for name, one in list(manifest.segments.items()):
+        table = pq.read_table(folder / name)
+        lacks = [column for column in table.column_names if column.startswith(LATER)]
+        if lacks:
+            pq.write_table(table.drop_columns(lacks), folder / name)
+            manifest.segments[name] = replace(one, size_bytes=(folder / name).stat().st_size,
+                                              sha256=digest(folder / name))
+    manifest.rewrite()
+
+
+@pytest.mark.parametrize("extra", [0, FEW])
+def test_a_metric_that_older_files_lack_is_missing_there_and_told_from_then_on(
+        folder: Path, extra: int) -> None:
+    without_later(folder)
+    lacking = {key: row | {LATER: "unknown"} for key, row in truth().items()}
+    history = opened(folder)
+    assert are_same(told(history, extra), lacking)
+    assert set(history.instant(LATER, START + 30)["missing"]) <= {"unknown", "unsupported", "stale",
+                                                                  "denied"}
+    assert history.block(LATER, START + 30).isna().all().all()
+    source = Source(8)
+    history.append(source.greetings(), 1)
+    later = START + 2_400
+    for t in range(later, later + 40):
+        history.append(source.second(t), 1)
+    for now in (later + 400, START + 2 * HOUR_S):  # sealed beside the old, then one with it
+        history.store.tend(now)
+        assert differences(history, source, later, later + 40) == []
+        assert are_same({key: row for key, row in told(history, extra).items()
+                         if key[1] < later}, lacking)
+        for step in (60, HOUR_S):
+            gpu = source.all_uuids[0]
+            held = sum(isinstance(row[LATER], float) for key, row in source.truth.items()
+                       if key[0] == gpu)
+            old = sorted({gpu for gpu, _ in truth()})[0]
+            frame = history.series([gpu, old], [LATER, "temp_c"], START, START + HOUR_S, step,
+                                   ("max", "n"))
+            n = frame.groupby("gpu")[[f"{LATER}_n", "temp_c_n"]].sum()
+            assert (n.loc[gpu, f"{LATER}_n"], n.loc[old, f"{LATER}_n"]) == (held, 0)
+            assert n.loc[old, "temp_c_n"] > 0
+
+
+def test_a_step_of_the_format_is_taken_before_anything_is_asked(
+        folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say, version 2 counts temperature from another point."""
+    def step(table: Any) -> Any:
+        if "temp_c" not in table.column_names:
+            return table
+        at = table.column_names.index("temp_c")
+        raised = pa.array((value.as_py() + 1 if value.is_valid else None
+                           for value in table.column(at)), table.schema.field(at).type)
+        return table.set_column(at, table.schema.field(at), raised)
+
+    for module in (parquet, reading, store):
+        monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
+    monkeypatch.setitem(reading.MIGRATIONS, 1, step)
+    wanted = {key: row | ({"temp_c": row["temp_c"] + 1} if isinstance(row["temp_c"], float) else {})
+              for key, row in truth().items()}
+    for _ in range(2):  # once is enough
+        history = opened(folder)
+        assert are_same(told(history, 0), wanted)
+        assert {one.schema for one in history.store.manifest.segments.values()} == {2}

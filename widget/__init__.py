@@ -1,0 +1,42 @@
+"""gpudeck in a notebook: `watch()`, `%%gpu`, `measure()`, `connect()`. See docs/notebook.md."""
+
+from typing import TYPE_CHECKING, Any
+
+from .hub import connect
+from .measuring import measure
+
+if TYPE_CHECKING:
+    from .live import Watch
+
+__all__ = ["connect", "load_ipython_extension", "measure", "unload_ipython_extension", "watch"]
+
+
+def watch(
+    hub: str | None = None, token: str | None = None, *, simulate: str | None = None,
+    ca_file: str | None = None,
+) -> "Watch":
+    """A live widget: this machine's Gpus, or with `hub` and `token` a fleet's. On a machine without
+    a Gpu, `simulate="h100x2"` shows two that are made up."""
+    try:
+        from .live import watch_fleet, watch_here
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"watch() needs {error.name}; run: pip install 'gpudeck[notebook]'") from error
+    if hub is None:
+        return watch_here(simulate)
+    if simulate is not None:
+        raise ValueError("a hub has a fleet of its own; leave `simulate` out")
+    return watch_fleet(hub, token, ca_file)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext gpudeck.notebook`"""
+    from .magic import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    from .magic import unload
+
+    unload(shell)

@@ -1,0 +1,177 @@
+// My tasks, and what can be done to them: look, see what would be hit, say why, follow to the end.
+
+import { make, say } from "./dom.mjs";
+import { age, gibibytes, plural, secondsSince } from "./format.mjs";
+
+const PATIENCE_MS = 2_000;
+const FINAL = new Set(["refused", "done", "not_effective", "unkillable", "expired", "unknown"]);
+const DOES = { pause: "Pause", resume: "Resume", end: "End" };
+const BUSY = "The kernel is busy with a cell, and hears this when it is free (at once with ipykernel 7 in JupyterLab 4.4 and later). An order that comes more than a minute after its preview is refused.";
+
+const size = (value) => (value === null || value === undefined ? "memory unknown" : Object.values(gibibytes(value)).join(" "));
+const fresh = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 12)}`;
+
+export class Acts {
+  constructor(model) {
+    this.model = model;
+    this.rows = new Map();
+    this.open = new Map(); // ask id -> Dialog
+    this.list = make("div", { class: "g-tasks" });
+    this.empty = make("p", { class: "g-sub" });
+    this.root = make("section", { class: "g-mine", "aria-label": "Your tasks" }, make("h4", {}, "Your tasks"), this.empty, this.list);
+  }
+
+  show(tasks, { canAct, empty }) {
+    this.root.hidden = tasks.length === 0 && empty === "" && this.rows.size === 0;
+    this.empty.hidden = tasks.length > 0;
+    say(this.empty, empty);
+    const here = new Set(tasks.map(({ id }) => id));
+    for (const [id, row] of this.rows) {
+      if (here.has(id) || row.dialog) continue; // how an act ends is read after its task is gone
+      row.root.remove();
+      this.rows.delete(id);
+    }
+    for (const task of tasks) {
+      if (!this.rows.has(task.id)) {
+        this.rows.set(task.id, new Row(this, task));
+        this.list.append(this.rows.get(task.id).root);
+      }
+      this.rows.get(task.id).show(task, canAct);
+    }
+  }
+
+  ask(dialog, message) {
+    this.open.set(message.ask, dialog);
+    this.model.send(message);
+  }
+
+  hear(message) {
+    this.open.get(message?.ask)?.hear(message);
+  }
+}
+
+class Row {
+  constructor(acts, task) {
+    this.acts = acts;
+    this.id = task.id;
+    this.what = make("div", { class: "g-what" });
+    this.who = make("b", {});
+    this.where = make("span", { class: "g-sub" });
+    this.buttons = make("span", { class: "g-buttons" });
+    this.below = make("div", {});
+    this.root = make("div", { class: "g-task", "data-task": task.id }, make("div", { class: "g-line" }, make("div", {}, this.who, " ", this.where, this.what), this.buttons), this.below);
+  }
+
+  show(task, canAct) {
+    this.task = task;
+    this.root.classList.toggle("g-kernel", task.kernel);
+    say(this.who, task.kernel ? "this kernel" : `${task.node ? `${task.node} ` : ""}${task.pid}`);
+    const age_s = secondsSince(task.since);
+    say(this.where, [`Gpu ${task.gpus.join(", ")}`, size(task.mem), task.sm === null ? "" : `${Math.round(task.sm)} % SM`, task.state ?? "", age_s === null ? "" : age(age_s)].filter(Boolean).join(" · "));
+    say(this.what, task.command ?? "command line unknown");
+    this.what.title = task.command ?? "";
+    const wanted = !canAct || task.kernel ? "" : task.state === "paused" ? "resume end" : "pause end";
+    if (this.buttons.dataset.wanted !== wanted && !this.dialog) {
+      this.buttons.dataset.wanted = wanted;
+      this.buttons.replaceChildren(...wanted.split(" ").filter(Boolean).map((action) =>
+        make("button", { type: "button", class: action === "end" ? "g-bad" : "", "data-action": action, onclick: () => this.begin(action) }, DOES[action])));
+    }
+  }
+
+  begin(action) {
+    this.dialog?.close();
+    this.buttons.hidden = true;
+    this.dialog = new Dialog(this, action);
+    this.below.replaceChildren(this.dialog.root);
+  }
+
+  ended() {
+    this.dialog = undefined;
+    this.below.replaceChildren();
+    this.buttons.dataset.wanted = "?";
+    this.buttons.hidden = false;
+  }
+}
+
+class Dialog {
+  constructor(row, action) {
+    this.row = row;
+    this.action = action;
+    this.askId = fresh();
+    this.said = make("p", { class: "g-said", role: "status" }, "Looking at what would be hit …");
+    this.busy = make("p", { class: "g-sub" });
+    this.facts = make("div", {});
+    this.form = make("div", {});
+    this.root = make("div", { class: "g-dialog", role: "group", "aria-label": `${DOES[action]} this task` }, this.facts, this.said, this.busy, this.form,
+      make("button", { type: "button", class: "g-plain", onclick: () => this.close() }, "Close"));
+    this.wait();
+    row.acts.ask(this, { kind: "look", ask: this.askId, action, task: row.id });
+  }
+
+  wait() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => say(this.busy, BUSY), PATIENCE_MS);
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.row.acts.open.delete(this.askId);
+    this.row.ended();
+  }
+
+  hear(message) {
+    clearTimeout(this.timer);
+    say(this.busy, "");
+    if (message.kind === "shown") this.shown(message.preview);
+    else if (message.kind === "sorry") this.sorry(message.sentence);
+    else for (const command of message.commands ?? [message.command]) this.told(command);
+  }
+
+  sorry(sentence) {
+    this.form.replaceChildren();
+    this.root.classList.add("g-refused");
+    say(this.said, sentence);
+  }
+
+  shown({ items }) {
+    this.facts.replaceChildren(...items.map(about));
+    const refusals = items.flatMap((item) => item.refusals);
+    if (refusals.length > 0) {
+      this.sorry(`Refused: ${refusals.map(({ sentence }) => sentence).join(" ")}`);
+      return;
+    }
+    say(this.said, "");
+    const reason = make("input", { type: "text", placeholder: "why? (goes into the record)", "aria-label": "Reason", maxlength: "500" });
+    const go = make("button", { type: "button", class: this.action === "end" ? "g-bad" : "", disabled: "", "data-go": this.action }, `${DOES[this.action]} it`);
+    reason.addEventListener("input", () => { go.disabled = reason.value.trim() === ""; });
+    // Notebooks take keys for themselves: what is typed here is ours.
+    reason.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter" && !go.disabled) go.click();
+    });
+    go.addEventListener("click", () => this.order(reason.value.trim()));
+    this.form.replaceChildren(reason, go);
+    reason.focus({ preventScroll: true });
+  }
+
+  order(reason) {
+    this.form.replaceChildren();
+    say(this.said, "Asked …");
+    this.wait();
+    this.row.acts.ask(this, { kind: "order", ask: this.askId, reason });
+  }
+
+  told(command) {
+    this.root.dataset.outcome = command.state;
+    say(this.said, command.sentence || command.step || command.state);
+    if (FINAL.has(command.state)) this.root.classList.toggle("g-refused", command.state !== "done");
+  }
+}
+
+function about(item) {
+  const beside = item.bystanders.length === 0 ? "No other task is on its Gpus." : `${plural(item.bystanders.length, "other task")} on its Gpus, to stay: ${item.bystanders.map(({ user, command }) => `${user ?? "unknown user"} ${(command ?? "").slice(0, 60)}`).join("; ")}`;
+  return make("div", { class: "g-about" },
+    make("p", {}, make("b", {}, item.owner ?? "unknown owner"), ` on ${item.host}, ${plural(item.processes.length, "process", "processes")}, ${size(item.mem_used_bytes)}, ${item.age_s === null ? "age unknown" : `${age(item.age_s)} old`}`),
+    make("p", { class: "g-sub" }, item.processes.slice(0, 6).map(({ pid, command }) => `${pid} ${(command ?? "unknown").slice(0, 90)}`).join("\n") + (item.processes.length > 6 ? `\nand ${item.processes.length - 6} more` : "")),
+    make("p", {}, beside), ...item.warnings.map((warning) => make("p", { class: "g-warning" }, warning)));
+}

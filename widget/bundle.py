@@ -1,0 +1,52 @@
+"""One ES module from several: anywidget loads its module from a blob, where relative imports do not
+resolve. So the widget draws with the very files that the pages draw with, and without a build."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ASSETS = HERE.parent / "assets"
+MODULES = (ASSETS / "gauges.mjs", ASSETS / "dom.mjs", ASSETS / "format.mjs", HERE / "acts.mjs",
+           HERE / "machine.mjs", HERE / "fleet.mjs", HERE / "widget.mjs")
+
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:const|let|function|class) (\w+))", re.M)
+_DEFAULT = re.compile(r"^export default ", re.M)
+_IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\./(?:\.\./assets/)?(\w+)\.mjs";$', re.M)
+
+
+@cache
+def module() -> str:
+    return bundled({path.stem: path.read_text() for path in MODULES})
+
+
+def bundled(sources: dict[str, str]) -> str:
+    """Each in a scope of its own, in this order; the last one has the default export."""
+    parts = [_scope(name, source) for name, source in sources.items()]
+    last = [*sources][-1]
+    return "\n".join([*parts, f"export default ${last}.$default;\n"])
+
+
+def _scope(name: str, source: str) -> str:
+    """Names are taken when they are used: a module may import one that comes later."""
+    given = re.findall(r"^export (?:async )?(?:const|let|function|class) (\w+)", source, re.M)
+    body = _IMPORT.sub(lambda found: f"const {{ {_renamed(found[1])} }} = ${found[2]};", source)
+    if stray := re.search(r"^import .*$", body, re.M):
+        raise ValueError(f"{name}.mjs: {stray[0]!r} is not bundled; import {{ names }} from a file "
+                         "beside it")
+    has_default = _DEFAULT.search(body) is not None
+    body = _DEFAULT.sub("const $default = ", _EXPORT.sub("", body))
+    names = ", ".join([*given, *(["$default"] if has_default else [])])
+    return f"const ${name} = (() => {{\n{body}\nreturn {{ {names} }};\n}})();"
+
+
+def _renamed(names: str) -> str:
+    return names.replace(" as ", ": ")
+
+
+@cache
+def style() -> str:
+    """The pages' own colours and sizes, inside the widget only; no font is fetched."""
+    tokens = re.sub(r"/\*.*?\*/|@font-face \{.*?\}", "", (ASSETS / "tokens.css").read_text(),
+                    flags=re.S)
+    return tokens.replace(":root", ".gpudeck") + (HERE / "widget.css").read_text()

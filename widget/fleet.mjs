@@ -1,0 +1,106 @@
+// A hub's fleet: its heatmap, where Gpus are free, and my tasks anywhere.
+
+import { FULL, paintPixels, palette, rasterise, stateOf } from "./gauges.mjs";
+import { make, say } from "./dom.mjs";
+import { amount, plural } from "./format.mjs";
+
+const METRICS = [["utilization", "Share of the last second in which any kernel ran"], ["memory in use", "Share of the Gpu's memory"]];
+const GAP = 1;
+
+export class Fleet {
+  constructor(view) {
+    this.view = view;
+    this.kind = "fleet";
+    this.metric = 0;
+    this.choice = make("select", { "aria-label": "Metric", onchange: () => { this.metric = this.choice.selectedIndex; this.draw(); } },
+      ...METRICS.map(([name, meaning]) => make("option", { title: meaning }, name)));
+    this.hover = make("span", { class: "g-sub", role: "status" });
+    this.canvas = make("canvas", { class: "g-heat", role: "img", onpointermove: (event) => this.point(event), onpointerleave: () => say(this.hover, "") });
+    this.free = make("ul", { class: "g-owners g-free" });
+    this.root = make("div", {}, make("div", { class: "g-row g-pick" }, this.choice, this.hover), this.canvas,
+      make("h4", {}, "Free now"), this.free);
+  }
+
+  show(picture, theme, model) {
+    Object.assign(this, { picture, theme, everyS: picture.every_s });
+    const cells = model.get("cells");
+    this.bytes = cells?.byteLength ? new Uint8Array(cells.buffer, cells.byteOffset, cells.byteLength) : new Uint8Array(0);
+    this.view.head(new URL(picture.hub).host, picture.words, picture.detail);
+    this.draw();
+    this.showFree(picture.free);
+    this.view.acts.show(picture.tasks, { canAct: true, empty: picture.why_no_tasks || "None of your tasks is on a Gpu of this fleet." });
+  }
+
+  resize() {
+    if (this.picture) this.draw();
+  }
+
+  showFree(free) {
+    const key = JSON.stringify(free);
+    if (key === this.freeKey) return;
+    this.freeKey = key;
+    const rows = free.map(({ host, gpus, name }) => make("li", {}, make("b", {}, host), make("span", { class: "g-who g-sub" }, name), make("b", {}, plural(gpus, "Gpu"))));
+    this.free.replaceChildren(...(rows.length > 0 ? rows : [make("li", { class: "g-sub" }, "No Gpu without a task.")]));
+  }
+
+  /** Node after node, a little air between two of them, in as many lines as the cell of the notebook asks. */
+  plan(width) {
+    const count = this.picture.rows.reduce((sum, row) => sum + row.count, 0);
+    const side = Math.max(3, Math.min(18, Math.floor(Math.sqrt((width * 240) / Math.max(1, count)))));
+    const rows = [];
+    let [x, y, slot, line] = [0, 0, 0, null];
+    for (const { count: cells } of this.picture.rows) {
+      for (let at = 0; at < cells; at++, slot++) {
+        if (line === null || x + side > width) {
+          y = line === null ? 0 : y + side + GAP;
+          x = 0;
+          rows.push(line = { y, slots: [], x: [] });
+        }
+        line.slots.push(slot);
+        line.x.push(x);
+        x += side + GAP;
+      }
+      x += Math.max(2, side / 4);
+    }
+    return { width, height: Math.max(side, y + side), cellW: side, cellH: side, rows, count };
+  }
+
+  draw() {
+    const width = Math.floor(this.canvas.parentElement?.clientWidth ?? 0);
+    if (width < 20 || !this.picture) return;
+    const plan = this.planned = this.plan(width);
+    const ratio = globalThis.devicePixelRatio || 1;
+    const raster = rasterise(plan, ratio);
+    [this.canvas.width, this.canvas.height] = [raster.width, raster.height];
+    this.canvas.style.height = `${plan.height}px`;
+    const codes = this.bytes.subarray(this.metric * plan.count, (this.metric + 1) * plan.count);
+    this.canvas.setAttribute("aria-label", `${METRICS[this.metric][0]} of ${plural(plan.count, "Gpu")}`);
+    if (codes.length === plan.count) paintPixels(this.canvas.getContext("2d"), raster, codes, null, palette(this.theme), false);
+  }
+
+  point({ clientX, clientY }) {
+    const { left, top } = this.canvas.getBoundingClientRect();
+    const { cellW, cellH, rows, count } = this.planned;
+    const row = rows.find(({ y }) => clientY - top >= y && clientY - top < y + cellH + GAP);
+    const at = row?.x.findIndex((x) => clientX - left >= x && clientX - left < x + cellW + GAP) ?? -1;
+    say(this.hover, at < 0 ? "" : this.words(row.slots[at], count));
+  }
+
+  words(slot, count) {
+    const node = this.nodeOf(slot);
+    const code = this.bytes[this.metric * count + slot];
+    const values = new DataView(this.bytes.buffer, this.bytes.byteOffset + METRICS.length * count);
+    const value = values.getFloat32(4 * (this.metric * count + slot), true);
+    const said = code <= FULL ? `${METRICS[this.metric][0]} ${amount(value)} %` : stateOf(code);
+    return `${node.host} Gpu ${node.place}: ${said}`;
+  }
+
+  nodeOf(slot) {
+    let first = 0;
+    for (const { host, count, places } of this.picture.rows) {
+      if (slot < first + count) return { host, place: places[slot - first] };
+      first += count;
+    }
+    return { host: "?", place: "?" };
+  }
+}

@@ -1,0 +1,133 @@
+"""A hub as the widget's source: it is asked every other second, by a thread that is not a cell's.
+One for all widgets of a hub and token.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gpudeck.act_views import PreviewView
+from gpudeck.acts import FINAL, TaskAction
+from gpudeck.client import Client
+from gpudeck.errors import CommandError
+from gpudeck.pipe import FromAgent, Ordered, Shown, Sorry, Told
+
+from .fleet_picture import METRICS, cells_of, fleet_picture, ordered, trouble
+
+EVERY_S = 2.0
+REST = 10.0  # asking may take so small a part of the time: a large fleet is asked less often
+FOLLOW_EVERY_S = 0.5
+FOLLOW_FOR_S = 900.0
+PREVIEWS_MAX = 64
+
+Item = dict[str, Any]
+Picture = Callable[[Item, bytes], None]
+
+
+class HubSource:
+    def __init__(self, client: Client, url: str) -> None:
+        self._client = client
+        self._url = url
+        self._viewers: list[tuple[Picture, Callable[[FromAgent], None]]] = []
+        self._previews: OrderedDict[str, PreviewView] = OrderedDict()
+        self._acts = ThreadPoolExecutor(4, "gpudeck-acts")
+        self._over = threading.Event()
+        self._me: Item | None = None
+        self.shown: tuple[Item, bytes] = {}, b""
+        threading.Thread(target=self._run, name="gpudeck-hub", daemon=True).start()
+
+    def view(self, picture: Picture, tell: Callable[[FromAgent], None]) -> Callable[[], None]:
+        """Gives how to leave."""
+        viewer = picture, tell
+        self._viewers.append(viewer)
+        return lambda: self._viewers.remove(viewer) if viewer in self._viewers else None
+
+    def close(self) -> None:
+        self._over.set()
+        self._acts.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            began = time.monotonic()
+            try:
+                self.shown = self._look_around()
+            except CommandError as why:
+                self.shown = trouble(self.shown[0], self._url, time.time(), str(why)), self.shown[1]
+            took_s = time.monotonic() - began
+            for picture, _ in tuple(self._viewers):
+                picture(*self.shown)
+            self._over.wait(max(EVERY_S - took_s, REST * took_s))
+
+    def _look_around(self) -> tuple[Item, bytes]:
+        if self._me is None:
+            self._me = self._client.me()
+        began = time.monotonic()
+        gpus = ordered(self._client.gpus(metrics=",".join(METRICS)))
+        names = self._me.get("unix_names") or []
+        tasks = [task for name in names for task in self._client.tasks(f"user:{name}")
+                 if task["user"] == name]
+        every_s = max(EVERY_S, REST * (time.monotonic() - began))
+        why = "" if names else ("This token names no Unix user, so no task counts as yours; "
+                                "an admin can make one with --unix-name.")
+        return (fleet_picture(gpus, tasks, self._url, time.time(), why, every_s), cells_of(gpus))
+
+    # -- acts
+
+    def look(self, ask_id: str, action: TaskAction, task_id: str) -> None:
+        self._later(ask_id, lambda: self._look(ask_id, action, task_id))
+
+    def order(self, ask_id: str, reason: str) -> None:
+        self._later(ask_id, lambda: self._order(ask_id, reason))
+
+    def _later(self, ask_id: str, act: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                act()
+            except CommandError as why:
+                self._tell(Sorry(ask_id, str(why)))
+
+        self._acts.submit(run)
+
+    def _look(self, ask_id: str, action: TaskAction, task_id: str) -> None:
+        preview = self._client.preview(action, [task_id], {})
+        self._previews[ask_id] = preview
+        while len(self._previews) > PREVIEWS_MAX:
+            self._previews.popitem(last=False)
+        self._tell(Shown(ask_id, preview))
+
+    def _order(self, ask_id: str, reason: str) -> None:
+        preview = self._previews.pop(ask_id, None)
+        if preview is None:
+            raise CommandError("this was not shown, or was used already; look again")
+        if not reason.strip():
+            raise CommandError("say why: the reason goes into the record")
+        ordered_ = self._client.order(preview.id, reason)
+        if ordered_.plan is not None:
+            raise CommandError("it waits for a second person, who approves it on the Tasks page")
+        self._tell(Ordered(ask_id, ordered_.items))
+        self._follow(ask_id, [command.id for command in ordered_.items])
+
+    def _follow(self, ask_id: str, ids: list[str]) -> None:
+        deadline = time.monotonic() + FOLLOW_FOR_S
+        while ids and time.monotonic() < deadline and not self._over.is_set():
+            for command in [self._client.command(each) for each in ids]:
+                self._tell(Told(ask_id, command))
+                if command.state in FINAL:
+                    ids.remove(command.id)
+            self._over.wait(FOLLOW_EVERY_S)
+
+    def _tell(self, message: FromAgent) -> None:
+        for _, tell in tuple(self._viewers):
+            tell(message)
+
+
+_sources: dict[tuple[str, str], HubSource] = {}
+
+
+def hub_source(client: Client, url: str, token: str) -> HubSource:
+    if (url, token) not in _sources:
+        _sources[url, token] = HubSource(client, url)
+    return _sources[url, token]

@@ -1,0 +1,16 @@
+"""`simulate="h100x2"`: what the made-up machine is. Pure."""
+
+import re
+
+_SHORT = re.compile(r"([a-z0-9-]+?)(?:x(\d{1,3}))?")
+
+
+def options_of(simulate: str) -> str:
+    """Of the simulated backend. What is written as `key=value` goes there as it is."""
+    words = simulate.strip()
+    if "=" in words:
+        return words
+    match = _SHORT.fullmatch(words.lower())
+    if match is None:
+        raise ValueError(f"simulate={simulate!r}: a board and a number are needed, as in 'h100x2'")
+    return f"profile={match[1]},gpus={match[2] or 1}"

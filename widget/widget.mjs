@@ -1,0 +1,99 @@
+// What anywidget calls. One view per cell that shows the widget; the model is shared by all of them.
+
+import { make, say } from "./dom.mjs";
+import { age } from "./format.mjs";
+import { Acts } from "./acts.mjs";
+import { Machine } from "./machine.mjs";
+import { Fleet } from "./fleet.mjs";
+
+const LATE_S = 5;
+
+// Where each notebook says what its theme is; the last word is the colour of what lies behind us.
+function isDark(element) {
+  const { body, documentElement: root } = document;
+  if (body.dataset.jpThemeLight !== undefined) return body.dataset.jpThemeLight === "false";
+  if (body.dataset.vscodeThemeKind) return /dark|high-contrast$/.test(body.dataset.vscodeThemeKind);
+  if (root.matches("[theme=dark]") || body.matches(".dark, [data-theme=dark]") || root.matches(".dark")) return true;
+  for (let behind = element.parentElement; behind !== null; behind = behind.parentElement) {
+    const parts = getComputedStyle(behind).backgroundColor.match(/[\d.]+/g)?.map(Number) ?? [];
+    if (parts.length >= 3 && parts[3] !== 0) return 0.3 * parts[0] + 0.59 * parts[1] + 0.11 * parts[2] < 128;
+  }
+  return matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+class View {
+  constructor(model, element) {
+    this.model = model;
+    this.clock = 0;
+    this.root = make("div", { class: "gpudeck", role: "region", "aria-label": "gpudeck" });
+    this.title = make("b", { class: "g-title" });
+    this.sub = make("span", { class: "g-sub" });
+    this.fresh = make("span", { class: "g-fresh", role: "status" });
+    this.note = make("p", { class: "g-note" });
+    this.body = make("div", { class: "g-body" });
+    this.root.append(make("header", {}, this.title, this.sub, this.fresh), this.note, this.body);
+    element.append(this.root);
+    this.acts = new Acts(model);
+  }
+
+  update() {
+    const picture = this.model.get("picture");
+    this.seenAt = performance.now();
+    this.root.dataset.theme = isDark(this.root) ? "dark" : "light";
+    if (picture.kind === undefined) return say(this.title, "gpudeck: the first look takes a moment …");
+    this.root.dataset.at = picture.at;
+    this.shownBy(picture.kind).show(picture, this.root.dataset.theme, this.model);
+    this.tick();
+    return undefined;
+  }
+
+  shownBy(kind) {
+    if (this.part?.kind !== kind) {
+      this.part = kind === "fleet" ? new Fleet(this) : new Machine(this);
+      this.body.replaceChildren(this.part.root, this.acts.root);
+    }
+    return this.part;
+  }
+
+  head(title, sub, note) {
+    say(this.title, title);
+    say(this.sub, sub);
+    say(this.note, note);
+    this.note.hidden = note === "";
+  }
+
+  // The age of what is shown, by this browser's own clock: the kernel's may be another machine's.
+  tick() {
+    if (this.seenAt === undefined) return;
+    const seconds = (performance.now() - this.seenAt) / 1000;
+    const isLate = seconds > Math.max(LATE_S, 3 * (this.part?.everyS ?? 1));
+    const isBlind = !["ok", "starting", undefined].includes(this.model.get("picture").reader);
+    say(this.fresh, isBlind ? "not live" : isLate ? `last seen ${age(seconds)} ago` : "live");
+    this.root.classList.toggle("g-late", isLate || isBlind);
+  }
+}
+
+function render({ model, el }) {
+  const view = new View(model, el);
+  const update = () => view.update();
+  const hear = (message) => view.acts.hear(message);
+  model.on("change:picture", update);
+  model.on("msg:custom", hear);
+  const clock = setInterval(() => view.tick(), 1000);
+  const themes = new MutationObserver(update);
+  for (const place of [document.body, document.documentElement]) {
+    themes.observe(place, { attributes: true, attributeFilter: ["class", "data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind", "theme", "data-theme"] });
+  }
+  const sizes = new ResizeObserver(() => view.part?.resize?.());
+  sizes.observe(view.root);
+  update();
+  return () => {
+    model.off("change:picture", update);
+    model.off("msg:custom", hear);
+    clearInterval(clock);
+    themes.disconnect();
+    sizes.disconnect();
+  };
+}
+
+export default { render };
