@@ -214,7 +214,7 @@ def test_a_viewer_that_stops_reading(hub: HubProcess) -> None:
         said = hub.log.read_text()
         return said.count("too_slow") + said.count("does not answer")
 
-    wait_for(lambda: cut() == 20, 8, "all deaf ones cut")
+    wait_for(lambda: cut() == 20, 14, "all deaf ones cut")
     assert reader.event("cells")["n"] == 4_000
 
 
