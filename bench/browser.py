@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tests.browser.conftest import FLAGS
+from tests.chromium import FLAGS
 from tests.integration.hubs import HubProcess
 
 PATIENCE_MS = 90_000.0  # of a machine with other work; how long it took is a figure

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
     from tests.fakes.hub import FakeHub
 
 SEED = os.environ.setdefault("GPUDECK_TEST_SEED", str(secrets.randbits(32)))
@@ -33,6 +35,20 @@ def hub() -> "Iterator[FakeHub]":
     hub = FakeHub()
     yield hub
     hub.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> "Iterator[Browser]":
+    """One for all of a worker: there can be no second Playwright beside it."""
+    from playwright.sync_api import sync_playwright
+
+    from tests import chromium
+
+    path = chromium.required()
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
+        yield running
+        running.close()
 
 
 def pytest_report_header() -> str:

@@ -1,29 +1,17 @@
 """The real demo in a child process, and Debian's chromium in front of it."""
 
-import os
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext
 
 from tests.demos import Demo, soon
 
 from .tellers import _come, _hub, _node  # noqa: F401  # fixtures of whole files
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--no-first-run"]
 NODES, GPUS = 8, 8
-
-
-def _required(found: str | None, what: str) -> str:
-    if found is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{what} is needed and not there")
-        pytest.skip(f"{what} is not there: no browser test runs")
-    return found
 
 
 @pytest.fixture(scope="session")
@@ -31,15 +19,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     with Demo(tmp_path_factory.mktemp("demo"), "--nodes", str(NODES), "--gpus", str(GPUS),
               "--faults", "off", "--seed", str(random.randrange(10**6))) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    chromium = _required(shutil.which("chromium"), "chromium")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="session")

@@ -419,7 +419,8 @@ def test_the_menu_says_who_and_signs_out(admin: Person, come: Callable[..., Pers
     other.page.keyboard.press("s")
     other.page.wait_for_url("**/settings")
     other.page.locator("#account").click()
-    assert other.page.locator("#account-menu p").inner_text().split() == [name, "user"]
+    assert soon(lambda: other.page.locator("#account-menu p").inner_text().split()
+                == [name, "user"], 10)
     other.page.locator("#sign-out-everywhere").click()
     other.page.wait_for_url("**/sign-in")
     assert other.api("/api/v1/me") == 401

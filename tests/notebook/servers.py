@@ -4,7 +4,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -152,15 +151,6 @@ class Book:
         deadline = time.monotonic() + 15
         while self.path.stat().st_mtime_ns == before and time.monotonic() < deadline:
             self.page.wait_for_timeout(100)
-
-
-def required_chromium() -> str:
-    found = shutil.which("chromium")
-    if found is None:
-        if "CI" in os.environ:
-            pytest.fail("chromium is needed")
-        pytest.skip("chromium is not on this machine")
-    return found
 
 
 def _free_port() -> int:
