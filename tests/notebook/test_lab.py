@@ -127,6 +127,7 @@ def busy(lab: Lab, form: str) -> None:
     task.get_by_text("Close").click()
 
 
+@pytest.mark.soak
 def test_a_busy_cell_starves_nothing_and_a_child_is_paused_meanwhile(lab: Lab) -> None:
     busy(lab, "short")
 
