@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pandas as pd
@@ -19,16 +20,20 @@ from tests.pasts import BAD, HOUR_S, MINUTE_S, OWNERS, TEXT, Past
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 
 
+@pytest.fixture(name="folder", scope="module")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reports") / "data"
+
+
 @pytest.fixture(name="past", scope="module")
-def _past(tmp_path_factory: pytest.TempPathFactory) -> Past:
+def _past(folder: Path) -> Past:
     now = int(time.time())
     begin = now - now % HOUR_S - 2 * HOUR_S
-    return Past(begin, now - now % HOUR_S).write(tmp_path_factory.mktemp("hub") / "data")
+    return Past(begin, now - now % HOUR_S).write(folder)
 
 
 @pytest.fixture(name="hub", scope="module")
-def _hub(past: Past, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
-    folder = next(tmp_path_factory.getbasetemp().glob("hub*/data"))
+def _hub(folder: Path, past: Past) -> Iterator[HubProcess]:
     with HubProcess(folder) as hub:
         for agent in past.agents:
             agent.connect(hub)
