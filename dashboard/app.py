@@ -150,7 +150,8 @@ class Hub:
                          self.audit, settings.second_person == "on")
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
-        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet)
+        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
+                                self._left)
         self.alerts.on_change.append(self._announce_alert)
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
@@ -315,6 +316,9 @@ class Hub:
         if link is not None:
             self.agents.tell(Tell(link, message))
         return link is not None
+
+    def _left(self) -> Collection[str]:
+        return [member.node_id for member in self.nodes.members() if member.access == "revoked"]
 
     def _tell_owner(self, record: CommandRecord) -> None:
         """Once the node has taken it, and not of what came to nothing."""

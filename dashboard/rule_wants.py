@@ -38,7 +38,8 @@ class RuleWants:
         beside = Beside([each for each in self.desk.silences.values() if each.is_on(now)],
                         self._held, self._kept)
         return Acting(self.desk.fleet, now, time.monotonic(), self.desk.alerts.open(),
-                      self.desk.ready, self.desk.evaluator.watches, beside)
+                      self.desk.ready, self.desk.evaluator.watches, self.desk.matters_to,
+                      beside)
 
     def _by_rule(self, acting: Acting) -> dict[str, list[Alert]]:
         found: dict[str, list[Alert]] = {}

@@ -157,7 +157,7 @@ class Asker(Struct, frozen=True):
 class Bound(Struct, frozen=True):
     """One comparison of what an agent can see of a Task by itself."""
 
-    name: Literal["sm_pct", "mem_used_bytes", "age_s"]
+    name: Literal["sm_pct", "busy_pct", "mem_used_bytes", "age_s"]
     op: Literal["<", "<=", ">", ">=", "=", "!="]
     number: Amount
 
