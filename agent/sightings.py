@@ -27,8 +27,7 @@ class Sightings:
         self._news = threading.Condition()
 
     def saw(self, seen: tuple[Seen, ...], reading: Reading) -> None:
-        util_pct = {facts.uuid: _most(gpu) for facts, gpu in zip(
-            reading.facts, reading.gpus, strict=True)}
+        util_pct = {gpu.uuid: _most(gpu) for gpu in reading.gpus}
         with self._news:
             self._kept.append(Sighting(reading.taken_at, time.monotonic(), seen, util_pct))
             self._news.notify_all()

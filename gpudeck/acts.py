@@ -186,6 +186,14 @@ class Command(Struct, frozen=True, omit_defaults=True):
     condition: Condition | None = None  # None: a person has looked
 
 
+class Recall(Struct, frozen=True, tag="recall"):
+    """What of this Command has not been done yet is not to be done. It can only stop, so it is not
+    signed."""
+
+    command_id: Word
+    why: Text
+
+
 class Verified(Struct, frozen=True):
     """What was observed afterwards, each apart. None: could not be observed."""
 

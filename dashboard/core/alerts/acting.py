@@ -66,8 +66,8 @@ class Acting:
         task_ids = self.task_ids(row, alert)
         kept = self.beside.kept(task_ids) if task_ids else None
         return Want(
-            cause=f"rule {rule.id}@{ready.version[:8]}", source=f"rule {rule.id}", title=rule.title,
-            target=f"{target.node_id} {target.key}", node_id=target.node_id, host=target.host,
+            cause=key_of(alert)[0], source=f"rule {rule.id}", title=rule.title,
+            target=key_of(alert)[1], node_id=target.node_id, host=target.host,
             task_ids=task_ids, owner=target.users[0] if len(target.users) == 1 else None,
             rungs=tuple(Rung(do, float(after_s)) for do, after_s in ready.steps), mode=mode,
             so=self._so(row, alert), sample_age_s=self._age_s(alert, task_ids),
@@ -195,6 +195,12 @@ class Acting:
         slots = self._slots(node, alert, self.task_ids(row, alert))
         if any(self.fleet.reported[slot] == 2 for slot in slots):
             yield "one of its Gpus is lost"
+
+
+def key_of(alert: Alert) -> tuple[str, str]:
+    """Of the Climb that is about this Alert; another episode is another Climb."""
+    return (f"rule {alert.rule_id}@{alert.version[:8]}",
+            f"{alert.target.node_id} {alert.target.key} {int(alert.fired_at * 1_000)}")
 
 
 def _silenced(silence: Silence) -> str:
