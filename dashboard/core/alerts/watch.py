@@ -99,7 +99,7 @@ class Watch:
 
     def glance(self, scene: Scene, now: float) -> Look:
         """Without any hold."""
-        self._grow(len(scene.there))
+        self.make_room(len(scene.there))
         return self.look(scene, now)
 
     def look(self, scene: Scene, now: float) -> Look:
@@ -131,7 +131,7 @@ class Watch:
 
     def _leave(self, scene: Scene) -> list[Moves]:
         """Of rows that are another's from now on, who was there is gone."""
-        self._grow(len(scene.there))
+        self.make_room(len(scene.there))
         if not len(scene.fresh):
             return []
         left = self.machine.leave(scene.fresh)
@@ -140,7 +140,7 @@ class Watch:
         self._taken_at[scene.fresh] = np.nan
         return left
 
-    def _grow(self, room: int) -> None:
+    def make_room(self, room: int) -> None:
         if room > len(self._taken_at):
             self._taken_at = np.concatenate(
                 [self._taken_at, np.full(room - len(self._taken_at), np.nan)])
