@@ -119,8 +119,8 @@ class Restart:
             if watch.machine.phase[rows[key]] == Phase.INACTIVE:
                 watch.machine.resume(rows[key], Resumed(Phase.PENDING, was.since, was.seen_at,
                                                         was.samples), now)
-        for key in [key for key in mine if key[1] in rows]:
-            alert, row = self._alerts.pop(key), rows[key[1]]
+        for place in [place for place in mine if place[1] in rows]:
+            alert, row = self._alerts.pop(place), rows[place[1]]
             phase = Phase.FIRING if alert.state == "firing" else Phase.RESOLVING
             watch.machine.resume(row, Resumed(
                 phase, alert.changed_at if phase is Phase.RESOLVING else alert.since,
