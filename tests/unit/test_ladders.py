@@ -26,11 +26,15 @@ def one_idle(world: World, nodes: int = 40) -> tuple[Busy, list[Busy]]:
     return hog, [one for one in busy if one is not hog]
 
 
-def silence(world: World, **more: str) -> Silence:
+def silence(world: World, node: str = "", target: str = "", user: str = "") -> Silence:
     made = Silence("z" + secrets.token_hex(4), "ada", "demo day", world.clock.now,
-                   world.clock.now + 3_600.0, **({"rule": "idle"} | more))
+                   world.clock.now + 3_600.0, "idle", node, target, user)
     world.desk.silences[made.id] = made
     return made
+
+
+def void(_: object) -> None:
+    """What a callback gives back is not looked at."""
 
 
 def test_the_owner_is_told_twice_and_then_it_ends_and_nobody_else_does(world: World) -> None:
@@ -128,7 +132,7 @@ def test_a_silence_that_comes_while_the_node_is_asked_counts(world: World) -> No
     world.put()
     world.until(lambda: len(world.did("notify")) == 2)
     world.turn(30)
-    world.while_looking = lambda: silence(world, user="bob") and None
+    world.while_looking = lambda: void(silence(world, user="bob"))
     world.turn(120)
     assert world.did() == []
     assert hog.ended_at is None
@@ -234,12 +238,12 @@ def test_a_reset_drops_a_backlog_of_a_thousand(world: World) -> None:
     for one in world.tasks:
         one.sm_pct = 0.0
     world.until(lambda: len(world.climbs()) == 1_000, 60)
-    world.turn(130)
+    world.turn(5)
     world.brakes.reset(ADMIN, "it was a test")
     assert world.climbs() == []
-    world.turn(20)
+    world.turn(5)
     assert world.climbs() == []
-    world.turn(60)  # they fire anew, and all at once
+    world.turn(40)  # they fire anew, and all at once
     assert world.orders == []
     assert world.brakes.state.storms
 
@@ -255,13 +259,13 @@ def test_fifty_harmful_rules_stay_within_the_fleets_bound(world: World) -> None:
         one.refusal = Refusal("protected", "it is sshd")
         protected.append(one)
     most = fleet_most(world.nodes())
-    world.turn(200)
-    assert len(world.did()) <= most == 5
+    world.turn(115)
+    assert 1 <= len(world.did()) <= most == 5
     assert world.brakes.state.breaker is not None
     assert world.brakes.state.breaker.brake == "fleet"
     assert not any(one.ended_at for one in protected)
     acts = len(world.orders)
-    world.turn(100)
+    world.turn(20)
     assert len(world.orders) == acts
     assert all(kept.climb.why for kept in world.climbs() if kept.climb.state != "finished")
 
@@ -316,7 +320,7 @@ def try_random_rules(world: World, count: int, seconds: int) -> None:
 
 
 def test_random_rules_stay_within_the_bounds(world: World) -> None:
-    try_random_rules(world, 30, 130)
+    try_random_rules(world, 20, 120)
 
 
 @pytest.mark.soak
