@@ -28,7 +28,7 @@ PURE = (
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
     "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
-    "gpudeck/exposition.py", "gpudeck/dcgm.py", "gpudeck/ladder.py",
+    "gpudeck/exposition.py", "gpudeck/dcgm.py", "gpudeck/websocket.py", "gpudeck/ladder.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
     "widget/picture.py", "widget/still.py", "widget/simulate.py", "widget/measured.py",
     "widget/cost_words.py", "widget/fleet_picture.py",
@@ -52,6 +52,9 @@ HOME = {
                "agent/backends/nvml_report.py", "agent/backends/nvml_session.py",
                "agent/backends/nvml_slow.py"),
     "flask_socketio": ("dashboard/sockets.py",),
+    # A node carries neither of these, nor what they bring.
+    "socketio": ("dashboard/sockets.py", "bench/ingest.py"),
+    "engineio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages", "widget/plot.py"),
     "duckdb": ("dashboard/history/embedded.py",),
