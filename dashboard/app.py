@@ -68,6 +68,7 @@ from .entry import Entry
 from .events_api import add_events_api
 from .history.embedded import Embedded
 from .history.keeper import keep
+from .history.spans import Spans
 from .history.store import Keep
 from .history_api import add_history_api
 from .holds import Holds, Place
@@ -151,7 +152,7 @@ class Hub:
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
         self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
-                                self._left)
+                                self._left, Spans(self.history.store))
         self.alerts.on_change.append(self._announce_alert)
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)

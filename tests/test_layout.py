@@ -33,6 +33,7 @@ PURE = (
     "widget/picture.py", "widget/still.py", "widget/simulate.py", "widget/measured.py",
     "widget/cost_words.py", "widget/fleet_picture.py",
     "dashboard/history/rollup.py", "dashboard/history/tally.py", "dashboard/history/usage.py",
+    "dashboard/history/grid.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((
