@@ -12,7 +12,7 @@ import numpy as np
 from bench.figure import Figure
 from dashboard.core.alerts.evaluator import Evaluator
 from dashboard.core.alerts.rehearsal import Rehearsal
-from dashboard.core.alerts.rule import Ready, check, read
+from dashboard.core.alerts.rule import Ready
 from dashboard.core.alerts.scenes import Scenes
 from dashboard.core.events import Events
 from dashboard.core.fleet import Fleet
@@ -36,9 +36,9 @@ def figures() -> Iterator[Figure]:
                  _looked_at() * 1_000, "ms", 100)
     with tempfile.TemporaryDirectory() as folder:
         store = _a_day(Path(folder))
-        for name, rule in REHEARSED.items():
+        for rule in parse(IN_YAML).rules.values():
             cpu_s = min(_rehearsed(store, rule) for _ in range(ROUNDS))
-            yield Figure(f"rehearsal, 24 h x {GPUS:,} Gpus by the minute, {name}: CPU", cpu_s, "s",
+            yield Figure(f"rehearsal, 24 h x {GPUS:,} Gpus, {rule.rule.title}: CPU", cpu_s, "s",
                          1.5)
 
 
@@ -79,14 +79,14 @@ def _tasks(at: int) -> Tasks:
 
 # -- the past
 
-REHEARSED: dict[str, Ready] = {name: check(read(
-    {"id": "r", "title": "", "scope": "*"} | rule)) for name, rule in {
-        "temp_c >= 85 for 10m": {"signal": "temp_c", "fire": ">= 85", "clear": "< 80",
-                                 "for": "10m"},
-        "idle by max(util_max_pct, 30m) for 2h": {
-            "signal": "max(util_max_pct, 30m)", "fire": "<= 5", "clear": "> 10", "for": "2h",
-            "where": ["mem_used_bytes >= 1GiB"]},
-    }.items()}
+IN_YAML = """
+rules:
+  - {id: hot, title: "temp_c >= 85 for 10m", scope: "*", signal: temp_c, fire: ">= 85",
+     clear: "< 80", for: 10m}
+  - {id: idle, title: "idle by max(util_max_pct, 30m) for 2h", scope: "*",
+     signal: "max(util_max_pct, 30m)", fire: "<= 5", clear: "> 10", for: 2h,
+     where: [mem_used_bytes >= 1GiB]}
+"""
 
 
 def _a_day(folder: Path) -> Store:
@@ -115,7 +115,8 @@ def _rolled(first: int, rng: np.random.Generator) -> Rollup:
     n, zeros = np.full(size, 60), np.zeros(size)
     busy = np.repeat(rng.random((many, 24)) < 0.7, 60, axis=1).reshape(-1)
     hot = np.repeat(rng.random((many, 24)) < 0.002, 60, axis=1).reshape(-1)
-    means = {"temp_c": np.where(hot, 90.0, 0.0) + np.where(busy & ~hot, 70 + np.rint(rng.normal(0, 4, size)), 35.0 * ~hot),
+    temp = np.where(busy, 70 + np.rint(rng.normal(0, 4, size)), 35.0)
+    means = {"temp_c": np.where(hot, 90.0, temp),
              "util_max_pct": np.where(busy, 100.0, 0.0),
              "mem_used_bytes": np.where(busy, 4e10, 2e9)}
     rolled = Rollup(slot, t, n, [], [], [], [])

@@ -86,6 +86,8 @@ from .people import People
 from .people_api import PeopleApi, add_people_api
 from .questions import Questions
 from .recorder import Recorder
+from .rehearsals import Rehearsals
+from .rehearsals_api import RehearsalsApi, add_rehearsals_api
 from .room import Room
 from .settings import HubSettings
 from .sign_in import add_sign_in
@@ -153,6 +155,8 @@ class Hub:
         self.acts.unreached = self.notifier.unreached
         self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
                                 self._left, Spans(self.history.store))
+        self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
+                                     Spans(self.history.store))
         self.alerts.on_change.append(self._announce_alert)
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
@@ -189,6 +193,7 @@ class Hub:
                                               self.acts.second_person))
         add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
         add_alerts_api(self.server, AlertsApi(self.alerts, self.lenses))
+        add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
             self.history, self.state.commands, self.counts, self.lag_s, time.time())))

@@ -11,7 +11,7 @@ from .core.alerts.alerts import Named
 from .core.alerts.evaluator import Asks, wanted_of
 from .core.alerts.machine import Mask, Rows
 from .core.alerts.minutes import ENOUGH, MINUTE_S, Closed
-from .core.alerts.rehearsal import Stretch, pieces
+from .core.alerts.rehearsal import AnyFloats, Stretch, pieces
 from .core.alerts.rule import Ready
 from .core.alerts.signal import Floats, Term
 from .core.alerts.watch import Watch
@@ -83,9 +83,10 @@ class GpuPast:
         else:
             wanted = wanted_of(terms, {*COLUMN, *SLOW_COLUMN})
         self._spans.past(wanted, grid)
+        grid.blank(1 if self.step_s == 1 else ENOUGH * MINUTE_S)
         names = list(self.rows)
 
-        def values(term: Term, rows: Rows | slice) -> Floats:
+        def values(term: Term, rows: Rows | slice) -> AnyFloats:
             if term.name in FACTS:
                 facts = self._facts(names, term.name)[rows]
                 return np.broadcast_to(facts[:, None], (len(facts), grid.width))
@@ -113,13 +114,10 @@ class GpuPast:
                      "" if slot is None else self._fleet.facts[slot].place)
 
 
-def _of(grid: Grid, term: Term, rows: Rows | slice) -> Floats:
+def _of(grid: Grid, term: Term, rows: Rows | slice) -> AnyFloats:
     end: End = "mean" if grid.step_s == 1 or term.how in ("last", "avg") else (
         "min" if term.how == "min" else "max")
-    found, n = grid.of(term.name, end), grid.count(term.name)
-    if found is None or n is None:
-        many = len(grid.rows) if isinstance(rows, slice) else len(rows)
-        return np.full((len(range(many)[rows]) if isinstance(rows, slice) else many, grid.width),
-                       np.nan)
-    enough = 1 if grid.step_s == 1 else ENOUGH * MINUTE_S
-    return np.where(n[rows] >= enough, found[rows], found.dtype.type(np.nan))
+    found: AnyFloats | None = grid.of(term.name, end)
+    if found is None:
+        found = np.broadcast_to(np.nan, (len(grid.rows), grid.width))
+    return found[rows]

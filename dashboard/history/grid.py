@@ -44,6 +44,19 @@ class Grid:
     def ends_at(self) -> int:
         return self.t0 + self.width * self.step_s
 
+    def make_room(self, rows: int) -> None:
+        """Ahead: to move to a larger place costs as much as to fill it."""
+        self._room = max(self._room, rows)
+
+    def blank(self, least: float) -> None:
+        """What has fewer seconds than that has no value."""
+        for key, n in self.n.items():
+            few = n < least
+            if few.any():
+                for (name, _), values in self.values.items():
+                    if name == key:
+                        values[few] = np.nan
+
     def add(self, part: Part) -> None:
         """What came late for a minute lies apart from it, and is joined with it here."""
         row_of = np.array([self.rows.setdefault(name, len(self.rows)) for name in part.names],

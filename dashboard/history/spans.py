@@ -35,6 +35,7 @@ class Spans:
         with self._store.reading() as files:
             with self._store.lock:
                 files.look()
+                grid.make_room(files.rows(kind, grid.t0, grid.ends_at) // max(1, grid.width))
                 self._add_memory(grid, live)
                 self._add_seldom_memory(grid, seldom)
             for path in files.find(kind, grid.t0, grid.ends_at) if live else ():

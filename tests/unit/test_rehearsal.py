@@ -30,7 +30,7 @@ RULES: dict[str, dict[str, Any]] = {
     "hot": {"signal": "temp_c", "fire": ">= 60", "clear": "< 50", "for": "5m"},
     "keeps": {"signal": "temp_c", "fire": ">= 60", "clear": "< 55", "for": "5m",
               "keep_firing_for": "3m"},
-    "idle": {"signal": "max(util_pct, 10m)", "fire": "<= 20", "clear": "> 25", "for": "10m"},
+    "idle": {"signal": "max(util_pct, 5m)", "fire": "<= 35", "clear": "> 38", "for": "5m"},
     "mean": {"signal": "avg(power_w, 5m)", "fire": "> 210", "clear": "< 200", "for": "6m"},
     "held": {"signal": "mem_used_bytes / mem_total_bytes", "fire": ">= 50%", "clear": "< 40%",
              "for": "5m", "where": ["util_pct < 30"]},

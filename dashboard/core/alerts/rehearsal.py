@@ -7,8 +7,10 @@ stretch is not looked at in it: a row at rest that nothing happens to stays at r
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -18,6 +20,7 @@ from .rule import Do, Ready
 from .signal import Floats, Term
 from .watch import Numbers, Standing, Watch
 
+AnyFloats = npt.NDArray[np.floating[Any]]
 ACTS: frozenset[Do] = frozenset(("pause", "end"))
 
 
@@ -31,7 +34,7 @@ class Stretch:
     step_s: int
     width: int
     size: int
-    values: Callable[[Term, Rows | slice], Floats]
+    values: Callable[[Term, Rows | slice], AnyFloats]
     scope: Mask  # of each row
     there: Callable[[int], Mask] | None = None  # of a column; None: all are there at any time
 
@@ -69,7 +72,7 @@ class _Column:
 
     stretch: Stretch
     rows: Rows
-    cached: dict[Term, Floats]
+    cached: dict[Term, AnyFloats]
     column: int = 0
     fresh: Rows = field(default_factory=lambda: np.empty(0, np.intp))
 
@@ -85,7 +88,8 @@ class _Column:
     def numbers(self, term: Term) -> Numbers:
         if term not in self.cached:
             # Column after column is read: they are laid side by side once.
-            self.cached[term] = np.ascontiguousarray(self.stretch.values(term, self.rows).T)
+            rows = slice(None) if len(self.rows) == self.stretch.size else self.rows
+            self.cached[term] = np.ascontiguousarray(self.stretch.values(term, rows).T)
         return Numbers(self.cached[term][self.column].astype(np.float64),
                        np.zeros(len(self.rows), bool))
 
