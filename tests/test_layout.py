@@ -24,7 +24,7 @@ PURE = (
     "agent/hub_clock.py", "agent/checkup.py", "agent/managers.py", "agent/launch.py",
     "agent/notebooks.py", "agent/condition.py",
     "agent/owners.py", "agent/quotas.py", "dashboard/views.py", "dashboard/owner_views.py",
-    "dashboard/events_views.py", "dashboard/metrics_views.py",
+    "dashboard/events_views.py", "dashboard/metrics_views.py", "dashboard/rehearsals_views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
     "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
@@ -33,6 +33,7 @@ PURE = (
     "widget/picture.py", "widget/still.py", "widget/simulate.py", "widget/measured.py",
     "widget/cost_words.py", "widget/fleet_picture.py",
     "dashboard/history/rollup.py", "dashboard/history/tally.py", "dashboard/history/usage.py",
+    "dashboard/history/grid.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((
