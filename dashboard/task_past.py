@@ -10,8 +10,8 @@ from gpudeck.wire import Task
 
 from .core.alerts.alerts import Named
 from .core.alerts.evaluator import End
-from .core.alerts.machine import Rows
-from .core.alerts.minutes import ENOUGH, MINUTE_S
+from .core.alerts.machine import Mask, Rows
+from .core.alerts.minutes import ENOUGH, MINUTE_S, WAIT_S
 from .core.alerts.rehearsal import AnyFloats, Stretch, WouldBe, pieces
 from .core.alerts.rule import Ready
 from .core.alerts.signal import Floats, Term
@@ -24,7 +24,6 @@ from .rule_past import CannotRehearse
 
 AT_ONCE_S = 7_200
 MOST_TARGETS = 100_000
-ENDED_WITHIN_S = 58  # who is seen for less of a minute, and not in the next, ended in it
 OF_GPUS: dict[str, frozenset[End]] = {
     name: frozenset(("mean", "max")) for name in ("util_pct", "util_max_pct", "mem_used_bytes")}
 
@@ -89,6 +88,17 @@ class _Uses:
         enough = n[self.pair, self.column] >= ENOUGH * MINUTE_S
         return np.where(enough, found[self.pair, self.column].astype(float), np.nan)
 
+    def sampled_s(self) -> Floats:
+        """For how long of each minute one of its Gpus was sampled; targets x minutes."""
+        found = np.zeros((len(self.keys), self.width))
+        pairs = np.unique(np.stack([self.of, self.pair]), axis=1) if len(self.of) else (
+            np.zeros((2, 0), np.intp))
+        for name in OF_GPUS:
+            n = self.grid.count(name)
+            if n is not None:
+                np.maximum.at(found, pairs[0], n[pairs[1]].astype(float))
+        return found
+
     def jobs(self) -> Floats:
         """How many are on the Gpu of each use."""
         base = int(self.job.max(initial=0)) + 1
@@ -135,6 +145,7 @@ class TaskPast:
         self._keys: list[Key] = []
         self._named: dict[Key, tuple[str, set[str], set[str]]] = {}  # node, users, places
         self._left_out: set[Key] = set()
+        self._was_there = np.zeros(0, bool)
         self._held_s: dict[int, float] = {}
         self._seconds: tuple[int, list[int], Floats] = (0, [], np.zeros((0, 0)))
         self.hours: dict[tuple[int, float], float] = {}
@@ -238,11 +249,8 @@ class TaskPast:
         mine = {key: at for at, key in enumerate(uses.keys)}
         here = np.array([mine.get(key, -1) for key in self._keys], np.intp)
         seconds = _rows(np.nan_to_num(uses.most(uses.numbers["seconds"])), here, 0.0)
-        present, enough = seconds > 0, seconds >= ENOUGH * MINUTE_S
-        is_last = present.copy()
-        is_last[:, :-1] &= ~present[:, 1:]
-        is_last[:, -1:] = False
-        there = present & ~(is_last & (seconds < ENDED_WITHIN_S))
+        enough = seconds >= ENOUGH * MINUTE_S
+        there = self._there(seconds, _rows(uses.sampled_s(), here, 0.0))
         self._seconds = (first, here.tolist(), uses.total(uses.numbers["seconds"]))
 
         def values(term: Term, rows: Rows | slice) -> AnyFloats:
@@ -252,6 +260,22 @@ class TaskPast:
 
         return Stretch(first, MINUTE_S, uses.width, len(self.rows), values,
                        np.ones(len(self.rows), bool), lambda column: there[:, column])
+
+    def _there(self, seconds: Floats, sampled_s: Floats) -> Mask:
+        """Who is not listed while the Gpus are sampled is gone, as a live look sees it some seconds
+        after the minute; while nobody hears of the Gpus, nobody knows otherwise."""
+        was = np.zeros(len(seconds), bool)
+        was[: len(self._was_there)] = self._was_there
+        listed, is_away = seconds > 0, (seconds == 0) & (sampled_s > 0)
+        known = listed | is_away
+        columns = np.arange(seconds.shape[1])
+        last = np.maximum.accumulate(np.where(known, columns, -1), axis=1)
+        there = np.where(last >= 0, np.take_along_axis(listed, np.maximum(last, 0), axis=1),
+                         was[:, None])
+        self._was_there = there[:, -1].copy()
+        ended = (seconds[:, 1:] <= WAIT_S) & (sampled_s[:, 1:] > seconds[:, 1:] + WAIT_S)
+        there[:, :-1] &= ~ended
+        return np.asarray(there)
 
     def settle(self, alerts: Iterable[WouldBe]) -> None:
         """After a stretch was rehearsed: what each had held when it would have been reached."""

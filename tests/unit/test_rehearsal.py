@@ -28,7 +28,7 @@ from tests.unit import fleets
 NODES, GPUS, MINUTES = 3, 4, 100
 BEGIN = 1_700_000_000 - 1_700_000_000 % 3_600
 TASKS: dict[str, dict[str, Any]] = {
-    "task-idle": {"of": "task", "signal": "max(busy_pct, 5m)", "fire": "<= 1", "clear": "> 5",
+    "task-idle": {"of": "task", "signal": "max(busy_pct, 5m)", "fire": "<= 35", "clear": "> 40",
                   "for": "5m", "where": ["mem_used_bytes >= 1GiB"]},
     "task-big": {"of": "task", "signal": "mem_used_bytes", "fire": ">= 40GiB", "for": "5m"},
     "job-idle": {"of": "job", "signal": "sm_pct", "fire": "<= 1", "clear": "> 5", "for": "10m",
@@ -43,7 +43,8 @@ RULES: dict[str, dict[str, Any]] = {
     "held": {"signal": "mem_used_bytes / mem_total_bytes", "fire": ">= 50%", "clear": "< 40%",
              "for": "5m", "where": ["util_pct < 30"]},
     "near": {"signal": "temp_margin_c", "fire": "<= 30", "clear": "> 40", "for": "5m"},
-} | TASKS
+    **TASKS,
+}
 
 
 def ready(name: str, **change: Any) -> Ready:
@@ -96,20 +97,24 @@ class Recorded:
                 self.level[at, gpu] = self.random.uniform(0, 100)
             level = self.level[at, gpu]
             noisy = min(100.0, max(0.0, level + self.random.gauss(0, 4)))
-            rows.append({"temp_c": noisy, "util_pct": noisy / 2, "power_w": 4 * noisy,
+            rows.append({"temp_c": noisy, "util_pct": round(noisy) / 2, "power_w": 4 * noisy,
                          "mem_used_bytes": level * 8e8})
             slow.append({"temp_margin_c": round(90 - level)})
         frame = fleets.frame(rows, second - BEGIN + 1, second + 0.2, slow=slow,
-                             tasks=self.tasks(at) if (second + at) % 2 == 0 else None)
+                             tasks=self.tasks(at, second) if (second + at) % 2 == 0 else None)
         node = self.fleet.nodes[f"n{at}"]
         self.fleet.heard(node, now, now)
         self.fleet.frame(node, frame, now, now)
         self.history.append([Stored(f"n{at}", "s1", now, frame, second)], 1)
 
-    def tasks(self, at: int) -> Tasks:
-        """On each Gpu one Task; they stay for some minutes or for all of it, idle or not."""
+    def tasks(self, at: int, second: int) -> Tasks:
+        """On each Gpu one Task; they stay for some minutes or for all of it, idle or not. They
+        come in the middle of a minute: whether one of 48 seconds or of 47 counts hangs on the
+        second in which its list came."""
+        may_come = 20 <= second % 60 <= 50
         for gpu in range(GPUS):
-            if (at, gpu) not in self.on or (gpu > 0 and self.random.random() < 1 / 700):
+            if (at, gpu) not in self.on or (
+                    gpu > 0 and may_come and self.random.random() < 1 / 350):
                 pid = self.random.randrange(10**6)
                 self.on[at, gpu] = (
                     Task(f"b{at}:{pid}:1", pid + 2, 1, float(BEGIN), f"{'ann' if gpu else 'bob'}",
