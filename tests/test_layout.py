@@ -26,7 +26,7 @@ PURE = (
     "agent/owners.py", "agent/quotas.py", "dashboard/views.py", "dashboard/owner_views.py",
     "dashboard/events_views.py", "dashboard/metrics_views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
-    "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
+    "gpudeck/limits.py", "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
     "gpudeck/exposition.py", "gpudeck/dcgm.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
