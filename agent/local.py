@@ -24,18 +24,20 @@ from gpudeck.acts import (
     Preview,
     Refusal,
     Reply,
-    TaskAction,
+    ShownAction,
 )
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.wire import Task
 
-from . import scene
+from . import setting_look
 from .act import HELD
 from .actions import make_room
 from .acts_journal import ActsJournal, ActsStore, JournalRefuses
 from .backends import resolve
 from .hand import Hand, Patience
 from .hold import driver_order, hold_files, holds
+from .lease_book import GivenBook, LeaseBook
+from .limiter import Limiter
 from .lock import ActLock
 from .reader_process import ReaderProcess
 from .scene import Ask, Place, find
@@ -68,6 +70,8 @@ class Local:
             node_id=NODE, boot_id=boot_id(), source=self._source, holds=self.holds,
             kills_since=self._journal.kills_since, ceiling_file=ceiling,
             host_pids_only=resolve(backend) != "simulated",
+            limiter=Limiter(backend, simulate, partial(driver_order, data)),
+            book=LeaseBook(self._journal), given_book=GivenBook(self._journal, boot_id()),
         )
 
     def __enter__(self) -> "Local":
@@ -106,10 +110,10 @@ class Local:
         return (*(() if hub is None else (hub,)), *holds(self._files))
 
     def preview(
-        self, action: TaskAction, task_id: str, params: Params | None = None
+        self, action: ShownAction, task_id: str, params: Params | None = None
     ) -> Preview:
         ask = Ask(uuid.uuid4().hex, secrets.token_bytes(32), action, params or Params(), task_id)
-        return scene.preview(self._place, ask)
+        return setting_look.look(self._place, ask)
 
     def act(
         self, shown: Preview, reason: str, who: str,

@@ -24,7 +24,7 @@ from .processes import PROC, about
 
 PROGRAM = "nvidia-cuda-mps-control"
 PIPES = "CUDA_MPS_PIPE_DIRECTORY"
-DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # noqa: S108 - the driver's own default (C.4)
+DEFAULT_PIPES = Path("/tmp/nvidia-mps")
 CALL_S = 5.0
 QUIT_WITHIN_S = 10.0
 CLIENTS_EVERY_S = 10.0
@@ -97,7 +97,7 @@ class Daemon:
 
     def set_percent(self, pct: int, server: int | None = None) -> None:
         wanted = f"{_percent(pct)}.0\n"
-        # What the second form prints when it obeys was not seen on a real one: reading back decides.
+        # What the second form prints when it obeys was not seen: reading back decides.
         self._must((f"set_default_active_thread_percentage {pct}", (wanted,)) if server is None else
                    (f"set_active_thread_percentage {_pid(server)} {pct}", (wanted, "")))
 
@@ -158,7 +158,9 @@ class Daemon:
         return tuple(int(line) for line in answer.split())
 
     def _env(self) -> dict[str, str]:
-        env = dict(os.environ)
+        # A daemon that we start outlives us: not with our secrets.
+        env = {name: value for name, value in os.environ.items()
+               if not name.startswith("GPUDECK_TOKEN")}
         if self.pipes is not None:
             env[PIPES] = str(self.pipes)
         return env

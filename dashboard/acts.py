@@ -18,7 +18,7 @@ from gpudeck.acts import (
     Params,
     Preview,
     Refusal,
-    TaskAction,
+    ShownAction,
 )
 from gpudeck.sentences import ranks_left
 
@@ -46,6 +46,7 @@ from .looks import Looker
 from .owner_views import ranks_beside
 from .people import People, Refused
 from .room import Room
+from .setting_acts import HARMFUL, TASKS, NoSetting, NotSeen, is_setting, meant
 
 PREVIEW = "POST /api/v1/previews"
 ORDER = "POST /api/v1/commands"
@@ -56,7 +57,6 @@ MOST_JOBS = 10
 PLAN_LASTS_S = 600.0
 MAX_PREVIEWS = 1_000
 MAX_PLANS = 100
-HARMFUL = ("end", "pause")
 
 
 class CannotAct(Exception):
@@ -91,7 +91,8 @@ class Seen:
     def owners(self) -> tuple[str | None, ...]:
         if self.preview is None or not self.preview.victims:
             return (self.wanted.owner,)
-        return tuple({victim.user for victim in self.preview.victims})
+        own = {None} if self.preview.params.setting is not None else set()  # nobody's own
+        return tuple({victim.user for victim in self.preview.victims} | own)
 
     @property
     def is_refused(self) -> bool:
@@ -110,7 +111,7 @@ class Shown:
 
     id: str
     actor: Actor
-    action: TaskAction
+    action: ShownAction
     params: Params
     expires_at: float
     expires_mono: float
@@ -121,7 +122,7 @@ class Shown:
 class Plan:
     id: str
     actor: Actor
-    action: TaskAction
+    action: ShownAction
     params: Params
     reason: str
     asked_at: float
@@ -152,10 +153,13 @@ class Acts:
 
     # -- preview
 
-    def preview(self, actor: Actor, action: TaskAction, targets: list[str], params: Params,
+    def preview(self, actor: Actor, action: ShownAction, targets: list[str], params: Params,
                 is_plan: bool) -> PreviewView:
         started, mono = time.time(), time.monotonic()
-        wanted = self._wanted(actor, action, targets)
+        if is_setting(action, params):
+            wanted, params = self._setting(actor, action, targets, params)
+        else:
+            wanted = self._wanted(actor, action, targets)
         if len(wanted) > MOST_JOBS and not (is_plan and actor.kind == "program"):
             raise CannotAct(400, "too_many", f"{len(wanted)} jobs are more than {MOST_JOBS} at "
                             "once; a plan of the terminal can do it: gpudeck "
@@ -167,7 +171,7 @@ class Acts:
         self._keep(shown, mono)
         return self._preview_view(shown, started)
 
-    def _wanted(self, actor: Actor, action: TaskAction, targets: list[str]) -> list[Wanted]:
+    def _wanted(self, actor: Actor, action: ShownAction, targets: list[str]) -> list[Wanted]:
         """One per job, as far as the tasks' nodes have said what belongs together."""
         lens = self._lens(actor)
         found: dict[tuple[str, str], Wanted] = {}
@@ -181,18 +185,30 @@ class Acts:
                 *(before.task_ids if before else ()), task_id), task.user, task.command)
         return list(found.values())
 
+    def _setting(self, actor: Actor, action: ShownAction, targets: list[str], params: Params
+                 ) -> tuple[list[Wanted], Params]:
+        """Nobody's own: it takes an operator."""
+        try:
+            found = meant(self._room.fleet, self._lens(actor), action, targets, params)
+        except NoSetting as error:
+            raise CannotAct(400, "schema", str(error)) from error
+        except NotSeen as error:
+            raise Refused(Denial(Why.HIDDEN, str(error))) from error
+        self._allow(actor, PREVIEW, Target(owners=(None,)), action, [])
+        return [Wanted(found.node_id, found.host, TASKS, None, None)], found.params
+
     def _node_with(self, lens: Lens, task_id: str) -> Node:
         for node in lens.nodes(self._room.fleet):
             if task_id in node.tasks:
                 return node
         raise Refused(Denial(Why.HIDDEN, f"there is no task {task_id[:128]!r} here"))
 
-    def _look(self, wanted: list[Wanted], action: TaskAction, params: Params) -> list[Seen]:
+    def _look(self, wanted: list[Wanted], action: ShownAction, params: Params) -> list[Seen]:
         asking = [gevent.spawn(self._look_at, one, action, params) for one in wanted]
         gevent.joinall(asking, raise_error=True)
         return [greenlet.get() for greenlet in asking]
 
-    def _look_at(self, one: Wanted, action: TaskAction, params: Params) -> Seen:
+    def _look_at(self, one: Wanted, action: ShownAction, params: Params) -> Seen:
         refusal = self._room.fence.refusal(one.node_id, len(self._room.link_of)) or (
             self.held(one.node_id))
         if refusal is not None:
@@ -200,7 +216,7 @@ class Acts:
         found = self._looker.look(one.node_id, one.task_ids[0], action, params)
         return Seen(one, None, found) if isinstance(found, Refusal) else Seen(one, found)
 
-    def _check(self, actor: Actor, verb: str, action: TaskAction, one: Seen) -> Seen:
+    def _check(self, actor: Actor, verb: str, action: ShownAction, one: Seen) -> Seen:
         """What the node found may belong to others than the task that was pointed at."""
         denial = may(actor, verb, Target(owners=one.owners), time.time())
         if denial is None or one.preview is None:
@@ -254,7 +270,9 @@ class Acts:
                 for slot in slots}
 
     def _needs_second(self, ready: list[Seen]) -> bool:
-        return self.second_person and len(ready) > MOST_ALONE
+        jobs = sum(len(one.preview.victims) if one.preview is not None
+                   and one.preview.params.setting is not None else 1 for one in ready)
+        return self.second_person and jobs > MOST_ALONE
 
     # -- order
 
@@ -281,7 +299,8 @@ class Acts:
                             "else; look again")
         return shown
 
-    def _allow_all(self, actor: Actor, verb: str, action: TaskAction, seen: Iterable[Seen]) -> None:
+    def _allow_all(self, actor: Actor, verb: str, action: ShownAction, seen: Iterable[Seen]
+                   ) -> None:
         lens = self._lens(actor)
         for one in seen:
             if not lens.sees_node(one.wanted.node_id):
@@ -302,12 +321,12 @@ class Acts:
                 "sentence": denial.sentence})
             raise Refused(denial)
 
-    def _order_all(self, actor: Actor, seen: Iterable[Seen], action: TaskAction, params: Params,
+    def _order_all(self, actor: Actor, seen: Iterable[Seen], action: ShownAction, params: Params,
                    reason: str, approved_by: str | None = None) -> list[CommandRecord]:
         asker = Asker("program" if actor.kind == "program" else "person", actor.name, approved_by)
         return [self._order_one(actor, asker, one, action, params, reason) for one in seen]
 
-    def _order_one(self, actor: Actor, asker: Asker, one: Seen, action: TaskAction,
+    def _order_one(self, actor: Actor, asker: Asker, one: Seen, action: ShownAction,
                    params: Params, reason: str) -> CommandRecord:
         now, preview, wanted = time.time(), one.preview, one.wanted
         refusal = one.refusal or (preview.refusals[0] if preview and preview.refusals else None)
@@ -315,8 +334,8 @@ class Acts:
         victim = None if preview is None else main_victim(preview)
         record = CommandRecord(
             new_id(now), action, wanted.node_id, wanted.host, asker, reason, now, now,
-            now + COMMAND_LASTS_S, params, task_id=wanted.task_ids[0],
-            task_ids=wanted.task_ids if preview is None else _task_ids(preview),
+            now + COMMAND_LASTS_S, params, task_id=_task_id(wanted),
+            task_ids=_known(wanted.task_ids if preview is None else _task_ids(preview)),
             job_id=None if preview is None else preview.job_id,
             owner=wanted.owner if preview is None else preview.owner,
             command=wanted.command if victim is None else victim.command,
@@ -440,7 +459,7 @@ def _unchanged(before: Seen, after: Seen) -> Seen:
                                        "was asked for; ask anew"))
 
 
-def _needs_fresh(actor: Actor, action: TaskAction, ready: list[Seen], now: float) -> bool:
+def _needs_fresh(actor: Actor, action: ShownAction, ready: list[Seen], now: float) -> bool:
     others = any(not actor.scope.owns(name) for one in ready for name in one.owners)
     return (actor.kind == "person" and action in HARMFUL and others
             and not is_fresh(actor, now))
@@ -448,6 +467,14 @@ def _needs_fresh(actor: Actor, action: TaskAction, ready: list[Seen], now: float
 
 def _sees_all(lens: Lens, plan: Plan) -> bool:
     return all(lens.sees_node(one.wanted.node_id) for one in plan.seen)
+
+
+def _task_id(wanted: Wanted) -> str | None:
+    return None if wanted.task_ids == TASKS else wanted.task_ids[0]
+
+
+def _known(task_ids: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(task_id for task_id in task_ids if task_id not in TASKS)
 
 
 def _task_ids(preview: Preview) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Settings of MPS and of Gpus: what can be asked for, and what of it is in force.
 
-A setting is an act like any other: previewed, signed, recorded, and proved by reading it back. That
-the driver or MPS took it without a word proves nothing (nvml-mps.md A.1, C.3): `applied` is what was
-said, `in_force` what was read afterwards.
+A setting is an act like any other: previewed, signed, recorded, and proved by reading it back.
+That the driver or MPS took it without a word proves nothing (nvml-mps.md A.1, C.3): `applied` is
+what was said, `in_force` what was read afterwards.
 """
 
 from typing import Annotated, Literal
@@ -172,7 +172,7 @@ class MpsDaemon(Struct, frozen=True):
         return tuple(client for server in self.servers for client in server.clients)
 
 
-LeaseState = Literal["in_force", "not_in_force", "drifted", "unknown"]
+LeaseState = Literal["beginning", "in_force", "not_in_force", "drifted", "unknown"]
 
 
 class Lease(Struct, frozen=True):

@@ -26,6 +26,7 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops what
                              <- SignedCommand
       Reply -> ...                         each until it is Noted
                              <- Noted
+      LimitsNow ->                         at each connection, and when it changes
                              <- Inquire    what became of these? A command is never sent twice
       Reply ->
                              <- Anchor     the head of the hub's Audit; Beat carries the agent's
@@ -43,7 +44,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.acts import Command, Params, Preview, Reply, TaskAction
+from gpudeck.acts import Command, Params, Preview, Reply, ShownAction
 from gpudeck.bounds import (
     Amount,
     CommandLine,
@@ -57,6 +58,7 @@ from gpudeck.bounds import (
     Text,
     Word,
 )
+from gpudeck.limits import LimitsNow
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 
 WIRE_VERSION = 1
@@ -210,7 +212,7 @@ class Hello(Struct, frozen=True, tag="hello"):
     platform: Text = ""
     driver_version: Text | None = None
     epoch_seen: Number = 0  # the highest of this hub's so far; Commands of a lower one are refused
-    actions: Annotated[tuple[Word, ...], Meta(max_length=16)] = ()  # that the ceiling here allows
+    actions: Annotated[tuple[Word, ...], Meta(max_length=32)] = ()  # that the ceiling here allows
     enrolment: Enrolment | None = None
     anchor_seq: Number = 0  # the last Anchor that this hub gave: proof against a hub that forgets
     anchor_head: Text = ""
@@ -353,7 +355,7 @@ class Time(Struct, frozen=True, tag="time"):
 class Look(Struct, frozen=True, tag="look"):
     ask_id: Word
     nonce: Nonce  # the signer's; it signs what was previewed with it, once
-    action: TaskAction
+    action: ShownAction
     params: Params
     task_id: Word
 
@@ -380,7 +382,7 @@ class Anchor(Struct, frozen=True, tag="anchor"):
 T = TypeVar("T")
 Sequenced = Frame | Event
 FromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock | Preview
-             | Reply)
+             | Reply | LimitsNow)
 FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Inquire
            | Noted | Anchor)
 

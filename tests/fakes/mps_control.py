@@ -10,6 +10,7 @@ where it refuses. What was not seen on a real one is marked so. `FakeMps` instal
 imports nothing but the standard library, since it is started anew for every line.
 """
 
+import ast
 import json
 import os
 import re
@@ -228,7 +229,11 @@ def call(pipes: Path, lines: str) -> str | None:
             return None
         line.sendall(lines.encode())
         line.shutdown(socket.SHUT_WR)
-        return b"".join(iter(lambda: line.recv(4_096), b"")).decode()
+        return heard(line)
+
+
+def heard(line: socket.socket) -> str:
+    return b"".join(iter(lambda: line.recv(4_096), b"")).decode()
 
 
 def serve(pipes: Path, file: Path) -> int:
@@ -260,8 +265,7 @@ def run(listener: socket.socket, control: Control, pipes: Path) -> None:
     while not control.is_over:
         line, _ = listener.accept()
         with line:
-            asked = b"".join(iter(lambda: line.recv(4_096), b"")).decode()
-            for each in filter(str.strip, asked.splitlines()):
+            for each in filter(str.strip, heard(line).splitlines()):
                 answer = control.answer(each)
                 with log.open("a") as file:
                     file.write(f"[2026-01-01 00:00:00.000 Control {os.getpid()}] {each}\n")
@@ -269,23 +273,30 @@ def run(listener: socket.socket, control: Control, pipes: Path) -> None:
     (pipes / "control").unlink()
 
 
-def main(argv: list[str]) -> int:
-    pipes, file = pipes_of(dict(os.environ)), Path(os.environ["FAKE_MPS"])
-    with open(f"{file}.asked", "a") as asked:
-        if argv == ["-d"]:
-            asked.write(json.dumps([str(pipes), "-d"]) + "\n")
-            asked.flush()
-            return serve(pipes, file)
-        lines = sys.stdin.read()
-        asked.write(json.dumps([str(pipes), lines]) + "\n")
-    if json.loads(file.read_text()).get("stuck"):
-        time.sleep(60)
-    answer = call(pipes, lines)
-    if answer is None:
-        sys.stderr.write(NO_DAEMON)
-        return 1
-    sys.stdout.write(answer)
-    return 0
+# The front end, which is started for every line: with as little to import as can be.
+FRONT = """#!{python} -ISE
+import _socket, os, sys
+pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"
+file = os.environ["FAKE_MPS"]
+lines = "-d" if sys.argv[1:] == ["-d"] else sys.stdin.read()
+with open(file + ".asked", "a") as asked:
+    asked.write(repr(lines.strip()) + "\\n")
+if lines == "-d":
+    os.execv({python!r}, [{program!r}, "-I", "-S", {fake!r}])
+if '"stuck": true' in open(file).read():
+    import time
+    time.sleep(60)
+line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+try:
+    line.connect(pipes + "/control")
+except OSError:
+    sys.stderr.write({none!r})
+    sys.exit(1)
+line.sendall(lines.encode())
+line.shutdown(_socket.SHUT_WR)
+while part := line.recv(4096):
+    sys.stdout.write(part.decode())
+"""
 
 
 class FakeMps:
@@ -298,10 +309,9 @@ class FakeMps:
         self.bin = folder / "bin"
         self.program = self.bin / PROGRAM
         self.bin.mkdir(parents=True)
-        # exec -a: as it is found by others, and without a shell in between.
-        self.program.write_text(
-            f"#!/bin/bash\nexec -a {PROGRAM} {sys.executable} -I -S {Path(__file__).resolve()} "
-            '"$@"\n')
+        self.program.write_text(FRONT.format(
+            python=sys.executable, program=PROGRAM, fake=str(Path(__file__).resolve()),
+            none=NO_DAEMON))
         self.program.chmod(0o755)
         self._world: dict[str, Any] = {"servers": {}, **world}
         self.save()
@@ -339,7 +349,7 @@ class FakeMps:
             told = Path(f"{self.file}.asked").read_text().splitlines()
         except FileNotFoundError:
             return []
-        return [json.loads(each)[1].strip() for each in told]
+        return [ast.literal_eval(each) for each in told]
 
     def changed(self) -> list[str]:
         """Of these, all that is no question."""
@@ -356,4 +366,4 @@ class FakeMps:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(serve(pipes_of(dict(os.environ)), Path(os.environ["FAKE_MPS"])))

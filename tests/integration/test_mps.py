@@ -92,7 +92,8 @@ TABLE = (
     ("set_default_device_pinned_mem_limit 32 3G", ""),
     ("set_default_device_pinned_mem_limit 31 3G", ""),
     ("get_default_device_pinned_mem_limit 31", "3G\n"),
-    ("banana", 'Unknown command "banana"\n'), ("GET_SERVER_LIST", 'Unknown command "GET_SERVER_LIST"\n'),
+    ("banana", 'Unknown command "banana"\n'),
+    ("GET_SERVER_LIST", 'Unknown command "GET_SERVER_LIST"\n'),
     ("set_pinned_mem_limit 0 4G", 'Unknown command "set_pinned_mem_limit"\n'),
     ("set_active_thread_percentage 0 60", "Server 0 not found\n"),
     ("get_client_list 999999", "Server 999999 not found\n"),
@@ -146,7 +147,8 @@ def test_what_mps_would_misread_is_no_setting(text: str) -> None:
     decoder: msgspec.json.Decoder[Setting] = msgspec.json.Decoder(Setting)
     with pytest.raises(msgspec.ValidationError):
         decoder.decode(text)
-    assert decoder.decode('{"type": "mps_percent", "pipes": "/p", "pct": 50}') == MpsPercent("/p", 50)
+    assert decoder.decode('{"type": "mps_percent", "pipes": "/p", "pct": 50}'
+                          ) == MpsPercent("/p", 50)
     assert decoder.decode('{"type": "mps_memory", "pipes": "/p", "ordinal": 31, "mem_mib": null}'
                           ) == MpsMemory("/p", 31, None)
 
