@@ -31,6 +31,7 @@ class GpuLimits:
     util_pct: float | None = None
     locked_mhz: tuple[float, float] | None = None
     tells_lock: bool = False  # NVML has no way to read a lock back; a simulator has
+    compute_mode: int | None = None  # 0 default, 3 exclusive process
     trouble: str = ""
 
 

@@ -32,13 +32,12 @@ class LimitKeeper:
     """`ordinals`: how many devices MPS may be asked about."""
 
     def __init__(self, place: Place, book: LeaseBook, lock: ActLock, ordinals: Callable[[], int],
-                 wake: Callable[[], None], sees_mps: bool = True) -> None:
+                 wake: Callable[[], None]) -> None:
         self._place = place
         self._book = book
         self._lock = lock
         self._ordinals = ordinals
         self._wake = wake
-        self._sees_mps = sees_mps
         self._worker = Worker("limits", 4)
         self._is_fresh = True  # the agent, or the driver, has begun anew
         self._was_ok = True
@@ -142,10 +141,10 @@ class LimitKeeper:
         self._ends_at = time.monotonic() + min(left) if left else None
 
     def _tell(self, leases: tuple[Lease, ...]) -> None:
-        place, trouble = self._place, ""
+        place = self._place
         daemons: tuple[MpsDaemon, ...] = ()
-        if self._sees_mps:
-            trouble = mps_view.why_not(place.mps)
+        trouble = mps_view.why_not(place.mps)
+        if not trouble:
             daemons = mps_view.daemons(place.mps, range(self._ordinals()), place.given)
         news = LimitsNow(place.wall(), daemons, leases, trouble, place.limiter.trouble())
         if self._said is None or _same(news) != _same(self._said):

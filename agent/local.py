@@ -27,6 +27,7 @@ from gpudeck.acts import (
     ShownAction,
 )
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.metrics import COLUMN, Absence
 from gpudeck.wire import Task
 
 from . import setting_look
@@ -100,6 +101,20 @@ class Local:
     def tasks(self) -> list[Task]:
         found = find(self._place)
         return [] if found is None else [*{each.task.id: each.task for each in found.seen}.values()]
+
+    def gpus(self) -> list[str]:
+        fresh = self._source.fresh(READY_WITHIN_S)
+        return [] if fresh is None else [*fresh.mem_used_bytes]
+
+    def load_pct(self) -> float | None:
+        """Of the busiest Gpu now; None: not known."""
+        until = time.monotonic() + READY_WITHIN_S
+        while (reading := self._source.latest()) is None and time.monotonic() < until:
+            time.sleep(0.05)
+        at = COLUMN["util_pct"]
+        loads = [gpu.values[at] for gpu in (() if reading is None else reading.gpus)
+                 if gpu.state == "ok" and gpu.absent[at] == Absence.PRESENT]
+        return max(loads, default=None)
 
     def holds(self) -> tuple[str, ...]:
         """Who holds all acts here: files, and the hub as the agent has kept it."""

@@ -183,20 +183,21 @@ class Mps:
 
     def __init__(self, program: str = PROGRAM, pipes: Path | None = None,
                  is_alone: bool = False) -> None:
-        """`is_alone`: no other daemon than that of `pipes` is looked for."""
+        """`program` "": of a simulated node, which must not touch the MPS of the machine that it
+        shares with others. `is_alone`: no other daemon than that of `pipes` is looked for."""
         self.program = program
         self._pipes = pipes
         self._is_alone = is_alone
 
     def is_installed(self) -> bool:
-        return shutil.which(self.program) is not None
+        return self.program != "" and shutil.which(self.program) is not None
 
     def trouble(self) -> str:
         """Why clients cannot be taken out of MPS here; "": they can."""
         if not self.is_installed():
-            return (f"it is a client of MPS, and {self.program} is not installed where the agent "
-                    "runs: without it, ending a client can take all others with it. Install it, "
-                    "or end the task from inside.")
+            return (f"it is a client of MPS, and {self.program or PROGRAM} is not installed where "
+                    "the agent runs: without it, ending a client can take all others with it. "
+                    "Install it, or end the task from inside.")
         if not any(daemon.is_alive() for daemon in self.daemons()):
             return ("it is a client of MPS, and the MPS control daemon does not answer; set "
                     "CUDA_MPS_PIPE_DIRECTORY for the agent to the daemon's, or end the task from "
@@ -216,7 +217,7 @@ class Mps:
     def clients(self) -> dict[int, tuple[int, ...]]:
         """Pids by their server; {}: it does not say."""
         found: dict[int, tuple[int, ...]] = {}
-        if self.is_installed():
+        if self.program:
             for daemon in self.daemons():
                 found |= {server: believed(daemon, daemon.clients(server))
                           for server in daemon.servers() or ()}

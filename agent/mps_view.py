@@ -89,6 +89,8 @@ def _too_open(daemon: Daemon) -> str:
 
 def why_not(mps: Mps) -> str:
     """"": MPS can be set here."""
+    if not mps.program:
+        return "a simulated node has no MPS of its own"
     if shutil.which(mps.program) is None:
         return (f"{mps.program} is not installed where the agent runs; it comes with the driver's "
                 "compute utilities")

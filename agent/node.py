@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpudeck import __version__
+from gpudeck.acts import FINAL, Reply
 from gpudeck.limits import ORDINALS
 from gpudeck.wire import (
     SPOKEN_VERSIONS,
@@ -192,10 +193,9 @@ class _Node:
         book = LeaseBook(journal, is_shared=not config.is_made_up)
         place = _place(config, source, journal, book)
         self._desk = _desk(config, place, journal, wake)
-        # What a simulator's many nodes share is one machine's MPS: it is none of theirs.
         self._keeper = LimitKeeper(
             replace(place, holds=self._desk.holds_now), book, ActLock(config.data), self._boards,
-            wake, sees_mps=not config.is_made_up)
+            wake)
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else Meter()
         self._welcomes = 0
@@ -223,6 +223,8 @@ class _Node:
         if self._talk.phase == "live":
             for message in (*self._desk.say(now), *self._keeper.say()):
                 self._link.say(encode(message))
+                if isinstance(message, Reply) and message.state in FINAL:
+                    self._keeper.changed()
         self._link.acks_wake = self._talk.is_filling
         self._complain(now)
 
@@ -398,6 +400,7 @@ def _place(config: NodeConfig, source: Source, journal: ActsJournal, book: Lease
         host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
         limiter=Limiter(config.backend, config.options, partial(driver_order, config.data)),
         book=book, given_book=GivenBook(journal, config.boot_id),
+        mps=Mps("") if config.is_made_up else Mps(),
     )
 
 

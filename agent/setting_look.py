@@ -45,8 +45,6 @@ from .scene import HOUR_S, Ask, Found, Place, empty, find, nothing, protected, s
 from .scene import preview as of_task
 
 MOST_NAMED = 6
-NO_CAP = ("the agent has no CAP_SYS_ADMIN: a real driver will refuse this. The unit in packaging/ "
-          "gives it.")
 
 
 def look(place: Place, ask: Ask) -> Preview:

@@ -251,7 +251,8 @@ class Acts:
         else:
             made = item(one.preview, wanted.host, reads, self._places(wanted.node_id),
                         () if refusal is None else (refusal,))
-            unreached = self.unreached(made.owner) if one.preview.action != "resume" else None
+            is_told = one.preview.action != "resume" and one.preview.params.setting is None
+            unreached = self.unreached(made.owner) if is_told else None
             made.warnings += [] if unreached is None else [unreached]
             made.warnings += self._ranks_left(one.preview)
         made.keep = self.keep_of(made.task_ids)

@@ -28,7 +28,8 @@ class NvmlLimits:
             _watts(high), _watts(_told("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
             _told("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
             _told("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM),
-            None if util is None else float(util.gpu))
+            None if util is None else float(util.gpu),
+            compute_mode=_told("nvmlDeviceGetComputeMode", handle))
 
     def set_power(self, uuid: str, watts: float) -> None:
         pynvml.nvmlDeviceSetPowerManagementLimit(
