@@ -29,7 +29,7 @@ PURE = (
     "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
     "gpudeck/limits.py", "agent/leases.py", "agent/autotune.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
-    "gpudeck/exposition.py", "gpudeck/dcgm.py",
+    "gpudeck/exposition.py", "gpudeck/dcgm.py", "gpudeck/websocket.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
     "widget/picture.py", "widget/still.py", "widget/simulate.py", "widget/measured.py",
     "widget/cost_words.py", "widget/fleet_picture.py",
@@ -54,6 +54,9 @@ HOME = {
                "agent/backends/nvml_report.py", "agent/backends/nvml_session.py",
                "agent/backends/nvml_slow.py"),
     "flask_socketio": ("dashboard/sockets.py",),
+    # A node carries neither of these, nor what they bring.
+    "socketio": ("dashboard/sockets.py", "bench/ingest.py"),
+    "engineio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages", "widget/plot.py"),
     "duckdb": ("dashboard/history/embedded.py",),
