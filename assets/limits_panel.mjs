@@ -104,7 +104,7 @@ export class NodeMps extends Panel {
     ] : [this.button("Start", `start ${pipes}`, "start_mps", this.node, () => plainForm("Start MPS", "mps_start", pipes))];
     return make("div", { class: "limit", "data-pipes": pipes },
       make("p", {}, make("code", {}, pipes), " ", make("span", { class: `pill ${isAlive ? "ok" : "lost"}` }, isAlive ? "answers" : "does not answer"), ` ${daemon.user === null ? "" : `of ${daemon.user}`}`),
-      ...(daemon.trouble === "" ? [] : [make("p", { class: "act-warning" }, daemon.trouble)]),
+      ...(daemon.trouble === "" ? [] : [make("p", { class: "act-warning" }, sentenceOf(daemon.trouble))]),
       ...(isAlive ? [make("p", { class: "limits-none" }, `Default of the next server: ${share(daemon.default_pct)}, ${priority(daemon.default_priority)}${memoryWords(daemon.default_memory)}.`)] : []),
       ...daemon.servers.map((server) => this.server(server)),
       ...(isAlive && daemon.servers.length === 0 ? [make("p", { class: "limits-none" }, "No server: the first client starts one.")] : []),

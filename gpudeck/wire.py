@@ -37,8 +37,6 @@ Decoding is strict and happens once, at the edge. A bad message raises WireError
 """
 
 import math
-import sys
-from array import array
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -60,6 +58,8 @@ from gpudeck.bounds import (
 )
 from gpudeck.limits import LimitsNow
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
+from gpudeck.packing import pack as pack
+from gpudeck.packing import unpack as unpack
 
 WIRE_VERSION = 1
 SPOKEN_VERSIONS = (1,)
@@ -484,18 +484,3 @@ def check_frame(frame: Frame) -> None:
         raise WireError("frame holds a number that is not finite")
     if frame.tasks is not None and any(use.gpu >= gpus for use in frame.tasks.uses):
         raise WireError(f"a task uses a Gpu beyond the {gpus} of its frame")
-
-
-def pack(values: "list[float] | array[float]") -> bytes:
-    """Little-endian float64, whatever the machine."""
-    return _swapped(array("d", values)).tobytes()
-
-
-def unpack(data: bytes) -> "array[float]":
-    return _swapped(array("d", data))
-
-
-def _swapped(numbers: "array[float]") -> "array[float]":
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers

@@ -27,7 +27,7 @@ PURE = (
     "dashboard/events_views.py", "dashboard/metrics_views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
     "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
-    "gpudeck/limits.py", "agent/leases.py", "agent/autotune.py",
+    "gpudeck/limits.py", "gpudeck/packing.py", "agent/leases.py", "agent/autotune.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
     "gpudeck/exposition.py", "gpudeck/dcgm.py", "gpudeck/websocket.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
