@@ -145,9 +145,9 @@ class Preview(Struct, frozen=True, tag="preview"):
     bystanders: Annotated[tuple[Bystander, ...], Meta(max_length=MAX_BYSTANDERS)]
     refusals: Annotated[tuple[Refusal, ...], Meta(max_length=32)] = ()
     warnings: Annotated[tuple[Text, ...], Meta(max_length=32)] = ()  # what cannot be undone, …
-    changes: Annotated[tuple[Change, ...], Meta(max_length=64)] = ()  # of a setting
     key: PublicKey = bytes(32)
     signature: Annotated[bytes, Meta(max_length=64)] = b""  # empty while it is not signed yet
+    changes: Annotated[tuple[Change, ...], Meta(max_length=64)] = ()  # of a setting
 
 
 class Asker(Struct, frozen=True):
