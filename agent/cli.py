@@ -116,7 +116,7 @@ def _run(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
         acts=ActsStore(settings.data / "acts.db"), ceiling=settings.ceiling,
-        recording=recording, metrics=metrics,
+        recording=recording, metrics=metrics, options=settings.reader_options,
     )
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:

@@ -103,6 +103,17 @@ class Client:
         path = f"commands?{urllib.parse.urlencode(query)}"
         return [_as(CommandView, item) for item in self._told("GET", path).get("items", [])]
 
+    def mps(self, node_id: str | None = None) -> list[Item]:
+        return self._of_nodes("mps", node_id)
+
+    def limits(self, node_id: str | None = None) -> list[Item]:
+        return self._of_nodes("limits", node_id)
+
+    def _of_nodes(self, kind: str, node_id: str | None) -> list[Item]:
+        query = "" if node_id is None else f"?node={_quoted(node_id)}"
+        found: list[Item] = self._get(f"{kind}{query}")["items"]
+        return found
+
     def keep(self, task_id: str, until: float, because: str) -> Item | None:
         return self._ask("PUT", f"tasks/{_quoted(task_id)}/keep",
                          {"until": until, "because": because})
