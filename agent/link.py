@@ -5,7 +5,7 @@ is a thread that dials and then receives. Whoever says something says it from th
 it, into a socket that never blocks; only what does not fit there is carried by a second thread,
 until it is out.
 
-python-socketio's client brought 25 MB into each agent (asyncio, requests, servers of every kind),
+python-socketio's client brought 13 MB into each agent (asyncio, requests, servers of every kind),
 slept on a thread more, and took messages of any size.
 """
 
