@@ -281,6 +281,26 @@ def test_a_restart_within_ten_minutes_gives_no_fresh_budget(world: World) -> Non
     assert world.brakes.state.breaker is not None
 
 
+def test_a_clock_that_is_set_forward_gives_no_budget(world: World) -> None:
+    hog, others = one_idle(world)
+    world.put()
+    world.until(lambda: world.ended)
+    world.clock.now += 7_200.0
+    others[0].sm_pct = 0.0
+    world.turn(200)
+    assert world.ended == [hog]
+    assert world.brakes.state.breaker is not None
+
+
+def test_notices_are_one_per_rung_however_often_the_node_is_tried(world: World) -> None:
+    one_idle(world)
+    world.put()
+    world.outcome = lambda record: replace(record, state="expired")
+    world.turn(200)
+    assert len(world.did("notify")) >= 2
+    assert len(world.notices) == 1
+
+
 def a_random_rule(number: int) -> dict[str, object]:
     ladder = [{"do": "tell", "after": f"{random.randint(0, 20)}s"}]
     if random.random() < 0.4:
