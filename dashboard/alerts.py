@@ -48,7 +48,7 @@ class AlertDesk:
                  left: Callable[[], Collection[str]], spans: Spans | None = None) -> None:
         self._store = store
         self._auditor = auditor
-        self._fleet = fleet
+        self._fleet = self.fleet = fleet
         self._scenes = Scenes(fleet, events)
         self._shown: Mapping[Of, NamedScene] = {}  # at the last step
         self._left = left
@@ -59,6 +59,8 @@ class AlertDesk:
         self._spans = spans
         self.evaluator = Evaluator(() if spans is None else LIVE)
         self.alerts = Alerts()
+        self.gate: Callable[[Actor, Rule | None, Rule], Rule] = only_observe
+        self.author_of: Callable[[Actor], str] = lambda actor: actor.name
         self.on_change: list[Callable[[Alert], None]] = []
         self.rules: dict[str, tuple[int, Rule]] = {}
         self.ready: dict[str, Ready] = {}
@@ -168,16 +170,34 @@ class AlertDesk:
 
     def put_rule(self, actor: Actor, rule: Rule) -> int:
         self._may(actor, "PUT /api/v1/rules/<rule_id>")
+        check(rule)
+        before = self.rules.get(rule.id)
+        rule = self.gate(actor, None if before is None else before[1], rule)
         ready = check(rule)
-        if rule.mode != "observe":
-            raise CannotChange("rules can only observe in this version: set mode to observe")
         if rule.id not in self.rules and len(self.rules) >= MOST_RULES:
             raise CannotChange(f"at most {MOST_RULES} rules fit")
         with self._auditor.change("rule", by(actor) | {"action": "put", "detail": {
-                "rule": rule.id, "version": ready.version}}):
-            number = self._store.put_rule(rule, actor.name, time.time())
+                "rule": rule.id, "version": ready.version, "mode": rule.mode}}):
+            number = self._store.put_rule(rule, self.author_of(actor), time.time())
         self._load()
         return number
+
+    def put_mode(self, actor: Actor, before: Rule, rule: Rule) -> int:
+        """What it may do; what it means is the same."""
+        ready = check(rule)
+        with self._auditor.change("rule", by(actor) | {"action": "mode", "detail": {
+                "rule": rule.id, "version": ready.version, "from": before.mode, "to": rule.mode,
+                "expires": rule.expires}}):
+            number = self._store.put_rule(rule, self.author_of(actor), time.time())
+        self._load()
+        return number
+
+    def begin_anew(self) -> None:
+        """Rules that act are at rest after the brakes were reset: what was so before is over."""
+        acting = [rule_id for rule_id, ready in self.ready.items()
+                  if ready.has_ladder and ready.rule.mode != "observe"]
+        begun = self.evaluator.begin_anew(acting)
+        self._keep(self.alerts.drop(begun, time.time(), "reset"))
 
     def remove_rule(self, actor: Actor, rule_id: str) -> None:
         self._may(actor, "DELETE /api/v1/rules/<rule_id>")
@@ -198,6 +218,11 @@ class AlertDesk:
         look = watch.glance(scene, now)
         return int((watch.seen.scope & scene.there).sum()), [
             scene.name(row) for row in map(int, np.flatnonzero(look.breach & scene.there))]
+
+    def matters_to(self, of: Of, row: int) -> list[tuple[str, str]]:
+        """Node and id of the Tasks that one row was about at the last step."""
+        scene = self._shown.get(of)
+        return [] if scene is None else scene.matters_to(row)
 
     def is_seen(self, target: Named, lens: Lens) -> bool:
         """Who may see a Node sees what is there; what is of no Node is for who sees all of them,
@@ -253,6 +278,12 @@ class AlertDesk:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
             raise Refused(refusal)
+
+
+def only_observe(actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
+    if wanted.mode != "observe":
+        raise CannotChange("nothing here lets rules act: set mode to observe")
+    return wanted
 
 
 def _minute(spans: Spans, asks: Asks) -> Grid | Exception:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
 from flask import Blueprint, Flask, Response, request
 
@@ -24,13 +23,13 @@ from .alerts_views import (
     silence_view,
 )
 from .api import PREFIX, Wrong, answer, bad, check_names, one_of
-from .core.alerts.alerts import Alert
 from .core.alerts.rule import RuleProblems, check, read
 from .core.alerts.silence import Silence
 from .core.lens import Lens, Lenses, Sight
 from .events_api import moment
 from .openapi import MAX_WORD
 from .people_api import asker, body
+from .rule_wants import AlertDetails
 
 STATES = ("open", "ended")
 SEEN_BY_DEFAULT_S = 7 * 86_400.0
@@ -38,7 +37,8 @@ MATCHES_SHOWN = 100
 
 
 class AlertsApi:
-    def __init__(self, desk: AlertDesk, lenses: Lenses) -> None:
+    def __init__(self, desk: AlertDesk, lenses: Lenses, details: AlertDetails) -> None:
+        self._details = details
         self._desk = desk
         self._lenses = lenses
 
@@ -60,10 +60,9 @@ class AlertsApi:
         seen = [alert for alert in found if self._desk.is_seen(alert.target, lens)
                 and (rule is None or rule == alert.rule_id)]
         seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
-        return answer(AlertList([self._view(alert, now) for alert in seen[:MOST_LISTED]]))
-
-    def _view(self, alert: Alert, now: float) -> Any:
-        return alert_view(alert, self._desk.holds_of(alert, now))
+        told = self._details.all() if state == "open" else {}
+        return answer(AlertList([alert_view(alert, *told.get(alert.id, ([], None)))
+                                 for alert in seen[:MOST_LISTED]]))
 
     # -- rules
 

@@ -41,6 +41,7 @@ from .auth import (
     policy,
     verbs_in,
 )
+from .brakes import Brakes
 from .checkpoint import restore
 from .commander import Commander
 from .compress import add_compression
@@ -66,6 +67,7 @@ from .effects import (
 from .enrolment import Nodes
 from .entry import Entry
 from .events_api import add_events_api
+from .hands import HubHands
 from .history.embedded import Embedded
 from .history.keeper import keep
 from .history.spans import Spans
@@ -75,8 +77,11 @@ from .holds import Holds, Place
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
 from .keeps import Keeps
+from .ladders import Ladders
+from .ladders_api import LaddersApi, add_ladders_api
 from .live import LiveEdge
 from .looks import Looker
+from .maintenance import MaintenanceDesk
 from .metrics_page import HubNumbers, MetricsPage, add_metrics_page
 from .nodes_api import NodesApi, add_nodes_api
 from .notify import Notifier, Smtp
@@ -89,6 +94,8 @@ from .recorder import Recorder
 from .rehearsals import Rehearsals
 from .rehearsals_api import RehearsalsApi, add_rehearsals_api
 from .room import Room
+from .rule_modes import RuleModes
+from .rule_wants import AlertDetails, RuleWants
 from .settings import HubSettings
 from .sign_in import add_sign_in
 from .signing import Signer
@@ -158,6 +165,7 @@ class Hub:
         self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
                                      Spans(self.history.store))
         self.alerts.on_change.append(self._announce_alert)
+        self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
@@ -166,6 +174,23 @@ class Hub:
         self._ticked_mono = time.monotonic()
         self._is_superseded = False
         self._build()
+
+    def _build_ladders(self) -> None:
+        """What acts by itself, and all that holds it."""
+        state, room = self.state, self.room
+        self.brakes = Brakes(state.brakes, self.audit)
+        self.maintenance = MaintenanceDesk(state.brakes, self.audit, room.fleet, self.lenses)
+        self.acts.maintenance = self.maintenance.why
+        self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person)
+        self.alerts.gate, self.alerts.author_of = self.modes.gate, self.people.behind
+        self.modes.rehearsals = self.rehearsals.of_rule
+        self.ladders = Ladders(self.brakes, HubHands(room, self.looker, self.commander, self),
+                               self.audit)
+        rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
+        self.alert_details = AlertDetails(rules, self.ladders)
+        self.ladders.sources.append(rules)
+        self.brakes.on_reset.append(self.alerts.begin_anew)
+        self.commander.on_change.append(self.ladders.changed)
 
     def _epoch(self) -> int:
         """One more than ever before: a restored state.db does not know of all of them."""
@@ -192,7 +217,11 @@ class Hub:
                                               lambda: self.state.get("url") or "",
                                               self.acts.second_person))
         add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
-        add_alerts_api(self.server, AlertsApi(self.alerts, self.lenses))
+        alerts = AlertsApi(self.alerts, self.lenses, self.alert_details)
+        add_alerts_api(self.server, alerts)
+        add_ladders_api(self.server, LaddersApi(
+            self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
+            self.lenses, alerts.rule))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
@@ -339,7 +368,7 @@ class Hub:
 
     def _announce_alert(self, alert: Alert) -> None:
         self.live.announce("alert", alert.target.node_id, alert.id,
-                           lambda _: alert_view(alert, self.alerts.holds_of(alert, time.time())))
+                           lambda _: alert_view(alert, *self.alert_details.of(alert)))
 
     def run_tick(self) -> None:
         told: dict[str, int] = {}
@@ -395,7 +424,7 @@ class Hub:
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
-            gevent.spawn(self.alerts.run)]
+            gevent.spawn(self.alerts.run), gevent.spawn(self.ladders.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

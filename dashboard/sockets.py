@@ -26,8 +26,7 @@ from flask_socketio import SocketIO
 from gevent.event import Event
 from socketio.msgpack_packet import MsgPackPacket
 
-from .core.rate import Bucket
-from .core.websocket import (
+from gpudeck.websocket import (
     CloseCode,
     Message,
     Opcode,
@@ -37,6 +36,8 @@ from .core.websocket import (
     close_frame,
     frame,
 )
+
+from .core.rate import Bucket
 from .http_server import Connection, Tally, cut
 
 log = logging.getLogger("gpudeck.sockets")
@@ -181,7 +182,10 @@ class BoundedSocket:
                     self._wake.clear()
                     continue
                 with gevent.Timeout(self.allowance.stall_s, TimeoutError):
-                    self._sock.sendall(encoded)
+                    # gevent's sendall asks the kernel for its buffer's size each time.
+                    sent = self._sock.send(encoded)
+                    if sent < len(encoded):
+                        self._sock.sendall(encoded[sent:])
         except TimeoutError:
             self._engine.tally.add("too_slow")
             log.info("closed peer=%s reason=too_slow", self.sid)
