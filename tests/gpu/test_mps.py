@@ -76,8 +76,9 @@ def test_what_is_set_on_a_real_server_is_read_back(
         f"get_server_status {server}", "get_default_client_priority", "ps",
         f"set_active_thread_percentage {server} 40",
         f"set_device_pinned_mem_limit {server} 0 1536M", "set_default_client_priority 1")}
-    capture("mps_settings", {line.replace(str(server), "SERVER"): text.replace(str(server), "SERVER")
-                             for line, text in said.items() if line != "ps"})
+    capture("mps_settings", {
+        line.replace(str(server), "SERVER"): text.replace(str(server), "SERVER")
+        for line, text in said.items() if line != "ps"})
     daemon.set_percent(60, server)
     assert daemon.percent(server) == 60.0
     daemon.set_percent(30)
