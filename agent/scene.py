@@ -49,6 +49,7 @@ from .processes import (
     table,
 )
 from .sampler import Seen
+from .sightings import Sightings
 from .tasks import TaskTable, shown_command
 from .terminals import name_of
 
@@ -82,6 +83,7 @@ class Place:
     limiter: Limiter = field(default_factory=lambda: Limiter("none"))
     book: LeaseBook | None = None
     given_book: GivenBook | None = None
+    sightings: Sightings = field(default_factory=Sightings)
 
     def leases(self) -> tuple[Lease, ...]:
         return () if self.book is None else self.book.all()
@@ -103,6 +105,7 @@ class Ask:
     action: ShownAction
     params: Params
     task_id: str
+    asker: str | None = None  # who would order it, where that is known already
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ def _shown(
     place: Place, ask: Ask, found: Found, task: Task, job_id: str, target: Facts,
     subjects: tuple[Subject, ...], grips: Grips,
 ) -> Preview:
-    case = case_of(place, ask.action, subjects, target)
+    case = case_of(place, ask.action, subjects, target, ask.asker)
     return msgspec.structs.replace(
         empty(place, ask, task), job_id=job_id[:128], manager=case.manager or task.manager,
         age_s=max(age_s(task.start_ticks), 0.0),

@@ -22,6 +22,7 @@ from gpudeck.acts import (
 )
 from gpudeck.sentences import ranks_left
 
+from .acts_seen import Seen, Wanted, merged, replace_seen
 from .acts_views import (
     ByView,
     Item,
@@ -69,43 +70,6 @@ class CannotAct(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One job that was pointed at."""
-
-    node_id: str
-    host: str
-    task_ids: tuple[str, ...]
-    owner: str | None
-    command: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A job and what its node says of it; `refusal`: it could not be asked, or must not."""
-
-    wanted: Wanted
-    preview: Preview | None
-    refusal: Refusal | None = None
-
-    @property
-    def owners(self) -> tuple[str | None, ...]:
-        if self.preview is None or not self.preview.victims:
-            return (self.wanted.owner,)
-        own = {None} if self.preview.params.setting is not None else set()  # nobody's own
-        return tuple({victim.user for victim in self.preview.victims} | own)
-
-    @property
-    def is_refused(self) -> bool:
-        return self.refusal is not None or self.preview is None or bool(self.preview.refusals)
-
-    def identities(self) -> frozenset[tuple[str, int, int]]:
-        if self.preview is None:
-            return frozenset()
-        return frozenset((self.preview.boot_id, victim.process.pid, victim.process.start_ticks)
-                         for victim in self.preview.victims)
-
-
-@dataclass(frozen=True, slots=True)
 class Shown:
     """A preview that somebody has before their eyes."""
 
@@ -134,7 +98,8 @@ class Plan:
 
 class Acts:
     """`keep_of`: what the owner asked for, to be shown. `held`: why nothing may be done there.
-    `unreached`: why an owner will hear of it at terminals only."""
+    `unreached`: why an owner will hear of it at terminals only. `maintenance`: why one should
+    think twice."""
 
     def __init__(self, room: Room, lenses: Lenses, people: People, looker: Looker,
                  commander: Commander, auditor: Auditor, second_person: bool = True) -> None:
@@ -148,6 +113,7 @@ class Acts:
         self.keep_of: Callable[[Iterable[str]], KeepView | None] = lambda task_ids: None
         self.unreached: Callable[[str | None], str | None] = lambda owner: None
         self.held: Callable[[str], Refusal | None] = lambda node_id: None
+        self.maintenance: Callable[[str], str | None] = lambda node_id: None
         self._shown: dict[str, Shown] = {}
         self._plans: dict[str, Plan] = {}
 
@@ -236,7 +202,8 @@ class Acts:
         ready = [one for one in shown.seen if not one.is_refused]
         return PreviewView(
             shown.id, shown.action, shown.params, shown.expires_at, items,
-            Needs(_needs_fresh(actor, shown.action, ready, now), self._needs_second(ready)),
+            Needs(_needs_fresh(actor, shown.action, ready, now), self._needs_second(ready),
+                  self._in_maintenance(ready) is not None),
             not ready)
 
     def _items(self, seen: Iterable[Seen], reads: Reads) -> list[Item]:
@@ -255,6 +222,8 @@ class Acts:
             unreached = self.unreached(made.owner) if is_told else None
             made.warnings += [] if unreached is None else [unreached]
             made.warnings += self._ranks_left(one.preview)
+        kept_free = self.maintenance(wanted.node_id)
+        made.warnings += [] if kept_free is None else [kept_free[0].upper() + kept_free[1:] + "."]
         made.keep = self.keep_of(made.task_ids)
         return made
 
@@ -277,9 +246,13 @@ class Acts:
 
     # -- order
 
-    def order(self, actor: Actor, preview_id: str, reason: str
+    def order(self, actor: Actor, preview_id: str, reason: str, despite_maintenance: bool = False
               ) -> tuple[list[CommandRecord], Plan | None]:
         shown = self._shown_to(actor, preview_id)
+        kept_free = self._in_maintenance(shown.seen)
+        if kept_free is not None and not despite_maintenance:
+            raise CannotAct(409, "maintenance", f"{kept_free}; confirm once more to do it all the "
+                            "same (despite_maintenance)")
         if shown.action in HARMFUL and not reason.strip():
             raise CannotAct(400, "schema", "say why: the reason goes into the record, and the "
                             "owner is told")
@@ -289,6 +262,26 @@ class Acts:
         if self._needs_second(ready):
             return [], self._plan(shown, ready, reason)
         return self._order_all(actor, shown.seen, shown.action, shown.params, reason), None
+
+    def order_exactly(self, actor: Actor, preview_id: str, reason: str, action: ShownAction,
+                      node_id: str, flaw: Callable[[Preview], Refusal | None]) -> CommandRecord:
+        """One job, as a Rule wants it: what was shown to the person must be that."""
+        shown = self._shown_to(actor, preview_id)
+        one = shown.seen[0]
+        if len(shown.seen) > 1 or shown.action != action or one.wanted.node_id != node_id:
+            raise CannotAct(409, "changed", f"this preview is of something else than the rule "
+                            f"wants, which is to {action} one job; look again")
+        wrong = one.refusal if one.preview is None else one.refusal or flaw(one.preview)
+        if wrong is not None:
+            raise CannotAct(409, wrong.code, wrong.sentence)
+        # A node in maintenance holds the rule, so whoever gets here is not on one.
+        [record], _ = self.order(actor, preview_id, reason)
+        return record
+
+    def _in_maintenance(self, seen: Iterable[Seen]) -> str | None:
+        return next((why for one in seen if not one.is_refused and one.preview is not None
+                     and one.preview.action != "notify"
+                     and (why := self.maintenance(one.wanted.node_id)) is not None), None)
 
     def _shown_to(self, actor: Actor, preview_id: str) -> Shown:
         shown = self._shown.get(preview_id)
@@ -438,19 +431,6 @@ class Acts:
 
     def lens(self, actor: Actor) -> Lens:
         return self._lens(actor)
-
-
-def replace_seen(one: Seen, refusal: Refusal) -> Seen:
-    return Seen(one.wanted, one.preview, refusal)
-
-
-def merged(seen: Iterable[Seen]) -> tuple[Seen, ...]:
-    """Two tasks of one job may have been pointed at without anybody knowing that they are one."""
-    found: dict[object, Seen] = {}
-    for at, one in enumerate(seen):
-        key: object = at if not one.identities() else (one.wanted.node_id, one.identities())
-        found.setdefault(key, one)
-    return tuple(found.values())
 
 
 def _unchanged(before: Seen, after: Seen) -> Seen:

@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import gevent
 import numpy as np
@@ -13,38 +13,54 @@ from .accounts import CannotChange, NoSuch
 from .alerts_store import AlertsStore
 from .audit import Auditor, by
 from .core.access import Actor, may
-from .core.alerts.alerts import Alert, Alerts, Changed, Named, ended_by_restart
-from .core.alerts.evaluator import Evaluator
-from .core.alerts.gpu_scene import GpuScene
+from .core.alerts.alerts import Alert, Alerts, Changed, Named
+from .core.alerts.evaluator import Asks, Evaluator
+from .core.alerts.memory import Restart, identity, remember
+from .core.alerts.minutes import Closed
 from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
+from .core.alerts.scenes import NamedScene, Scenes
 from .core.alerts.silence import MOST_S, Silence
 from .core.alerts.watch import Watch
+from .core.events import Events
 from .core.fleet import Fleet
 from .core.lens import Lens
+from .history.grid import Grid
+from .history.spans import Spans
 from .people import Refused
+from .rule_past import LIVE, closed_minute
 from .rules_file import PACK, parse
 
 log = logging.getLogger("gpudeck.alerts")
 
 EVERY_S = 1.0
 KEEP_EVERY_S = 3_600.0
+REMEMBER_EVERY_S = 30.0
+GIVE_BACK_EVERY_S = 10.0
 MOST_RULES = 200
 MOST_SILENCES = 1_000
-WATCHED: tuple[Of, ...] = ("gpu",)
-NOT_WATCHED = "this hub watches rules of gpus only"
 
 
 class AlertDesk:
-    """`on_change`: who wants to hear of an Alert that began, changed or ended."""
+    """`on_change`: who wants to hear of an Alert that began, changed or ended. `left`: Nodes that
+    were sent away."""
 
-    def __init__(self, store: AlertsStore, auditor: Auditor, fleet: Fleet) -> None:
+    def __init__(self, store: AlertsStore, auditor: Auditor, fleet: Fleet, events: Events,
+                 left: Callable[[], Collection[str]], spans: Spans | None = None) -> None:
         self._store = store
         self._auditor = auditor
-        self._fleet = fleet
+        self._fleet = self.fleet = fleet
+        self._scenes = Scenes(fleet, events)
+        self._shown: Mapping[Of, NamedScene] = {}  # at the last step
+        self._left = left
         self._since_mono = time.monotonic()
         self._forgot_mono = -KEEP_EVERY_S
-        self.evaluator = Evaluator()
+        self._remembered_mono = -REMEMBER_EVERY_S
+        self._give_back_at = 0.0
+        self._spans = spans
+        self.evaluator = Evaluator(() if spans is None else LIVE)
         self.alerts = Alerts()
+        self.gate: Callable[[Actor, Rule | None, Rule], Rule] = only_observe
+        self.author_of: Callable[[Actor], str] = lambda actor: actor.name
         self.on_change: list[Callable[[Alert], None]] = []
         self.rules: dict[str, tuple[int, Rule]] = {}
         self.ready: dict[str, Ready] = {}
@@ -55,10 +71,11 @@ class AlertDesk:
         now = time.time()
         if not self._store.has_any_rule():
             self._begin_with_pack(now)
-        self._store.put_alerts(ended_by_restart(alert, now)
-                               for alert in self._store.open_alerts())
         self.silences = self._store.silences()
         self._load()
+        self._restart = Restart(self._store.memory(), self._store.open_alerts(),
+                                self.evaluator.watches, now)
+        self._store.put_alerts(self._restart.ended)
 
     def _begin_with_pack(self, now: float) -> None:
         """A hub that never had a rule gets those that come along; out of the box nothing acts."""
@@ -72,10 +89,8 @@ class AlertDesk:
                 self.ready[rule_id] = check(rule)
             except RuleProblems as error:  # by an older grammar: it is listed, and says so
                 log.warning("rule_not_ready rule=%s why=%r", rule_id, str(error))
-        watched = {rule_id: ready for rule_id, ready in self.ready.items()
-                   if ready.rule.of in WATCHED}
-        gone = [rule_id for rule_id in self.evaluator.watches if rule_id not in watched]
-        begun = [*self.evaluator.set_rules(watched), *gone]
+        gone = [rule_id for rule_id in self.evaluator.watches if rule_id not in self.ready]
+        begun = [*self.evaluator.set_rules(self.ready), *gone]
         self._keep(self.alerts.drop(begun, time.time(), "edited"))
 
     # -- time
@@ -89,17 +104,54 @@ class AlertDesk:
                 log.exception("rules_failed")
 
     def step(self) -> None:
-        now, mono = time.time(), time.monotonic()
-        scene = GpuScene(self._fleet, now, mono, self._since_mono)
-        names: Mapping[Of, Callable[[int], Named]] = {"gpu": scene.name}
-        for moved in self.evaluator.step({"gpu": scene}, now):
+        now = time.time()
+        brought = self._brought(now)
+        mono = time.monotonic()
+        self._shown = scenes = self._scenes.look(now, mono, self._since_mono, self._left())
+        self._give_back(now)
+        for moved in self.evaluator.step(scenes, now, brought):
             changed = [change for each in moved for change in self.alerts.take(
-                each, lambda of, row: names[of](row))]
+                each, lambda of, row: scenes[of].name(row))]
             self._keep(changed)
             gevent.sleep(0)  # so that agents do not wait for all rules
+        for rule_id, watch in self.evaluator.watches.items():
+            if watch.failures == 1:
+                log.error("rule_failed rule=%s why=%r", rule_id, watch.trouble)
+        if mono - self._remembered_mono >= REMEMBER_EVERY_S:
+            self._remembered_mono = mono
+            self._store.put_memory(remember(
+                self.evaluator.watches, lambda of, row: identity(of, scenes[of].name(row)), now,
+                self._restart.left))
         if mono - self._forgot_mono >= KEEP_EVERY_S:
             self._forgot_mono = mono
             self._store.forget(now)
+
+    def _brought(self, now: float) -> Mapping[str, Closed] | None:
+        """The minute that is over, from history: as a rehearsal will find it."""
+        asks, spans = self.evaluator.asks(now), self._spans
+        if asks is None or spans is None:
+            return None
+        found = gevent.get_hub().threadpool.apply(_minute, (spans, asks))
+        if isinstance(found, Exception):
+            log.error("rules_without_minute start=%d why=%r", asks.start, str(found))
+            return None
+        return closed_minute(found, self._fleet, asks)
+
+    def _give_back(self, now: float) -> None:
+        """A target may come some time after the hub: looked for now and then."""
+        if self._restart.is_over or now < self._give_back_at:
+            return
+        self._give_back_at = now + GIVE_BACK_EVERY_S
+        rows: dict[Of, dict[str, int]] = {}
+
+        def rows_of(of: Of) -> dict[str, int]:
+            if of not in rows:
+                scene = self._shown[of]
+                rows[of] = {identity(of, scene.name(row)): row
+                            for row in map(int, np.flatnonzero(scene.there))}
+            return rows[of]
+
+        self._keep(self._restart.give_back(self.evaluator.watches, rows_of, self.alerts, now))
 
     def _keep(self, changed: Iterable[Changed]) -> None:
         alerts = [change.alert for change in changed]
@@ -118,16 +170,34 @@ class AlertDesk:
 
     def put_rule(self, actor: Actor, rule: Rule) -> int:
         self._may(actor, "PUT /api/v1/rules/<rule_id>")
+        check(rule)
+        before = self.rules.get(rule.id)
+        rule = self.gate(actor, None if before is None else before[1], rule)
         ready = check(rule)
-        if rule.mode != "observe":
-            raise CannotChange("rules can only observe in this version: set mode to observe")
         if rule.id not in self.rules and len(self.rules) >= MOST_RULES:
             raise CannotChange(f"at most {MOST_RULES} rules fit")
         with self._auditor.change("rule", by(actor) | {"action": "put", "detail": {
-                "rule": rule.id, "version": ready.version}}):
-            number = self._store.put_rule(rule, actor.name, time.time())
+                "rule": rule.id, "version": ready.version, "mode": rule.mode}}):
+            number = self._store.put_rule(rule, self.author_of(actor), time.time())
         self._load()
         return number
+
+    def put_mode(self, actor: Actor, before: Rule, rule: Rule) -> int:
+        """What it may do; what it means is the same."""
+        ready = check(rule)
+        with self._auditor.change("rule", by(actor) | {"action": "mode", "detail": {
+                "rule": rule.id, "version": ready.version, "from": before.mode, "to": rule.mode,
+                "expires": rule.expires}}):
+            number = self._store.put_rule(rule, self.author_of(actor), time.time())
+        self._load()
+        return number
+
+    def begin_anew(self) -> None:
+        """Rules that act are at rest after the brakes were reset: what was so before is over."""
+        acting = [rule_id for rule_id, ready in self.ready.items()
+                  if ready.has_ladder and ready.rule.mode != "observe"]
+        begun = self.evaluator.begin_anew(acting)
+        self._keep(self.alerts.drop(begun, time.time(), "reset"))
 
     def remove_rule(self, actor: Actor, rule_id: str) -> None:
         self._may(actor, "DELETE /api/v1/rules/<rule_id>")
@@ -138,20 +208,28 @@ class AlertDesk:
             self._store.put_rule(self.rules[rule_id][1], actor.name, time.time(), is_there=False)
         self._load()
 
-    def try_out(self, rule: Rule) -> tuple[int, list[str]]:
+    def try_out(self, rule: Rule) -> tuple[int, list[Named]]:
         """How many it is about, and of whom its condition is true at this moment."""
-        ready = check(rule)
-        if rule.of not in WATCHED:
+        ready, now = check(rule), time.time()
+        if not self._shown:
             return 0, []
-        scene = GpuScene(self._fleet, time.time(), time.monotonic(), self._since_mono)
-        watch = Watch(ready)
-        watch.step(scene, scene.now)
-        so = (watch.seen.scope & scene.there & ready.fire.holds(watch.seen.values))
+        # A look of its own would take from the next step who has just come.
+        scene, watch = self._shown[rule.of], Watch(ready)
+        look = watch.glance(scene, now)
         return int((watch.seen.scope & scene.there).sum()), [
-            self._fleet.uuids[row] for row in np.flatnonzero(so)]
+            scene.name(row) for row in map(int, np.flatnonzero(look.breach & scene.there))]
 
-    def is_seen(self, uuid: str, lens: Lens) -> bool:
-        return self._fleet.find(uuid, lens.place_of) is not None
+    def matters_to(self, of: Of, row: int) -> list[tuple[str, str]]:
+        """Node and id of the Tasks that one row was about at the last step."""
+        scene = self._shown.get(of)
+        return [] if scene is None else scene.matters_to(row)
+
+    def is_seen(self, target: Named, lens: Lens) -> bool:
+        """Who may see a Node sees what is there; what is of no Node is for who sees all of them,
+        and an Owner's for that Owner."""
+        if target.node_id:
+            return lens.sees_node(target.node_id)
+        return lens.is_whole or any(user in lens.reads.own for user in target.users)
 
     def host_of(self, node: str) -> str:
         known = self._fleet.nodes.get(node)
@@ -200,6 +278,20 @@ class AlertDesk:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
             raise Refused(refusal)
+
+
+def only_observe(actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
+    if wanted.mode != "observe":
+        raise CannotChange("nothing here lets rules act: set mode to observe")
+    return wanted
+
+
+def _minute(spans: Spans, asks: Asks) -> Grid | Exception:
+    """gevent writes an exception that leaves a thread to stderr."""
+    try:
+        return spans.minute(asks.start, asks.wanted)
+    except Exception as error:
+        return error
 
 
 def _clock(at: float) -> str:

@@ -35,6 +35,15 @@ from .core.filters import MAX_LENGTH
 from .events_views import RFC_3339, SECONDS, EventList
 from .history.protocol import BYS
 from .history_views import Instant, Series, UsageList
+from .ladders_views import (
+    BrakesView,
+    Confirm,
+    MaintenanceList,
+    MaintenanceView,
+    NewMaintenance,
+    NewMode,
+    Reset,
+)
 from .limits_views import LimitsList, MpsList
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .people_views import (
@@ -51,6 +60,7 @@ from .people_views import (
     Users,
     UserView,
 )
+from .rehearsals_views import BacktestList, BacktestView, NewBacktest
 from .report_views import Report
 from .standing_views import AddressList, HoldState, NewHold, NewKeep
 from .task_list import GROUP_BYS, SORTS, TaskList
@@ -169,12 +179,40 @@ OPERATIONS = (
               "was is kept.", None, None, 204, (404, 503)),
     Operation("post", "rule-checks", "check_rule", "What is wrong with it, or of which targets its "
               "condition is true at this moment.", RuleCheck, RuleDraft, 200, (400, 415)),
+    Operation("get", "rules/backtests", "list_backtests", "Rehearsals of Rules, newest first; with "
+              "`rule`, of that one.", BacktestList, None, 200, (400, 403),
+              (("rule", {"type": "string", "maxLength": MAX_WORD}),)),
+    Operation("post", "rules/backtests", "begin_backtest", "Rehearses a Rule on the past: which "
+              "alerts there would have been, and whom its ladder would have reached.",
+              BacktestView, NewBacktest, 202, (400, 403, 409, 415, 503)),
+    Operation("get", "rules/backtests/{backtest_id}", "get_backtest", "One rehearsal, with what is "
+              "known of it by now.", BacktestView, None, 200, (403, 404)),
+    Operation("post", "rules/backtests/{backtest_id}/approve", "approve_backtest", "Its report was "
+              "read, and is taken as proof of what this version of the Rule would do.",
+              BacktestView, None, 200, (403, 404, 409, 503)),
     Operation("get", "silences", "list_silences", "All Silences, those that are over as well.",
               SilenceList),
     Operation("post", "silences", "add_silence", "Matching alerts neither tell nor act until "
               "`until`, within 30 days.", SilenceView, NewSilence, 201, (400, 404, 409, 415, 503)),
     Operation("delete", "silences/{silence_id}", "end_silence", "Ends one now.", None, None, 204,
               (404, 503)),
+    Operation("post", "rules/{rule_id}/mode", "set_rule_mode", "What a Rule may do by itself; up "
+              "takes an admin, and auto what is proven of it.", RuleView, NewMode, 200,
+              (400, 404, 409, 415, 503)),
+    Operation("post", "alerts/{alert_id}/confirm", "confirm_alert", "A person lets a Rule in "
+              "confirm take its next step.", CommandView, Confirm, 202,
+              (400, 404, 409, 415, 503)),
+    Operation("get", "brakes", "get_brakes", "What bounds automatic acts, and what holds now.",
+              BrakesView),
+    Operation("post", "brakes", "reset_brakes", "Lets automatic acts go on; what waited is "
+              "dropped.", BrakesView, Reset, 200, (400, 409, 415, 503)),
+    Operation("get", "maintenance", "list_maintenance", "Nodes that people work on.",
+              MaintenanceList),
+    Operation("put", "nodes/{node_id}/maintenance", "begin_maintenance", "Nothing is done there by "
+              "itself, and by hand only on a second click.", MaintenanceView, NewMaintenance, 200,
+              (400, 404, 409, 415, 503)),
+    Operation("delete", "nodes/{node_id}/maintenance", "end_maintenance", "Ends it now.", None,
+              None, 204, (404, 503)),
     Operation("get", "mps", "list_mps", "MPS on each Node that has said: daemons, servers, "
               "clients, and what is set.", MpsList, None, 200, (400,), NODE_QUERY),
     Operation("get", "limits", "list_limits", "Power caps and clock locks that gpudeck holds on "

@@ -82,10 +82,12 @@ class Client:
         asked = {"action": action, "targets": [*targets], "params": {**params}, "plan": is_plan}
         return _as(PreviewView, self._told("POST", "previews", asked, timeout_s=LOOK_TIMEOUT_S))
 
-    def order(self, preview_id: str, reason: str) -> Ordered:
+    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False) -> Ordered:
         """Never twice: whether a request without an answer was obeyed, only the hub can say."""
         try:
-            told = self._told("POST", "commands", {"preview": preview_id, "reason": reason})
+            told = self._told("POST", "commands", {
+                "preview": preview_id, "reason": reason} | (
+                    {"despite_maintenance": True} if despite_maintenance else {}))
             return _as(Ordered, told, ExitCode.UNREACHABLE)
         except CommandError as error:
             if error.code != ExitCode.UNREACHABLE:
@@ -125,6 +127,21 @@ class Client:
 
     def release(self, node_id: str | None) -> None:
         self._ask("DELETE", "hold" if node_id is None else f"hold?node={_quoted(node_id)}")
+
+    # -- Rules
+
+    def rules(self) -> list[Item]:
+        return list(self._get("rules")["items"])
+
+    def put_rule(self, rule_id: str, rule: Mapping[str, Any]) -> Item:
+        return self._told("PUT", f"rules/{_quoted(rule_id)}", {**rule})
+
+    def rehearse(self, rule: Mapping[str, Any], start: float, end: float) -> Item:
+        return self._told("POST", "rules/backtests", {"rule": {**rule}, "start": start,
+                                                      "end": end})
+
+    def rehearsal(self, backtest_id: str) -> Item:
+        return self._told("GET", f"rules/backtests/{_quoted(backtest_id)}")
 
     # -- the Audit
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from dashboard.rules_file import PACK, parse
+from dashboard.rules_cli import rules
+from dashboard.rules_file import PACK, dump, parse
+from gpudeck.errors import CommandError
 from gpudeck.metrics import Absence
+from gpudeck.wire import Task, Tasks, Use
 from tests.integration.hubs import HubProcess, RawSocket
 from tests.integration.telling import Teller
 from tests.integration.visitors import add_program
@@ -188,8 +191,7 @@ def test_a_bad_rule_changes_nothing(hub: HubProcess) -> None:
                                  ({"scope": ""}, 400, "whole fleet"),
                                  ({"id": "other"}, 400, "in the address"),
                                  ({"unknown": 1}, 400, "unknown"),
-                                 ({"for": "30s", "ladder": [{"do": "tell"}], "mode": "dry_run"},
-                                  409, "only observe")):
+                                 ({"mode": "auto"}, 400, "nothing to do")):
         answer = ask(hub, "PUT", f"rules/{rule}", hot(id=rule) | change)
         assert answer.status == status, answer.body
         assert says in answer.json["detail"]
@@ -223,19 +225,154 @@ def test_an_edit_ends_its_alerts_and_words_do_not(hub: HubProcess) -> None:
     assert ask(hub, "GET", f"rules/{rule['id']}").status == 404
 
 
-def test_after_a_restart_rules_are_kept_and_alerts_begin_anew(tmp_path: Path) -> None:
+def test_after_a_restart_rules_are_kept_and_what_is_still_so_is_the_same_alert(tmp_path: Path
+                                                                               ) -> None:
     with HubProcess(tmp_path / "data") as hub:
         teller = come(hub)
-        rule = put(hub, hot())
+        tells, acts = put(hub, hot()), put(hub, hot(**{"for": "30s", "ladder": [{"do": "tell"}]}))
         assert ask(hub, "DELETE", "rules/memory-hot").status == 204
         teller.slow[0]["temp_margin_c"] = 0.0
-        telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)),
-                "it fires")
+        [alert] = telling(teller, lambda: [each for each in alerts(hub, teller)
+                                           if each["rule"] == tells], "it fires")
         teller.close()
         hub.kill()
         hub.start()
-        ended = [each for each in alerts(hub, teller, "ended") if each["rule"] == rule]
-        assert [each["why"] for each in ended] == ["the hub was started anew"]
+        teller.connect(hub)
+        [same] = telling(teller, lambda: [each for each in alerts(hub, teller)
+                                          if each["rule"] == tells], "it goes on")
+        assert (same["id"], same["fired_at"]) == (alert["id"], alert["fired_at"])
+        teller.slow[0]["temp_margin_c"] = 25.0
+        [ended] = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
+                                           if each["rule"] == tells], "it ends")
+        assert (ended["id"], ended["why"]) == (alert["id"], "it is over")
         ids = {item["rule"]["id"] for item in hub.get("/api/v1/rules")["items"]}
-        assert rule in ids
+        assert {tells, acts} <= ids
         assert "memory-hot" not in ids, "what was removed does not come back"
+
+
+def test_rules_of_tasks_owners_and_nodes(hub: HubProcess) -> None:
+    teller, user = come(hub), f"u{secrets.token_hex(3)}"
+    task = Task(f"boot:{random.randrange(10**6)}:{secrets.token_hex(4)}", 7, 1, time.time(), user,
+                "python train.py", job_id="j1")
+    teller.tell(Tasks(True, (task,), (Use(task.id, 1, 3e9, 0.0),)))
+    rules = {of: put(hub, hot(of=of, signal=signal, fire=fire, clear="", scope=scope))
+             for of, signal, fire, scope in (
+                 ("task", "mem_used_bytes", "> 2GiB", f"user:{user}"),
+                 ("job", "tasks", "= 1", f"user:{user}"),
+                 ("owner", "gpus", ">= 1", f"user:{user}"),
+                 ("node", "gpus", "= 2", f"node:{host_of(teller)}"))}
+
+    def open_alerts() -> Any:
+        found = {each["of"]: each for each in hub.get("/api/v1/alerts")["items"]
+                 if each["rule"] in rules.values()}
+        return found if set(found) == set(rules) else None
+
+    found = telling(teller, open_alerts, "all four fire")
+    assert found["task"]["target"] == task.id
+    assert (found["task"]["node"], found["task"]["users"]) == (teller.node_id, [user])
+    assert found["task"]["value"] == 3e9
+    assert (found["owner"]["target"], found["node"]["target"]) == (user, teller.node_id)
+    stranger = add_program(hub, "viewer", groups=("elsewhere",))
+    assert ask(hub, "GET", "alerts", token=stranger).json["items"] == []
+    teller.tell(Tasks(True, (), ()))
+    ended = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
+                                     if each["id"] == found["task"]["id"]], "the task is gone")
+    assert ended[0]["why"] == "the target is gone"
+
+
+def rehearsed(hub: HubProcess, rule: dict[str, Any], start: float, end: float) -> Any:
+    asked = ask(hub, "POST", "rules/backtests", {"rule": rule, "start": start, "end": end})
+    assert asked.status == 202, asked.body
+    until = time.monotonic() + 30
+    while (found := hub.get(f"/api/v1/rules/backtests/{asked.json['id']}"))["state"] == "running":
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert found["state"] == "done", found["why"]
+    return found
+
+
+def test_a_rehearsal_and_its_approval(hub: HubProcess) -> None:
+    teller, begin = come(hub), time.time()
+    rule = hot(signal="temp_margin_c", scope=f"node:{host_of(teller)}")
+    teller.slow[1]["temp_margin_c"] = 2.0
+    put(hub, rule)
+    telling(teller, lambda: any(each["rule"] == rule["id"] for each in alerts(hub, teller)),
+            "it fires")
+    # What was told a moment ago may not be in history yet.
+    found = telling(teller, lambda: done if (done := rehearsed(
+        hub, rule, begin - 60, time.time()))["alerts_count"] else None, "history has it")
+    assert (found["grain_s"], found["targets"]) == (1, 2)
+    [told] = found["alerts"]
+    assert (told["target"], told["value"]) == (teller.facts[1].uuid, 2.0)
+    short = ask(hub, "GET", f"rules/backtests?rule={rule['id']}").json["items"][0]
+    assert (short["id"], short["alerts_count"], short["alerts"]) == (found["id"], 1, [])
+    admin = add_program(hub, "admin")
+    approved = ask(hub, "POST", f"rules/backtests/{found['id']}/approve", {}, admin)
+    assert approved.status == 200, approved.body
+    assert approved.json["approved_by"]
+    part = add_program(hub, "operator", groups=("elsewhere",))
+    for path in ("rules/backtests", f"rules/backtests/{found['id']}"):
+        assert ask(hub, "GET", path, token=part).status == 403
+
+
+@pytest.mark.parametrize(("rule", "start", "end", "says"), [
+    ({}, 0, 60, "no history of that time"),
+    ({"signal": "sample_age_s"}, 0, 4e9, "history does not keep sample_age_s"),
+    ({"of": "node", "signal": "silent_s"}, 0, 4e9, "cannot be rehearsed"),
+    ({"signal": "nothing"}, 0, 4e9, "there is no number 'nothing'"),
+])
+def test_what_cannot_be_rehearsed_is_said(hub: HubProcess, rule: Any, start: float, end: float,
+                                          says: str) -> None:
+    come(hub)
+    answer = ask(hub, "POST", "rules/backtests", {"rule": hot(**rule), "start": start, "end": end})
+    assert answer.status in (400, 409)
+    assert says in answer.json["detail"]
+
+
+def test_rules_go_out_as_a_file_and_come_in_again(hub: HubProcess, tmp_path: Path,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    put(hub, mine := hot())
+    token = tmp_path / "token"
+    token.write_text(hub.api_token)
+    token.chmod(0o600)
+    reach = ["--hub", hub.url, "--token-file", str(token)]
+    assert rules(["export", *reach]) == 0
+    file = tmp_path / "rules.yaml"
+    file.write_text(capsys.readouterr().out)
+    assert mine["id"] in parse(file.read_text()).rules
+    assert rules(["import", str(file), *reach, "--json"]) == 0
+    assert {each["what"] for each in json.loads(capsys.readouterr().out)} == {"unchanged"}
+    new = f"new-{secrets.token_hex(3)}"
+    file.write_text(file.read_text().replace(mine["id"], new))
+    assert rules(["import", str(file), *reach]) == 0
+    assert f"new       {new}" in capsys.readouterr().out
+    assert hub.get(f"/api/v1/rules/{new}")["rule"]["signal"] == mine["signal"]
+    file.write_text("rules: [{id: x}]")
+    assert rules(["import", str(file), *reach]) == 1
+    assert "nothing of this file would be taken" in capsys.readouterr().out
+
+
+def test_a_file_is_rehearsed_from_the_terminal(hub: HubProcess, tmp_path: Path,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    teller = come(hub)
+    teller.slow[0]["temp_margin_c"] = 1.0
+    until = time.monotonic() + 6
+    while time.monotonic() < until:
+        teller.tell()
+        time.sleep(0.3)
+    good = parse(f"rules: {json.dumps([hot(scope='node:' + host_of(teller))])}").rules
+    file = tmp_path / "mine.yaml"
+    file.write_text(dump([ready.rule for ready in good.values()]))
+    token = tmp_path / "token"
+    token.write_text(hub.api_token)
+    token.chmod(0o600)
+    reach = ["--hub", hub.url, "--token-file", str(token)]
+    assert rules(["backtest", str(file), "--start", "1h", *reach]) == 0
+    told = capsys.readouterr().out
+    assert "1 alerts of 2 targets" in told
+    assert f"{host_of(teller)} GPU 0" in told
+    file.write_text(file.read_text().replace("temp_margin_c", "sample_age_s"))
+    assert rules(["backtest", str(file), *reach]) == 1
+    assert "history does not keep sample_age_s" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="is no time"):
+        rules(["backtest", str(file), "--start", "yesterday", *reach])
