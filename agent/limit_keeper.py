@@ -59,6 +59,9 @@ class LimitKeeper:
         if is_ok and not self._was_ok:
             self._is_fresh, self._next_at = True, 0.0
         self._was_ok = is_ok
+        if self._said is not None and self._book.is_surely_empty and not self._place.mps.program:
+            self._is_fresh = False  # a simulator has a thousand nodes without any of this
+            return
         is_over = self._ends_at is not None and now >= self._ends_at
         if is_ok and (now >= self._next_at or is_over):
             self._next_at = now + (LOOK_S if is_over else ROUND_S)
