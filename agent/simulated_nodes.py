@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpudeck.client import tls_context
 from gpudeck.keys import Token
+from gpudeck.tls import tls_context
 from gpudeck.wire import ReaderState
 
 from .acts_journal import ActsStore

@@ -7,7 +7,6 @@ preview, at the order, at the approval.
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import gevent
 
@@ -22,13 +21,12 @@ from gpudeck.acts import (
 )
 from gpudeck.sentences import ranks_left
 
-from .acts_seen import Seen, Wanted, merged, replace_seen
+from .acts_seen import Plan, Seen, Shown, Wanted, merged, replace_seen, unchanged
 from .acts_views import (
     ByView,
     Item,
     KeepView,
     Needs,
-    PlanState,
     PlanView,
     PreviewView,
     item,
@@ -67,33 +65,6 @@ class CannotAct(Exception):
         super().__init__(sentence)
         self.status = status
         self.code = code
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A preview that somebody has before their eyes."""
-
-    id: str
-    actor: Actor
-    action: ShownAction
-    params: Params
-    expires_at: float
-    expires_mono: float
-    seen: tuple[Seen, ...]
-
-
-@dataclass(slots=True)
-class Plan:
-    id: str
-    actor: Actor
-    action: ShownAction
-    params: Params
-    reason: str
-    asked_at: float
-    ends_at: float
-    seen: tuple[Seen, ...]
-    state: PlanState = "waiting"
-    names: frozenset[str] = field(default_factory=frozenset)  # who must not approve it
 
 
 class Acts:
@@ -411,7 +382,7 @@ class Acts:
         plan.state = "approved"  # before anything waits: it is approved once
         self._record_plan(plan, actor)
         looked = self._look([one.wanted for one in plan.seen], plan.action, plan.params)
-        seen = [_unchanged(before, self._check(plan.actor, ORDER, plan.action, after))
+        seen = [unchanged(before, self._check(plan.actor, ORDER, plan.action, after))
                 for before, after in zip(plan.seen, looked, strict=True)]
         for asking, verb in ((actor, APPROVE), (plan.actor, ORDER)):
             self._allow_still(asking, verb, plan, seen)
@@ -431,13 +402,6 @@ class Acts:
 
     def lens(self, actor: Actor) -> Lens:
         return self._lens(actor)
-
-
-def _unchanged(before: Seen, after: Seen) -> Seen:
-    if after.refusal is not None or before.identities() == after.identities():
-        return after
-    return replace_seen(after, Refusal("changed", "its processes are not the same as when this "
-                                       "was asked for; ask anew"))
 
 
 def _needs_fresh(actor: Actor, action: ShownAction, ready: list[Seen], now: float) -> bool:

@@ -1,9 +1,12 @@
-"""A job that was pointed at, and what its node says of it."""
+"""What somebody was shown before an act: each job that was pointed at, and what its node says."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gpudeck.acts import Preview, Refusal
+from gpudeck.acts import Params, Preview, Refusal, ShownAction
+
+from .acts_views import PlanState
+from .core.access import Actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,33 @@ class Seen:
                          for victim in self.preview.victims)
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A preview that somebody has before their eyes."""
+
+    id: str
+    actor: Actor
+    action: ShownAction
+    params: Params
+    expires_at: float
+    expires_mono: float
+    seen: tuple[Seen, ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    id: str
+    actor: Actor
+    action: ShownAction
+    params: Params
+    reason: str
+    asked_at: float
+    ends_at: float
+    seen: tuple[Seen, ...]
+    state: PlanState = "waiting"
+    names: frozenset[str] = field(default_factory=frozenset)  # who must not approve it
+
+
 def replace_seen(one: Seen, refusal: Refusal) -> Seen:
     return Seen(one.wanted, one.preview, refusal)
 
@@ -54,3 +84,10 @@ def merged(seen: Iterable[Seen]) -> tuple[Seen, ...]:
         key: object = at if not one.identities() else (one.wanted.node_id, one.identities())
         found.setdefault(key, one)
     return tuple(found.values())
+
+
+def unchanged(before: Seen, after: Seen) -> Seen:
+    if after.refusal is not None or before.identities() == after.identities():
+        return after
+    return replace_seen(after, Refusal("changed", "its processes are not the same as when this "
+                                       "was asked for; ask anew"))
