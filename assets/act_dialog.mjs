@@ -20,7 +20,7 @@ export class ActDialog {
   constructor(store, action, ids, from, form = null) {
     Object.assign(this, { store, action, ids, from, form, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
     this.build();
-    this.dialog = open(form?.title ?? `${verb(action)} ${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
+    this.dialog = open(form?.title ?? `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
     this.dialog.classList.add("act-dialog");
     this.dialog.dataset.targets = ids.join(" ");
     (this.action === "notify" ? this.root.elements.text : form === null ? this.root.elements.reason : this.asked.querySelector("input, select")).focus();
