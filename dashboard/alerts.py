@@ -16,6 +16,8 @@ from .core.access import Actor, may
 from .core.alerts.alerts import Alert, Alerts, Changed, Named, ended_by_restart
 from .core.alerts.evaluator import Evaluator
 from .core.alerts.gpu_scene import GpuScene
+from .core.alerts.groups import Mute
+from .core.alerts.inhibit import Inhibitors
 from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
 from .core.alerts.silence import MOST_S, Silence
 from .core.alerts.watch import Watch
@@ -43,6 +45,7 @@ class AlertDesk:
         self._fleet = fleet
         self._since_mono = time.monotonic()
         self._forgot_mono = -KEEP_EVERY_S
+        self.stepped_mono = self._since_mono
         self.evaluator = Evaluator()
         self.alerts = Alerts()
         self.on_change: list[Callable[[Alert], None]] = []
@@ -97,6 +100,7 @@ class AlertDesk:
                 each, lambda of, row: names[of](row))]
             self._keep(changed)
             gevent.sleep(0)  # so that agents do not wait for all rules
+        self.stepped_mono = mono
         if mono - self._forgot_mono >= KEEP_EVERY_S:
             self._forgot_mono = mono
             self._store.forget(now)
@@ -190,6 +194,17 @@ class AlertDesk:
                 "target": silence.target, "user": silence.user, "until": silence.until}}):
             self._store.put_silence(silence)
         self.silences[silence.id] = silence
+
+    def firing(self) -> list[Alert]:
+        return self.alerts.firing()
+
+    def mute(self, now: float) -> Mute:
+        """Of whom nobody is told now: by a silence, or because another Alert explains it."""
+        silences = [each for each in self.silences.values() if each.mutes and each.is_on(now)]
+        by = {rule_id: rule.inhibited_by for rule_id, (_, rule) in self.rules.items()}
+        inhibitors = Inhibitors(self.firing(), lambda rule_id: by.get(rule_id, ()))
+        return lambda alert: (any(each.matches(alert) for each in silences)
+                              or inhibitors.of(alert) is not None)
 
     def holds_of(self, alert: Alert, now: float) -> list[str]:
         return [f"silenced by {silence.by} until {_clock(silence.until)}: {silence.because}"

@@ -46,6 +46,7 @@ from .commander import Commander
 from .compress import add_compression
 from .core.access import unlisted
 from .core.alerts.alerts import Alert
+from .core.alerts.groups import Pace
 from .core.commands import CommandRecord
 from .core.lens import Lenses
 from .core.notices import Told, is_first_of_acting
@@ -76,9 +77,12 @@ from .hub import AGENT_BYTES, AgentEdge, Doors
 from .keeps import Keeps
 from .live import LiveEdge
 from .looks import Looker
+from .mail import Smtp
 from .metrics_page import HubNumbers, MetricsPage, add_metrics_page
 from .nodes_api import NodesApi, add_nodes_api
-from .notify import Notifier, Smtp
+from .notices import NoticeDesk
+from .notices_api import NoticesApi, add_notices_api
+from .notify import Notifier
 from .pages import build_pages
 from .passwords import Passwords
 from .people import People
@@ -131,8 +135,12 @@ class Hub:
         self.anchors = Anchors(self.audit, self._tell_all)
         self.keeps = Keeps(state.standing, self.audit, self.room.fleet, self.lenses)
         self.addresses = Addresses(state.standing, self.audit)
-        self.notifier = Notifier(Smtp.of(settings), self.addresses, lambda: self.site.url,
-                                 self.audit.note)
+        smtp = Smtp.of(settings)
+        self.notifier = Notifier(smtp, self.addresses, lambda: self.site.url, self.audit.note)
+        self.notices = NoticeDesk(state.notices, self.audit, self.addresses, smtp, settings.data,
+                                  lambda: self.site.url, Pace(
+                                      settings.notice_wait_s, settings.notice_interval_s,
+                                      settings.notice_repeat_s))
         self.entry = Entry(state, self.people, passwords)
         self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)
@@ -150,8 +158,11 @@ class Hub:
                          self.audit, settings.second_person == "on")
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
+        self.notices.recover((rule for _, rule in state.alerts.rules().values()),
+                             state.alerts.open_alerts())
         self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet)
-        self.alerts.on_change.append(self._announce_alert)
+        self.alerts.on_change += [self._announce_alert, self.notices.take]
+        self.notices.watch(self.alerts)
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
@@ -187,6 +198,7 @@ class Hub:
                                               self.acts.second_person))
         add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
         add_alerts_api(self.server, AlertsApi(self.alerts, self.lenses))
+        add_notices_api(self.server, NoticesApi(self.notices))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
             self.history, self.state.commands, self.counts, self.lag_s, time.time())))
@@ -385,7 +397,7 @@ class Hub:
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
-            gevent.spawn(self.alerts.run)]
+            gevent.spawn(self.alerts.run), gevent.spawn(self.notices.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

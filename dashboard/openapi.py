@@ -36,6 +36,7 @@ from .events_views import RFC_3339, SECONDS, EventList
 from .history.protocol import BYS
 from .history_views import Instant, Series, UsageList
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
+from .notices_views import NewReceiver, ReceiverList, ReceiverView, Tried, WaitingList
 from .people_views import (
     Fresh,
     MeView,
@@ -171,6 +172,24 @@ OPERATIONS = (
     Operation("post", "silences", "add_silence", "Matching alerts neither tell nor act until "
               "`until`, within 30 days.", SilenceView, NewSilence, 201, (400, 404, 409, 415, 503)),
     Operation("delete", "silences/{silence_id}", "end_silence", "Ends one now.", None, None, 204,
+              (404, 503)),
+    Operation("get", "receivers", "list_receivers", "Where notices go, and how each has been doing "
+              "since the hub was started.", ReceiverList),
+    Operation("post", "receivers", "add_receiver", "A place for notices: a webhook, addresses, "
+              "the owners of tasks, or a heartbeat that comes every minute.", ReceiverView,
+              NewReceiver, 201, (400, 409, 415, 503)),
+    Operation("put", "receivers/{receiver_id}", "change_receiver", "The whole of it; an empty `to` "
+              "or no token leaves what there is.", ReceiverView, NewReceiver, 200,
+              (400, 404, 409, 415, 503)),
+    Operation("delete", "receivers/{receiver_id}", "remove_receiver", "And what waits to be sent "
+              "there.", None, None, 204, (404, 503)),
+    Operation("post", "receivers/{receiver_id}/test", "test_receiver", "Sends it a notice that is "
+              "none, now.", Tried, None, 200, (404, 503)),
+    Operation("get", "notices", "list_notices", "What was not taken yet, and what was put aside "
+              "after a day.", WaitingList),
+    Operation("post", "notices/{notice_id}/retry", "retry_notice", "Tries it again at once.", None,
+              None, 204, (404, 503)),
+    Operation("delete", "notices/{notice_id}", "drop_notice", "It is not sent.", None, None, 204,
               (404, 503)),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
               HoldState),
