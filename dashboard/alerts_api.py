@@ -7,7 +7,7 @@ from typing import Any
 
 from flask import Blueprint, Flask, Response, request
 
-from .alerts import NOT_WATCHED, WATCHED, AlertDesk
+from .alerts import AlertDesk
 from .alerts_store import MOST_LISTED
 from .alerts_views import (
     AlertList,
@@ -57,7 +57,7 @@ class AlertsApi:
         lens, rule = self._lens(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
-        seen = [alert for alert in found if lens.sees_node(alert.target.node_id)
+        seen = [alert for alert in found if self._desk.is_seen(alert.target, lens)
                 and (rule is None or rule == alert.rule_id)]
         seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
         return answer(AlertList([self._view(alert, now) for alert in seen[:MOST_LISTED]]))
@@ -78,11 +78,10 @@ class AlertsApi:
     def _rule(self, rule_id: str) -> RuleView:
         number, rule = self._desk.rules[rule_id]
         ready = self._desk.ready.get(rule_id)
-        why_not = "" if ready is not None else "it is not well written any more: edit it"
-        if ready is not None and rule.of not in WATCHED:
-            why_not = NOT_WATCHED
-        return rule_view(rule, number, "" if ready is None else ready.version,
-                         self._desk.evaluator.watches.get(rule_id), why_not)
+        watch = self._desk.evaluator.watches.get(rule_id)
+        why_not = "it is not well written any more: edit it" if ready is None else (
+            "" if watch is None else watch.trouble)
+        return rule_view(rule, number, "" if ready is None else ready.version, watch, why_not)
 
     def put_rule(self, rule_id: str) -> Response:
         try:
@@ -107,7 +106,7 @@ class AlertsApi:
             return answer(RuleCheck([problem_view(each) for each in error.problems], 0, 0, []))
         targets, matching = self._desk.try_out(rule)
         lens = self._lens()
-        seen = [uuid for uuid in matching if self._desk.is_seen(uuid, lens)]
+        seen = [target.key for target in matching if self._desk.is_seen(target, lens)]
         return answer(RuleCheck([], targets if lens.is_whole else len(seen), len(seen),
                                 seen[:MATCHES_SHOWN]))
 

@@ -160,7 +160,8 @@ class Hub:
         self.acts.unreached = self.notifier.unreached
         self.notices.recover((rule for _, rule in state.alerts.rules().values()),
                              state.alerts.open_alerts())
-        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet)
+        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
+                                self._left)
         self.alerts.on_change += [self._announce_alert, self.notices.take]
         self.notices.watch(self.alerts)
         self.commander.recover()
@@ -327,6 +328,9 @@ class Hub:
         if link is not None:
             self.agents.tell(Tell(link, message))
         return link is not None
+
+    def _left(self) -> Collection[str]:
+        return [member.node_id for member in self.nodes.members() if member.access == "revoked"]
 
     def _tell_owner(self, record: CommandRecord) -> None:
         """Once the node has taken it, and not of what came to nothing."""
