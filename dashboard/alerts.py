@@ -17,6 +17,7 @@ from .core.alerts.alerts import Alert, Alerts, Changed, Named, ended_by_restart
 from .core.alerts.evaluator import Evaluator
 from .core.alerts.groups import Mute
 from .core.alerts.inhibit import Inhibitors
+from .core.alerts.machine import Phase
 from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
 from .core.alerts.scenes import NamedScene, Scenes
 from .core.alerts.silence import MOST_S, Silence
@@ -33,6 +34,7 @@ EVERY_S = 1.0
 KEEP_EVERY_S = 3_600.0
 MOST_RULES = 200
 MOST_SILENCES = 1_000
+MOST_PENDING = 200  # of one Rule
 
 
 class AlertDesk:
@@ -212,6 +214,27 @@ class AlertDesk:
         inhibitors = Inhibitors(self.firing(), lambda rule_id: by.get(rule_id, ()))
         return lambda alert: (any(each.matches(alert) for each in silences)
                               or inhibitors.of(alert) is not None)
+
+    def pending(self) -> list[Alert]:
+        """Of whom it is so, and not for long enough yet; who would fire first, first."""
+        found = []
+        for rule_id, watch in self.evaluator.watches.items():
+            machine, rule = watch.machine, watch.ready.rule
+            scene = self._shown.get(rule.of)
+            if scene is None:
+                continue
+            for row in map(int, np.flatnonzero(machine.phase == Phase.PENDING)[:MOST_PENDING]):
+                since, value = float(machine.since[row]), float(watch.seen.values[row])
+                target = scene.name(row)
+                found.append(Alert(
+                    f"{rule_id}/{target.key}/pending", rule_id, watch.ready.version, rule.title,
+                    rule.severity, rule.of, target, "pending", since, since + watch.ready.for_s,
+                    since, None if np.isnan(value) else value))
+        return sorted(found, key=lambda alert: (alert.fired_at, alert.id))
+
+    def silenced_by(self, alert: Alert, now: float) -> list[str]:
+        return [silence.id for silence in self.silences.values()
+                if silence.is_on(now) and silence.matches(alert)]
 
     def holds_of(self, alert: Alert, now: float) -> list[str]:
         return [f"silenced by {silence.by} until {_clock(silence.until)}: {silence.because}"

@@ -19,6 +19,7 @@ from .alerts_views import (
     SilenceList,
     SilenceView,
     alert_view,
+    name_of,
     problem_view,
     rule_view,
     silence_view,
@@ -31,8 +32,9 @@ from .core.lens import Lens, Lenses, Sight
 from .events_api import moment
 from .openapi import MAX_WORD
 from .people_api import asker, body
+from .rules_file import dump_one, one_rule
 
-STATES = ("open", "ended")
+STATES = ("open", "pending", "ended")
 SEEN_BY_DEFAULT_S = 7 * 86_400.0
 MATCHES_SHOWN = 100
 
@@ -52,18 +54,21 @@ class AlertsApi:
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
-        found = self._desk.alerts.firing() if state == "open" else self._desk.ended(
-            now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end)
+        found = self._desk.firing() if state == "open" else (
+            self._desk.pending() if state == "pending" else self._desk.ended(
+                now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end))
         lens, rule = self._lens(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
         seen = [alert for alert in found if self._desk.is_seen(alert.target, lens)
                 and (rule is None or rule == alert.rule_id)]
-        seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
+        if state != "pending":
+            seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
         return answer(AlertList([self._view(alert, now) for alert in seen[:MOST_LISTED]]))
 
     def _view(self, alert: Alert, now: float) -> Any:
-        return alert_view(alert, self._desk.holds_of(alert, now))
+        return alert_view(alert, self._desk.holds_of(alert, now),
+                          self._desk.silenced_by(alert, now))
 
     # -- rules
 
@@ -99,16 +104,21 @@ class AlertsApi:
 
     def check_rule(self) -> Response:
         """What is wrong with it, or whom it is true of now."""
+        asked, rule = body(RuleDraft), None
         try:
-            rule = read(body(RuleDraft).rule)
+            rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
             check(rule)
         except RuleProblems as error:
-            return answer(RuleCheck([problem_view(each) for each in error.problems], 0, 0, []))
+            return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
+                                    yaml="" if rule is None else dump_one(rule)))
         targets, matching = self._desk.try_out(rule)
         lens = self._lens()
-        seen = [target.key for target in matching if self._desk.is_seen(target, lens)]
-        return answer(RuleCheck([], targets if lens.is_whole else len(seen), len(seen),
-                                seen[:MATCHES_SHOWN]))
+        seen = [target for target in matching if self._desk.is_seen(target, lens)]
+        shown = seen[:MATCHES_SHOWN]
+        return answer(RuleCheck(
+            [], targets if lens.is_whole else len(seen), len(seen),
+            [target.key for target in shown], [name_of(rule.of, target) for target in shown],
+            rule, dump_one(rule)))
 
     # -- silences
 

@@ -345,7 +345,8 @@ class Hub:
 
     def _announce_alert(self, alert: Alert) -> None:
         self.live.announce("alert", alert.target.node_id, alert.id,
-                           lambda _: alert_view(alert, self.alerts.holds_of(alert, time.time())))
+                           lambda _: alert_view(alert, self.alerts.holds_of(alert, time.time()),
+                                                self.alerts.silenced_by(alert, time.time())))
 
     def run_tick(self) -> None:
         told: dict[str, int] = {}

@@ -153,9 +153,11 @@ OPERATIONS = (
               "whole hours, and what it cost.", Report, None, 200, (400, 503),
               (("by", {"enum": list(BYS), "default": "user"}), ("start", _TIME), ("end", _TIME),
                ("price_gpu_hour", _PRICE), ("price_kwh", _PRICE), _FORMAT), True),
-    Operation("get", "alerts", "list_alerts", "Those that fire now, or with `state=ended` those of "
+    Operation("get", "alerts", "list_alerts", "Those that fire now; with `state=pending` what "
+              "is so and not for long enough, `fired_at` ahead of now; with `state=ended` those of "
               "the last seven days or between `start` and `end`; newest first.", AlertList, None,
-              200, (400,), (("state", {"enum": ["open", "ended"], "default": "open"}),
+              200, (400,), (("state", {"enum": ["open", "pending", "ended"],
+                                        "default": "open"}),
                             ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", _TIME),
                             ("end", _TIME))),
     Operation("get", "rules", "list_rules", "All Rules, and how many of their targets are in which "
