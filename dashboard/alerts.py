@@ -170,8 +170,9 @@ class AlertDesk:
         known = self._fleet.nodes.get(node)
         return node if known is None else known.hello.host
 
-    def ended(self, start: float, end: float) -> list[Alert]:
-        return self._store.ended_alerts(start, end)
+    def ended(self, start: float, end: float, targets: tuple[str, ...] | None = None
+              ) -> list[Alert]:
+        return self._store.ended_alerts(start, end, targets)
 
     # -- silences
 

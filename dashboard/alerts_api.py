@@ -37,6 +37,7 @@ from .rules_file import dump_one, one_rule
 STATES = ("open", "pending", "ended")
 SEEN_BY_DEFAULT_S = 7 * 86_400.0
 MATCHES_SHOWN = 100
+MOST_TARGETS = 20
 
 
 class AlertsApi:
@@ -50,18 +51,21 @@ class AlertsApi:
     # -- alerts
 
     def alerts(self) -> Response:
-        check_names(("state", "start", "end", "rule"))
+        check_names(("state", "start", "end", "rule", "targets"))
+        targets = _targets(request.args.get("targets"))
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
         found = self._desk.firing() if state == "open" else (
             self._desk.pending() if state == "pending" else self._desk.ended(
-                now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end))
+                now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
+                targets))
         lens, rule = self._lens(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
         seen = [alert for alert in found if self._desk.is_seen(alert.target, lens)
-                and (rule is None or rule == alert.rule_id)]
+                and (rule is None or rule == alert.rule_id)
+                and (targets is None or alert.target.key in targets)]
         if state != "pending":
             seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
         return answer(AlertList([self._view(alert, now) for alert in seen[:MOST_LISTED]]))
@@ -141,6 +145,15 @@ class AlertsApi:
     def end_silence(self, silence_id: str) -> Response:
         self._desk.end_silence(asker(), silence_id)
         return Response(status=HTTPStatus.NO_CONTENT)
+
+
+def _targets(given: str | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    found = tuple(given.split(","))
+    if len(found) > MOST_TARGETS or any(len(each) > MAX_WORD for each in found):
+        raise bad(f"at most {MOST_TARGETS} targets are taken at once")
+    return found
 
 
 def add_alerts_api(server: Flask, api: AlertsApi) -> None:

@@ -159,6 +159,8 @@ OPERATIONS = (
               200, (400,), (("state", {"enum": ["open", "pending", "ended"],
                                         "default": "open"}),
                             ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", _TIME),
+                            ("targets", {"type": "string", "description": "Of these alone, up to "
+                                         "20, joined by commas."}),
                             ("end", _TIME))),
     Operation("get", "rules", "list_rules", "All Rules, and how many of their targets are in which "
               "phase.", RuleList),

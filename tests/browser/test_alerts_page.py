@@ -135,6 +135,51 @@ def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
     assert hub.get(f"/api/v1/rules/{rule['id']}")["rule"] == before | {"title": title}
 
 
+BAD = "[255, 142, 162]"  # --bad, in the dark
+HAS_BAD = """canvas => {
+    const copy = new OffscreenCanvas(canvas.width, canvas.height)
+        .getContext("2d", {willReadFrequently: true});
+    copy.drawImage(canvas, 0, 0);
+    const {data} = copy.getImageData(0, 0, canvas.width, canvas.height);
+    let found = 0;
+    for (let at = 0; at < data.length; at += 4)
+        found += BAD.every((tone, part) => Math.abs(data[at + part] - tone) < 3);
+    return found > 100;
+}""".replace("BAD", BAD)
+
+
+def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node,
+                                                     come: Callable[..., Page]) -> None:
+    rule = put(hub, node)
+    uuid, other = node.uuid(0), node.uuid(1)
+    page = come(f"/?gpu={uuid}")
+    cell = "([uuid, rule]) => gpudeck.cell(uuid)?.alerts.includes(rule)"
+    assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is False, 10)
+    node.slow(0, temp_margin_c=1.0)
+    assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is True, 20)
+    assert page.evaluate(cell, [other, rule["id"]]) is False
+    drawer = page.locator("#drawer .alert-lines")
+    assert soon(lambda: rule["title"] in drawer.inner_text(), 20)
+    page.locator("#heatmap").focus()
+    page.keyboard.press("Home")
+    assert soon(lambda: f"alert: {rule['title']}" in page.locator("#spoken").inner_text(), 10)
+    page.mouse.move(*middle_of(page, "#mark"))
+    assert soon(lambda: rule["title"] in page.locator("#hover").inner_text(), 10)
+    page.goto(f"{hub.url}/gpu/{uuid}")
+    canvas = page.locator(".chart canvas").first
+    assert soon(lambda: canvas.count() and canvas.evaluate(HAS_BAD), 20), "a span"
+    page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")
+    traces = "() => (document.getElementById('past-figure').data ?? []).map(({name}) => name)"
+    assert soon(lambda: rule["title"] in page.evaluate(traces), 20)
+    node.slow(0, temp_margin_c=30.0)
+
+
+def middle_of(page: Page, what: str) -> tuple[float, float]:
+    box = page.locator(what).bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_axe_and_width(hub: HubProcess, node: Node, come: Callable[..., Page], theme: str) -> None:
     rule = put(hub, node)
