@@ -280,6 +280,8 @@ class _Node:
             return
         self._note_driver(reading.driver_version, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
+        if seen is not None:
+            self._desk.sightings.saw(seen, reading)
         if recording is not None:
             recording.put(reading, happened, seen)
         if self._config.metrics is not None:

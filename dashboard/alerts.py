@@ -13,11 +13,12 @@ from .accounts import CannotChange, NoSuch
 from .alerts_store import AlertsStore
 from .audit import Auditor, by
 from .core.access import Actor, may
-from .core.alerts.alerts import Alert, Alerts, Changed, Named, ended_by_restart
+from .core.alerts.alerts import Alert, Alerts, Changed, Named
 from .core.alerts.evaluator import Evaluator
 from .core.alerts.groups import Mute
 from .core.alerts.inhibit import Inhibitors
 from .core.alerts.machine import Phase
+from .core.alerts.memory import Restart, identity, remember
 from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
 from .core.alerts.scenes import NamedScene, Scenes
 from .core.alerts.silence import MOST_S, Silence
@@ -32,6 +33,8 @@ log = logging.getLogger("gpudeck.alerts")
 
 EVERY_S = 1.0
 KEEP_EVERY_S = 3_600.0
+REMEMBER_EVERY_S = 30.0
+GIVE_BACK_EVERY_S = 10.0
 MOST_RULES = 200
 MOST_SILENCES = 1_000
 MOST_PENDING = 200  # of one Rule
@@ -45,15 +48,18 @@ class AlertDesk:
                  left: Callable[[], Collection[str]]) -> None:
         self._store = store
         self._auditor = auditor
-        self._fleet = fleet
+        self._fleet = self.fleet = fleet
         self._scenes = Scenes(fleet, events)
         self._shown: Mapping[Of, NamedScene] = {}  # at the last step
         self._left = left
         self._since_mono = time.monotonic()
         self._forgot_mono = -KEEP_EVERY_S
         self.stepped_mono = self._since_mono
+        self._remembered_mono = -REMEMBER_EVERY_S
+        self._give_back_at = 0.0
         self.evaluator = Evaluator()
         self.alerts = Alerts()
+        self.gate: Callable[[Actor, Rule | None, Rule], Rule] = only_observe
         self.on_change: list[Callable[[Alert], None]] = []
         self.rules: dict[str, tuple[int, Rule]] = {}
         self.ready: dict[str, Ready] = {}
@@ -64,10 +70,11 @@ class AlertDesk:
         now = time.time()
         if not self._store.has_any_rule():
             self._begin_with_pack(now)
-        self._store.put_alerts(ended_by_restart(alert, now)
-                               for alert in self._store.open_alerts())
         self.silences = self._store.silences()
         self._load()
+        self._restart = Restart(self._store.memory(), self._store.open_alerts(),
+                                self.evaluator.watches, now)
+        self._store.put_alerts(self._restart.ended)
 
     def _begin_with_pack(self, now: float) -> None:
         """A hub that never had a rule gets those that come along; out of the box nothing acts."""
@@ -98,6 +105,7 @@ class AlertDesk:
     def step(self) -> None:
         now, mono = time.time(), time.monotonic()
         self._shown = scenes = self._scenes.look(now, mono, self._since_mono, self._left())
+        self._give_back(now)
         for moved in self.evaluator.step(scenes, now):
             changed = [change for each in moved for change in self.alerts.take(
                 each, lambda of, row: scenes[of].name(row))]
@@ -106,10 +114,31 @@ class AlertDesk:
         for rule_id, watch in self.evaluator.watches.items():
             if watch.failures == 1:
                 log.error("rule_failed rule=%s why=%r", rule_id, watch.trouble)
+        if mono - self._remembered_mono >= REMEMBER_EVERY_S:
+            self._remembered_mono = mono
+            self._store.put_memory(remember(
+                self.evaluator.watches, lambda of, row: identity(of, scenes[of].name(row)), now,
+                self._restart.left))
         self.stepped_mono = mono
         if mono - self._forgot_mono >= KEEP_EVERY_S:
             self._forgot_mono = mono
             self._store.forget(now)
+
+    def _give_back(self, now: float) -> None:
+        """A target may come some time after the hub: looked for now and then."""
+        if self._restart.is_over or now < self._give_back_at:
+            return
+        self._give_back_at = now + GIVE_BACK_EVERY_S
+        rows: dict[Of, dict[str, int]] = {}
+
+        def rows_of(of: Of) -> dict[str, int]:
+            if of not in rows:
+                scene = self._shown[of]
+                rows[of] = {identity(of, scene.name(row)): row
+                            for row in map(int, np.flatnonzero(scene.there))}
+            return rows[of]
+
+        self._keep(self._restart.give_back(self.evaluator.watches, rows_of, self.alerts, now))
 
     def _keep(self, changed: Iterable[Changed]) -> None:
         alerts = [change.alert for change in changed]
@@ -128,16 +157,34 @@ class AlertDesk:
 
     def put_rule(self, actor: Actor, rule: Rule) -> int:
         self._may(actor, "PUT /api/v1/rules/<rule_id>")
+        check(rule)
+        before = self.rules.get(rule.id)
+        rule = self.gate(actor, None if before is None else before[1], rule)
         ready = check(rule)
-        if rule.mode != "observe":
-            raise CannotChange("rules can only observe in this version: set mode to observe")
         if rule.id not in self.rules and len(self.rules) >= MOST_RULES:
             raise CannotChange(f"at most {MOST_RULES} rules fit")
         with self._auditor.change("rule", by(actor) | {"action": "put", "detail": {
-                "rule": rule.id, "version": ready.version}}):
+                "rule": rule.id, "version": ready.version, "mode": rule.mode}}):
             number = self._store.put_rule(rule, actor.name, time.time())
         self._load()
         return number
+
+    def put_mode(self, actor: Actor, before: Rule, rule: Rule) -> int:
+        """What it may do; what it means is the same."""
+        ready = check(rule)
+        with self._auditor.change("rule", by(actor) | {"action": "mode", "detail": {
+                "rule": rule.id, "version": ready.version, "from": before.mode, "to": rule.mode,
+                "expires": rule.expires}}):
+            number = self._store.put_rule(rule, actor.name, time.time())
+        self._load()
+        return number
+
+    def begin_anew(self) -> None:
+        """Rules that act are at rest after the brakes were reset: what was so before is over."""
+        acting = [rule_id for rule_id, ready in self.ready.items()
+                  if ready.has_ladder and ready.rule.mode != "observe"]
+        begun = self.evaluator.begin_anew(acting)
+        self._keep(self.alerts.drop(begun, time.time(), "reset"))
 
     def remove_rule(self, actor: Actor, rule_id: str) -> None:
         self._may(actor, "DELETE /api/v1/rules/<rule_id>")
@@ -158,6 +205,11 @@ class AlertDesk:
         look = watch.glance(scene, now)
         return int((watch.seen.scope & scene.there).sum()), [
             scene.name(row) for row in map(int, np.flatnonzero(look.breach & scene.there))]
+
+    def matters_to(self, of: Of, row: int) -> list[tuple[str, str]]:
+        """Node and id of the Tasks that one row was about at the last step."""
+        scene = self._shown.get(of)
+        return [] if scene is None else scene.matters_to(row)
 
     def is_seen(self, target: Named, lens: Lens) -> bool:
         """Who may see a Node sees what is there; what is of no Node is for who sees all of them,
@@ -246,6 +298,12 @@ class AlertDesk:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
             raise Refused(refusal)
+
+
+def only_observe(actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
+    if wanted.mode != "observe":
+        raise CannotChange("nothing here lets rules act: set mode to observe")
+    return wanted
 
 
 def _clock(at: float) -> str:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
 from flask import Blueprint, Flask, Response, request
 
@@ -25,13 +24,13 @@ from .alerts_views import (
     silence_view,
 )
 from .api import PREFIX, Wrong, answer, bad, check_names, one_of
-from .core.alerts.alerts import Alert
 from .core.alerts.rule import RuleProblems, check, read
 from .core.alerts.silence import Silence
 from .core.lens import Lens, Lenses, Sight
 from .events_api import moment
 from .openapi import MAX_WORD
 from .people_api import asker, body
+from .rule_wants import AlertDetails
 from .rules_file import dump_one, one_rule
 
 STATES = ("open", "pending", "ended")
@@ -41,7 +40,8 @@ MOST_TARGETS = 20
 
 
 class AlertsApi:
-    def __init__(self, desk: AlertDesk, lenses: Lenses) -> None:
+    def __init__(self, desk: AlertDesk, lenses: Lenses, details: AlertDetails) -> None:
+        self._details = details
         self._desk = desk
         self._lenses = lenses
 
@@ -68,11 +68,10 @@ class AlertsApi:
                 and (targets is None or alert.target.key in targets)]
         if state != "pending":
             seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
-        return answer(AlertList([self._view(alert, now) for alert in seen[:MOST_LISTED]]))
-
-    def _view(self, alert: Alert, now: float) -> Any:
-        return alert_view(alert, self._desk.holds_of(alert, now),
-                          self._desk.silenced_by(alert, now))
+        told = self._details.all() if state == "open" else {}
+        return answer(AlertList([
+            alert_view(alert, self._desk.silenced_by(alert, now),
+                       *told.get(alert.id, ([], None))) for alert in seen[:MOST_LISTED]]))
 
     # -- rules
 

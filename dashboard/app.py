@@ -41,6 +41,7 @@ from .auth import (
     policy,
     verbs_in,
 )
+from .brakes import Brakes
 from .checkpoint import restore
 from .commander import Commander
 from .compress import add_compression
@@ -67,6 +68,7 @@ from .effects import (
 from .enrolment import Nodes
 from .entry import Entry
 from .events_api import add_events_api
+from .hands import HubHands
 from .history.embedded import Embedded
 from .history.keeper import keep
 from .history.store import Keep
@@ -75,9 +77,12 @@ from .holds import Holds, Place
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
 from .keeps import Keeps
+from .ladders import Ladders
+from .ladders_api import LaddersApi, add_ladders_api
 from .live import LiveEdge
 from .looks import Looker
 from .mail import Smtp
+from .maintenance import MaintenanceDesk
 from .metrics_page import HubNumbers, MetricsPage, add_metrics_page
 from .nodes_api import NodesApi, add_nodes_api
 from .notices import NoticeDesk
@@ -90,6 +95,8 @@ from .people_api import PeopleApi, add_people_api
 from .questions import Questions
 from .recorder import Recorder
 from .room import Room
+from .rule_modes import RuleModes
+from .rule_wants import AlertDetails, RuleWants
 from .settings import HubSettings
 from .sign_in import add_sign_in
 from .signing import Signer
@@ -164,6 +171,7 @@ class Hub:
                                 self._left)
         self.alerts.on_change += [self._announce_alert, self.notices.take]
         self.notices.watch(self.alerts)
+        self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
@@ -172,6 +180,22 @@ class Hub:
         self._ticked_mono = time.monotonic()
         self._is_superseded = False
         self._build()
+
+    def _build_ladders(self) -> None:
+        """What acts by itself, and all that holds it."""
+        state, room = self.state, self.room
+        self.brakes = Brakes(state.brakes, self.audit)
+        self.maintenance = MaintenanceDesk(state.brakes, self.audit, room.fleet, self.lenses)
+        self.acts.maintenance = self.maintenance.why
+        self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person)
+        self.alerts.gate = self.modes.gate
+        self.ladders = Ladders(self.brakes, HubHands(room, self.looker, self.commander, self),
+                               self.audit)
+        rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
+        self.alert_details = AlertDetails(rules, self.ladders)
+        self.ladders.sources.append(rules)
+        self.brakes.on_reset.append(self.alerts.begin_anew)
+        self.commander.on_change.append(self.ladders.changed)
 
     def _epoch(self) -> int:
         """One more than ever before: a restored state.db does not know of all of them."""
@@ -198,7 +222,11 @@ class Hub:
                                               lambda: self.state.get("url") or "",
                                               self.acts.second_person))
         add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
-        add_alerts_api(self.server, AlertsApi(self.alerts, self.lenses))
+        alerts = AlertsApi(self.alerts, self.lenses, self.alert_details)
+        add_alerts_api(self.server, alerts)
+        add_ladders_api(self.server, LaddersApi(
+            self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
+            self.lenses, alerts.rule))
         add_notices_api(self.server, NoticesApi(self.notices))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
@@ -345,8 +373,9 @@ class Hub:
 
     def _announce_alert(self, alert: Alert) -> None:
         self.live.announce("alert", alert.target.node_id, alert.id,
-                           lambda _: alert_view(alert, self.alerts.holds_of(alert, time.time()),
-                                                self.alerts.silenced_by(alert, time.time())))
+                           lambda _: alert_view(
+                               alert, self.alerts.silenced_by(alert, time.time()),
+                               *self.alert_details.of(alert)))
 
     def run_tick(self) -> None:
         told: dict[str, int] = {}
@@ -402,7 +431,8 @@ class Hub:
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
-            gevent.spawn(self.alerts.run), gevent.spawn(self.notices.run)]
+            gevent.spawn(self.alerts.run), gevent.spawn(self.ladders.run),
+            gevent.spawn(self.notices.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

@@ -43,7 +43,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.acts import Command, Params, Preview, Reply, TaskAction
+from gpudeck.acts import AskerKind, Command, Params, Preview, Recall, Reply, TaskAction
 from gpudeck.bounds import (
     Amount,
     CommandLine,
@@ -350,12 +350,13 @@ class Time(Struct, frozen=True, tag="time"):
     hub_at: Seconds
 
 
-class Look(Struct, frozen=True, tag="look"):
+class Look(Struct, frozen=True, tag="look", omit_defaults=True):
     ask_id: Word
     nonce: Nonce  # the signer's; it signs what was previewed with it, once
     action: TaskAction
     params: Params
     task_id: Word
+    asker: AskerKind | None = None  # who would order it; a Rule may less than a person
 
 
 class SignedCommand(Struct, frozen=True, tag="command"):
@@ -381,8 +382,8 @@ T = TypeVar("T")
 Sequenced = Frame | Event
 FromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock | Preview
              | Reply)
-FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Inquire
-           | Noted | Anchor)
+FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Recall
+           | Inquire | Noted | Anchor)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)

@@ -21,7 +21,8 @@ STATE_OF: dict[Phase, State] = {
 # In words, why one is over.
 ENDED = {"resolved": "it is over", "gone": "the target is gone",
          "no data": "nothing was heard of it for too long", "edited": "its rule was changed",
-         "restart": "the hub was started anew"}
+         "restart": "the hub was started anew",
+         "reset": "the brakes were reset"}
 
 
 class Named(Struct, frozen=True):
@@ -70,6 +71,10 @@ class Alerts:
     def firing(self) -> list[Alert]:
         return list(self._open.values())
 
+    def open(self) -> list[tuple[int, Alert]]:
+        """Each with its row."""
+        return [(row, alert) for (_, row), alert in self._open.items()]
+
     def take(self, moved: Moved, name: Name) -> Iterable[Changed]:
         for row in map(int, moved.moves.rows):
             found = self._moved(moved, row, name)
@@ -100,6 +105,10 @@ class Alerts:
         return Alert(f"{rule.id}/{target.key}/{int(moved.at * 1_000)}", rule.id, ready.version,
                      rule.title, rule.severity, rule.of, target, "firing",
                      float(machine.since[row]), moved.at, moved.at, _value(moved, row))
+
+    def adopt(self, row: int, alert: Alert) -> None:
+        """One that fired before the hub was started anew, and goes on."""
+        self._open[alert.rule_id, row] = alert
 
     def drop(self, rule_ids: Iterable[str], now: float, why: str) -> list[Changed]:
         """These Rules begin anew, or are no more."""

@@ -1,0 +1,111 @@
+"""The Rules as a source of Wants: their Alerts, and all that holds them back."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .alerts import AlertDesk
+from .brakes import Brakes
+from .core.alerts.acting import Acting, Beside, Kept, key_of
+from .core.alerts.alerts import Alert
+from .core.alerts.watch import Watch
+from .core.wants import Want
+from .holds import Holds
+from .keeps import Keeps
+from .ladders import Kept as Climbing
+from .ladders import Ladders
+from .ladders_views import LadderView, ladder_view
+from .maintenance import MaintenanceDesk
+
+
+@dataclass(frozen=True, slots=True)
+class RuleWants:
+    desk: AlertDesk
+    brakes: Brakes
+    keeps: Keeps
+    holds: Holds
+    maintenance: MaintenanceDesk
+
+    def __call__(self) -> Iterable[Want]:
+        """A storm is looked for first, so that nothing of it is done."""
+        acting = self._acting()
+        for rule_id, alerts in self._by_rule(acting).items():
+            self._look_for_storm(rule_id, alerts)
+        return acting.wants()
+
+    def _acting(self) -> Acting:
+        now = time.time()
+        beside = Beside([each for each in self.desk.silences.values() if each.is_on(now)],
+                        self._held, self._kept)
+        return Acting(self.desk.fleet, now, time.monotonic(), self.desk.alerts.open(),
+                      self.desk.ready, self.desk.evaluator.watches, self.desk.matters_to,
+                      beside)
+
+    def _by_rule(self, acting: Acting) -> dict[str, list[Alert]]:
+        found: dict[str, list[Alert]] = {}
+        for _, alert in acting.open:
+            if acting.mode(alert.rule_id) is not None:
+                found.setdefault(alert.rule_id, []).append(alert)
+        return found
+
+    def _look_for_storm(self, rule_id: str, alerts: list[Alert]) -> None:
+        watch = self.desk.evaluator.watches.get(rule_id)
+        if watch is not None:
+            self.brakes.look_for_storm(f"rule {rule_id}", [each.fired_at for each in alerts],
+                                       targets_of(watch))
+
+    def _held(self, node_id: str) -> str | None:
+        one = self.maintenance.of(node_id)
+        if one is not None:
+            return one.sentence
+        refusal = self.holds.refusal(node_id)
+        return None if refusal is None else refusal.sentence
+
+    def _kept(self, task_ids: Iterable[str]) -> Kept | None:
+        keep = self.keeps.of_any(task_ids)
+        if keep is None:
+            return None
+        until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(keep.until))
+        why = f": {keep.because}" if keep.because else ""
+        return Kept(keep.until, f"{keep.by} asked that it be kept until {until}{why}")
+
+    def holds_of(self, alert: Alert | None = None) -> dict[str, list[str]]:
+        """Of each Alert that fires, also of those whose Rule only observes; or of this one."""
+        acting = self._acting()
+        return {each.id: list(acting.holds(row, each)) for row, each in acting.open
+                if alert is None or each.id == alert.id}
+
+
+Detail = tuple[list[str], LadderView | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertDetails:
+    """Why nothing is done about an Alert now, and what was and will be."""
+
+    wants: RuleWants
+    ladders: Ladders
+
+    def all(self) -> dict[str, Detail]:
+        kept = self.ladders.by_alert()
+        return {alert_id: self._of(holds, kept.get(alert_id))
+                for alert_id, holds in self.wants.holds_of().items()}
+
+    def of(self, alert: Alert) -> Detail:
+        return self._of(self.wants.holds_of(alert).get(alert.id, []),
+                        self.ladders.find(key_of(alert)))
+
+    def _of(self, holds: list[str], kept: Climbing | None) -> Detail:
+        if kept is None:
+            return holds, None
+        why = self.ladders.holds_of(kept)
+        return list(dict.fromkeys((*holds, *why))), ladder_view(
+            kept.climb, kept.want, why, self.ladders.utc)
+
+
+def targets_of(watch: Watch) -> int:
+    """How many it is about: in its scope, and there."""
+    size = len(watch.seen.scope)
+    return int((watch.seen.scope & ~np.isnan(watch.machine.seen_at[:size])).sum())

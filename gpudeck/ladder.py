@@ -1,0 +1,208 @@
+"""The ladder: from telling an Owner to ending a Task, for Rules and Quotas alike. Pure.
+
+A Climb is one cause at one target. Each look says what is so now; what comes out is the new Climb
+and at most one Step to do. `now` is of a clock that never steps: with one that does, a rung could
+come due because somebody set the time.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from gpudeck.bounds import Number, Seconds, Text, Word
+
+Do = Literal["tell", "pause", "end"]
+DOES: tuple[Do, ...] = ("tell", "pause", "end")
+# `clearing`: it is not so at this moment, and may be again. `no`: it is over. `unknown`: it cannot
+# be told now.
+So = Literal["yes", "clearing", "no", "gone", "unknown"]
+ClimbState = Literal["waiting", "acting", "settling", "resting", "finished", "over", "stopped"]
+# What may follow what; the picture in docs/rules.md is drawn from this. While a step is acting,
+# nothing but its outcome counts: a second one could hit what the first has just changed.
+LIFE: dict[ClimbState, tuple[ClimbState, ...]] = {
+    "waiting": ("acting", "resting", "over", "stopped"),
+    "acting": ("settling", "waiting", "stopped"),
+    "settling": ("waiting", "resting", "finished", "over"),
+    "resting": ("waiting", "over"),
+    "finished": ("over",),
+    "over": (),
+    "stopped": ("over",),
+}
+# Of a step. `put_off`: nothing was touched, and later it may be different. `refused`: nothing was
+# touched, and it will not be different. `failed`: something was done, or nobody knows.
+OutcomeKind = Literal["done", "put_off", "refused", "failed"]
+
+FRESH_S = 10.0  # a sample that is older says nothing of now
+AGAIN_AFTER_S = 60.0
+PUT_OFF_MOST = 10
+MAX_RUNGS = 8
+MAX_DONE = 64
+
+
+class Rung(Struct, frozen=True, forbid_unknown_fields=True):
+    """`after_s`: since the outcome of the rung before, or since it became so."""
+
+    do: Do
+    after_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+
+
+class Step(Struct, frozen=True):
+    """What is to be done now; `number` counts them within a Climb and is never used twice."""
+
+    number: Number
+    rung: Number
+    do: Do
+
+
+class Done(Struct, frozen=True):
+    """A Step that was handed out; `ended_at` None: what became of it is not known yet."""
+
+    number: Number
+    rung: Number
+    do: Do
+    at: Seconds
+    ended_at: Seconds | None = None
+    outcome: OutcomeKind | None = None
+    sentence: Text = ""
+
+
+class Climb(Struct, frozen=True):
+    cause: Text  # that it is for, with its version: another version is another Climb
+    target: Text  # by what is never reused
+    rungs: Annotated[tuple[Rung, ...], Meta(min_length=1, max_length=MAX_RUNGS)]
+    since: Seconds
+    due_at: Seconds  # of the next rung
+    state: ClimbState = "waiting"
+    rung: Number = 0  # that comes next
+    number: Number = 0  # of Steps so far
+    put_off: Number = 0  # of this rung, in a row
+    done: Annotated[tuple[Done, ...], Meta(max_length=MAX_DONE)] = ()
+    why: Text = ""  # it waits, rests or has stopped
+
+    @property
+    def next_rung(self) -> Rung | None:
+        return self.rungs[self.rung] if self.rung < len(self.rungs) else None
+
+    @property
+    def is_open(self) -> bool:
+        """Something may still be done."""
+        return self.state in ("waiting", "acting", "settling", "resting")
+
+
+class Sight(Struct, frozen=True):
+    """What is so at this moment. `sample_age_s` None: there is no sample. `holds`: why nothing may
+    be done, each for people; `mutes`: why not even the owner may be told."""
+
+    so: So
+    sample_age_s: float | None
+    holds: tuple[str, ...] = ()
+    mutes: tuple[str, ...] = ()
+    kept_until: float | None = None
+    kept: str = ""  # by whom and why, for people
+
+
+def begin(cause: Word, target: Word, rungs: Sequence[Rung], now: float) -> Climb:
+    return Climb(cause, target, tuple(rungs), now, now + rungs[0].after_s)
+
+
+def look(climb: Climb, sight: Sight, now: float) -> tuple[Climb, Step | None]:
+    """Once a second or so. Whoever gets a Step does it, and says by `settle` what became of it."""
+    if climb.state == "acting" or climb.state == "over":
+        return climb, None
+    if sight.so in ("no", "gone"):
+        why = "the target is gone" if sight.so == "gone" else "it is not so any more"
+        return _to(climb, "over", why), None
+    if climb.state in ("finished", "stopped"):
+        return climb, None
+    if sight.so == "clearing":
+        return _rest(climb), None
+    if climb.state == "resting":
+        return _restart(climb, sight, now), None
+    why = _unsure(sight)
+    if why:
+        return replace(climb, why=why), None
+    if climb.state == "settling":
+        climb = _settled(climb, now - (sight.sample_age_s or 0.0), now)
+    if climb.state != "waiting":
+        return climb, None
+    return _climb(climb, sight, now)
+
+
+def _rest(climb: Climb) -> Climb:
+    why = "it is not so at this moment; should it come back, this begins at the first rung"
+    return climb if climb.state == "resting" else _to(climb, "resting", why)
+
+
+def _restart(climb: Climb, sight: Sight, now: float) -> Climb:
+    if sight.so == "unknown":
+        return climb
+    return replace(_to(climb, "waiting", "it came back"), rung=0, put_off=0, since=now,
+                   due_at=now + climb.rungs[0].after_s)
+
+
+def _unsure(sight: Sight) -> str:
+    if sight.so == "unknown":
+        return "it cannot be told whether it is still so"
+    if sight.sample_age_s is None or not 0 <= sight.sample_age_s <= FRESH_S:
+        return f"the newest sample is not from the last {FRESH_S:.0f} s"
+    return ""
+
+
+def _settled(climb: Climb, sampled_at: float, now: float) -> Climb:
+    """The step before has its outcome; the next waits for one sample from after it."""
+    ended_at = climb.done[-1].ended_at or 0.0
+    if sampled_at <= ended_at:
+        return replace(climb, why="waits for a sample from after the step before")
+    rung = climb.next_rung
+    if rung is None:
+        return _to(climb, "finished", "all rungs were done")
+    return replace(_to(climb, "waiting"), due_at=max(climb.due_at, ended_at + rung.after_s))
+
+
+def _climb(climb: Climb, sight: Sight, now: float) -> tuple[Climb, Step | None]:
+    rung = climb.next_rung
+    assert rung is not None, climb
+    why = _held(climb, rung, sight, now)
+    if why:
+        return replace(climb, why=why), None
+    step = Step(climb.number + 1, climb.rung, rung.do)
+    done = (*climb.done, Done(step.number, step.rung, step.do, now))[-MAX_DONE:]
+    return replace(_to(climb, "acting", f"waits for the outcome of '{rung.do}'"),
+                   number=step.number, done=done), step
+
+
+def _held(climb: Climb, rung: Rung, sight: Sight, now: float) -> str:
+    if now < climb.due_at:
+        return f"'{rung.do}' comes {rung.after_s:.0f} s after the step before" if climb.done else (
+            f"'{rung.do}' comes {rung.after_s:.0f} s after it began")
+    if rung.do == "tell":
+        return "; ".join(sight.mutes)[:1_024]
+    if sight.holds:
+        return "; ".join(sight.holds)[:1_024]
+    if sight.kept_until is not None and now < sight.kept_until:
+        return sight.kept or "its owner asked that it be kept"
+    return ""
+
+
+def settle(climb: Climb, kind: OutcomeKind, sentence: str, now: float) -> Climb:
+    """What became of the Step that is acting."""
+    assert climb.state == "acting", climb.state
+    last = replace(climb.done[-1], ended_at=now, outcome=kind, sentence=sentence[:1_024])
+    climb = replace(climb, done=(*climb.done[:-1], last))
+    match kind:
+        case "done":
+            return replace(_to(climb, "settling"), rung=climb.rung + 1, put_off=0)
+        case "put_off" if climb.put_off + 1 < PUT_OFF_MOST:
+            return replace(_to(climb, "waiting", sentence), put_off=climb.put_off + 1,
+                           due_at=now + AGAIN_AFTER_S)
+        case "put_off":
+            return _to(climb, "stopped", f"put off {PUT_OFF_MOST} times, the last time: {sentence}")
+        case "refused" | "failed":
+            return _to(climb, "stopped", sentence)
+
+
+def _to(climb: Climb, state: ClimbState, why: str = "") -> Climb:
+    assert state in LIFE[climb.state], (climb.state, state)
+    return replace(climb, state=state, why=why[:1_024])
