@@ -15,8 +15,6 @@ from .audit import Auditor, by
 from .core.access import Actor, may
 from .core.alerts.alerts import Alert, Alerts, Changed, Named
 from .core.alerts.evaluator import Evaluator
-from .core.alerts.groups import Mute
-from .core.alerts.inhibit import Inhibitors
 from .core.alerts.machine import Phase
 from .core.alerts.memory import Restart, identity, remember
 from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
@@ -259,14 +257,6 @@ class AlertDesk:
 
     def firing(self) -> list[Alert]:
         return self.alerts.firing()
-
-    def mute(self, now: float) -> Mute:
-        """Of whom nobody is told now: by a silence, or because another Alert explains it."""
-        silences = [each for each in self.silences.values() if each.mutes and each.is_on(now)]
-        by = {rule_id: rule.inhibited_by for rule_id, (_, rule) in self.rules.items()}
-        inhibitors = Inhibitors(self.firing(), lambda rule_id: by.get(rule_id, ()))
-        return lambda alert: (any(each.matches(alert) for each in silences)
-                              or inhibitors.of(alert) is not None)
 
     def pending(self) -> list[Alert]:
         """Of whom it is so, and not for long enough yet; who would fire first, first."""

@@ -78,6 +78,7 @@ from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
 from .keeps import Keeps
 from .ladders import Ladders
+from .ladders import Notice as RuleNotice
 from .ladders_api import LaddersApi, add_ladders_api
 from .live import LiveEdge
 from .looks import Looker
@@ -170,7 +171,6 @@ class Hub:
         self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
                                 self._left)
         self.alerts.on_change += [self._announce_alert, self.notices.take]
-        self.notices.watch(self.alerts)
         self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
@@ -194,6 +194,8 @@ class Hub:
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
         self.alert_details = AlertDetails(rules, self.ladders)
         self.ladders.sources.append(rules)
+        self.ladders.on_notice.append(self._tell_of_rule)
+        self.notices.watch(self.alerts, rules.mute)
         self.brakes.on_reset.append(self.alerts.begin_anew)
         self.commander.on_change.append(self.ladders.changed)
 
@@ -366,6 +368,14 @@ class Hub:
             self.notifier.tell(record.owner, Told(
                 record.action, record.host, record.task_id or "", record.command,
                 record.asker.name, record.reason, record.params.text, record.params.grace_s))
+
+    def _tell_of_rule(self, notice: RuleNotice) -> None:
+        """Of a task its owner is told as of any act; of all else, here."""
+        want = notice.want
+        if not want.task_ids:
+            self.notifier.tell(want.owner, Told(
+                "notify", want.host or "the fleet", want.target, None, want.cause, want.sentence,
+                notice.text))
 
     def _announce(self, record: CommandRecord) -> None:
         self.live.announce("command", record.node_id, record.id,

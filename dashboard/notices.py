@@ -54,8 +54,6 @@ class Watcher(Protocol):
 
     def firing(self) -> list[Alert]: ...
 
-    def mute(self, now: float) -> Mute: ...
-
 
 @dataclass(slots=True)
 class Lane:
@@ -83,6 +81,7 @@ class NoticeDesk:
         self._folder = folder
         self._url = url
         self._watcher: Watcher | None = None
+        self._mute: Callable[[], Mute] = lambda: lambda _: False
         self._ready: dict[str, Ready] = {}
         self._pool = ThreadPool(MOST_RECEIVERS + 1)  # and one for who tries a receiver out
         self.groups = Groups(pace)
@@ -103,8 +102,8 @@ class NoticeDesk:
         self.groups.doubt(now, self._hold_s)
         self._write([], now)
 
-    def watch(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+    def watch(self, watcher: Watcher, mute: Callable[[], Mute]) -> None:
+        self._watcher, self._mute = watcher, mute
 
     def _hold_s(self, rule_id: str) -> float:
         ready = self._find(rule_id)
@@ -151,7 +150,7 @@ class NoticeDesk:
             return member_key(alert) in firing
 
         self.groups.settle(now, fires, lambda alert: ended_by_restart(alert, now))
-        self._write([*folded(self.groups.due(now, watcher.mute(now)))], now)
+        self._write([*folded(self.groups.due(now, self._mute()))], now)
         self._send_due(now)
         self._beat(mono)
 

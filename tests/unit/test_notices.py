@@ -21,7 +21,6 @@ from dashboard.core.alerts.groups import (
     Pace,
     folded,
 )
-from dashboard.core.alerts.inhibit import Inhibitors
 from dashboard.core.alerts.notice_words import chat_text, joined, made, mail, text, title
 from dashboard.core.alerts.receivers import Receiver, address_flaw, flaw, shown_to
 from dashboard.core.alerts.rule import Ready, check, read
@@ -213,12 +212,14 @@ def test_a_restart_neither_repeats_nor_forgets() -> None:
     assert ids(calm.due(110 + INTERVAL_S, nobody)) == [("firing", ["a", "b"], [])]
 
 
-def test_what_another_alert_explains_is_muted() -> None:
-    silent = replace(alert("n1", rule="silent"), of="node")
-    inhibitors = Inhibitors([silent], lambda rule: ("silent",) if rule == "hot" else ())
-    assert inhibitors.of(alert("a")) == "silent"
-    assert inhibitors.of(alert("a", node="n2")) is None
-    assert inhibitors.of(alert("a", rule="other")) is None
+def test_what_was_muted_to_its_end_is_not_told() -> None:
+    """Once it is over, nobody can say any more that another one stood above it."""
+    groups = Groups()
+    groups.take(alert("a", 100), OPS, BY, 100)
+    assert groups.due(105, lambda _: True) == []
+    groups.take(over(alert("a", 100), 108), OPS, BY, 108)
+    assert groups.due(200, nobody) == []
+    assert groups.muted == 1
 
 
 @settings(max_examples=60, deadline=None)

@@ -42,6 +42,7 @@ class Member(Struct):
 
     alert: Alert
     is_told: bool = False
+    is_muted: bool = False  # when it was looked at last
     doubtful_until: float | None = None
 
     @property
@@ -248,12 +249,13 @@ class Groups:
         for name, member in list(group.members.items()):
             if member.is_over and member.is_told:
                 over.append(member)
-            elif is_muted(member.alert):
-                muted += 1
+            elif is_muted(member.alert) or (member.is_over and member.is_muted):
+                muted, member.is_muted = muted + 1, True
                 if member.is_over:
                     self.muted += 1
                     self._remove(key, name)
             else:
+                member.is_muted = False
                 (over if member.is_over else firing).append(member)
         return firing, any(not each.is_told for each in firing), over, muted
 
