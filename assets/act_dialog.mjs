@@ -16,8 +16,9 @@ const SETTLE_MS = 500;
 const READ_MS = 350;
 
 export class ActDialog {
-  constructor(store, action, ids, from) {
-    Object.assign(this, { store, action, ids, from, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
+  /** `order(asked)`: how what was looked at is ordered, if not as a person's own. */
+  constructor(store, action, ids, from, order = (asked) => send("POST", "commands", asked)) {
+    Object.assign(this, { store, action, ids, from, order, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
     this.build();
     this.dialog = open(`${verb(action)} ${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
     this.dialog.classList.add("act-dialog");
@@ -167,7 +168,7 @@ export class ActDialog {
     this.fail(null);
     try {
       if (!this.password.hidden) await send("POST", "fresh", { password: this.password.querySelector("input").value });
-      this.follow(await send("POST", "commands", { preview: preview.id, reason: this.value(this.reason), ...(this.despite.hidden ? {} : { despite_maintenance: true }) }));
+      this.follow(await this.order({ preview: preview.id, reason: this.value(this.reason), ...(this.despite.hidden ? {} : { despite_maintenance: true }) }));
     } catch (error) {
       if (error.type === STALE) { show(this.password, true); this.password.querySelector("input").focus(); }
       this.fail(error.message);

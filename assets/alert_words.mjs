@@ -39,7 +39,7 @@ export function drawDue(cell, { fired_at: at }) {
 export function placeOf({ of, host, place, users, target }) {
   if (of === "fleet") return "the whole fleet";
   if (of === "owner") return users[0] ?? target;
-  const spot = of === "gpu" && place !== "" ? `GPU ${place}` : place;
+  const spot = place !== "" && of !== "node" ? `GPU ${place}` : place;
   return [host, spot].filter(Boolean).join(" · ") || target;
 }
 

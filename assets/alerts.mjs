@@ -2,7 +2,9 @@
 
 import { isAdmin, me } from "./account.mjs";
 import { drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, drawTime, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
+import { begin } from "./acts.mjs";
 import { look, send } from "./api.mjs";
+import { Brakes, drawLadder } from "./brakes.mjs";
 import { ask, choiceField, open, sentence, textField } from "./dialog.mjs";
 import { byId, isTyping, make, say, show } from "./dom.mjs";
 import { amount, plural } from "./format.mjs";
@@ -17,6 +19,9 @@ const MOST_OVER = 200;
 const VIEWS = ["firing", "pending", "held", "silenced", "ended"];
 const SILENCES = [["3600", "1 hour"], ["14400", "4 hours"], ["86400", "a day"], ["604800", "a week"], ["2592000", "30 days"]];
 const AT_ONCE = 4;
+const MODES = [["observe", "observe: nothing is done"], ["dry_run", "dry run: what would be done is recorded"], ["confirm", "confirm: a person lets each act happen"], ["auto", "auto: by itself, within the brakes"]];
+// What a step of a ladder is as an act.
+const ACTION = { tell: "notify", pause: "pause", end: "end" };
 const EMPTY = {
   firing: "Nothing fires. When a rule has been true of something for long enough, it stands here.",
   pending: "Nothing is on its way to fire.",
@@ -30,6 +35,7 @@ export class AlertsPage {
     Object.assign(this, { root, person: null, rules: [] });
     this.tables = Object.fromEntries([...VIEWS.map((name) => [name, this.alertRows(name)]), ["silences", this.silenceRows()], ["rules", this.ruleRows()]]);
     for (const [name, rows] of Object.entries(this.tables)) byId(`alerts-${name}`).append(rows.root);
+    this.brakes = new Brakes(this);
     this.listen(live);
     this.choose(VIEWS.find((name) => location.hash === `#${name}`) ?? "firing", false);
     this.begin();
@@ -84,7 +90,7 @@ export class AlertsPage {
     if (document.hidden) return;
     const number = this.number = (this.number ?? 0) + 1;
     try {
-      const found = await Promise.all(["alerts", "alerts?state=pending", "alerts?state=ended", "rules", "silences"].map(look));
+      const [found] = await Promise.all([Promise.all(["alerts", "alerts?state=pending", "alerts?state=ended", "rules", "silences"].map(look)), this.brakes.look()]);
       if (number !== this.number) return;
       this.take(...found.map(({ items }) => items));
       show(byId("alerts-problem"), false);
@@ -124,7 +130,7 @@ export class AlertsPage {
     const maySilence = name === "firing" || name === "pending" || name === "held";
     return new Rows({
       label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns,
-      actions: (alert) => (maySilence && this.isOperator ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : []),
+      actions: (alert) => [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [["Let it", (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.isOperator ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])],
     });
   }
 
@@ -138,6 +144,7 @@ export class AlertsPage {
         { head: "Mode", text: ({ mode }) => mode.replaceAll("_", " ") },
       ],
       actions: ({ rule }) => [[this.isAdmin ? "Edit" : "Show", (it) => this.edit(it.rule), { "aria-label": `${this.isAdmin ? "Edit" : "Show"} ${rule.title}` }],
+        ...(this.isOperator && rule.ladder.length > 0 ? [["Mode …", (it) => this.setMode(it.rule), { "aria-label": `Mode of ${rule.title}` }]] : []),
         ...(this.isAdmin ? [["Remove", (it) => this.remove(it.rule), { "aria-label": `Remove ${rule.title}` }]] : [])],
     });
   }
@@ -157,6 +164,21 @@ export class AlertsPage {
 
   async edit(rule) {
     if (await editRule(rule, this.isAdmin) !== null) this.look();
+  }
+
+  async setMode(rule) {
+    const isDone = await ask({
+      title: `What “${rule.title}” may do`, verb: "Set",
+      lead: "Down is at once. Up is an admin's, and auto asks for proof: a week of dry run, or a rehearsal that somebody else approved, and an end.",
+      fields: [choiceField("mode", "Mode", MODES, rule.mode), textField("expires", "Until", { maxlength: "10", value: rule.expires, placeholder: "2027-01-31" }, "The last day of auto, within 180 days.")],
+      submit: (given) => change("POST", `rules/${encodeURIComponent(rule.id)}/mode`, { mode: given.get("mode"), ...(given.get("expires").trim() === rule.expires ? {} : { expires: given.get("expires").trim() }) }),
+    });
+    if (isDone !== null) this.look();
+  }
+
+  /** As any act: looked at first, and ordered with what was seen. */
+  confirm({ id, ladder }) {
+    begin(ACTION[ladder.next], ladder.task_ids, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }));
   }
 
   async remove(rule) {
@@ -217,7 +239,7 @@ export class AlertsPage {
 function columnsOf(name) {
   if (name === "pending") return [{ head: "Since", draw: drawTime(({ since }) => since) }, { head: "Fires", draw: drawDue }];
   if (name === "ended") return [{ head: "Fired", draw: drawTime(({ fired_at: at }) => at) }, { head: "Over", draw: drawTime(({ ended_at: at }) => at) }, { head: "Why", text: ({ why }) => why }];
-  return [{ head: "Since", draw: drawTime(({ since }) => since) }, { head: "Held", draw: drawHolds }];
+  return [{ head: "Since", draw: drawTime(({ since }) => since) }, { head: "Next", draw: drawLadder }, { head: "Held", draw: drawHolds }];
 }
 
 const byUse = (a, b) => b.firing + b.resolving - (a.firing + a.resolving) || b.pending - a.pending || a.rule.title.localeCompare(b.rule.title);

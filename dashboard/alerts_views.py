@@ -147,7 +147,7 @@ def rule_view(rule: Rule, number: int, version: str, watch: Watch | None, why_no
 
 def name_of(of: Of, target: Named) -> str:
     """As people call it."""
-    place = f"GPU {target.place}" if of == "gpu" and target.place else target.place
+    place = f"GPU {target.place}" if target.place else ""
     words = [word for word in (target.host, place) if word]
     if of in ("task", "job"):
         words += [*target.users[:3]]

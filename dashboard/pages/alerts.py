@@ -15,7 +15,10 @@ VIEWS = (
 SECTIONS = (
     ("silences", "Silences", "While one is in force, matching alerts tell nobody."),
     ("rules", "Rules", "What is watched, on whom, and of how many it is so now."),
+    ("brakes", "Brakes", "What bounds all that rules do by themselves."),
+    ("maintenance", "Maintenance", "On these nodes nothing is done by itself."),
 )
+ACTS = {"maintenance": ("alerts-maintain", "Maintenance …")}
 
 
 def alerts_page() -> Component:
@@ -37,6 +40,7 @@ def alerts_page() -> Component:
                 className="alerts-head",
             ),
             html.Div(id="alerts-problem", className="problem", hidden="hidden", role="alert"),
+            html.Div(id="alerts-stopped", className="problem", hidden="hidden", role="status"),
             html.Div([_choice(*each) for each in VIEWS], id="alerts-views", className="switch",
                      role="group", **marks(aria_label="Which alerts")),
             html.Div([_view(*each) for each in VIEWS]),
@@ -64,8 +68,12 @@ def _view(key: str, title: str, lead: str) -> Component:
 
 
 def _section(key: str, title: str, lead: str) -> Component:
+    ident, words = ACTS.get(key, ("", ""))
+    act = [html.Button(words, id=ident, type="button", className="button small",
+                       hidden="hidden")] if ident else []
     return html.Section(
-        [html.H2(title, id=f"alerts-{key}-title"), html.P(lead, className="alerts-lead"),
+        [html.Div([html.H2(title, id=f"alerts-{key}-title"), *act], className="alerts-title"),
+         html.P(lead, className="alerts-lead"),
          html.Div(id=f"alerts-{key}", className="alerts-place")],
         **marks(aria_labelledby=f"alerts-{key}-title"),
     )

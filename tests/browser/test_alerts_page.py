@@ -135,6 +135,27 @@ def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
     assert hub.get(f"/api/v1/rules/{rule['id']}")["rule"] == before | {"title": title}
 
 
+def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callable[..., Page]
+                                      ) -> None:
+    rule = put(hub, node, ladder=[{"do": "tell", "after": "0s"}], **{"for": "31s"})
+    host = node.teller.caller.said.host
+    page = come("/alerts")
+    brakes = page.locator("#alerts-brakes tbody tr")
+    assert soon(lambda: brakes.count() > 3 and "free" in brakes.first.inner_text(), 10)
+    assert page.locator("#alerts-stopped").is_hidden()
+    page.get_by_role("button", name=f"Mode of {rule['title']}").click()
+    page.locator("dialog[open] [name=mode]").select_option("dry_run")
+    page.locator("dialog[open]").get_by_role("button", name="Set").click()
+    assert soon(lambda: "dry run" in rows(page, "rules", rule["title"])[0], 10)
+    page.locator("#alerts-maintain").click()
+    page.locator("dialog[open] [name=because]").fill("a fan is exchanged")
+    page.locator("dialog[open]").get_by_role("button", name="Begin").click()
+    assert soon(lambda: "a fan is exchanged" in "".join(rows(page, "maintenance", host)), 10)
+    page.get_by_role("button", name=f"End the maintenance of {host}").click()
+    page.locator("dialog[open]").get_by_role("button", name="End it", exact=True).click()
+    assert soon(lambda: not rows(page, "maintenance", host), 10)
+
+
 BAD = "[255, 142, 162]"  # --bad, in the dark
 HAS_BAD = """canvas => {
     const copy = new OffscreenCanvas(canvas.width, canvas.height)

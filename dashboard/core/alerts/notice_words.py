@@ -129,7 +129,7 @@ def title(notice: Notice) -> str:
 
 
 def place_of(line: Line) -> str:
-    place = f"GPU {line.place}" if line.of == "gpu" and line.place else one_line(line.place)
+    place = f"GPU {one_line(line.place)}" if line.place else ""
     return " · ".join(word for word in (one_line(line.host), place) if word) or one_line(
         line.target)
 
