@@ -108,6 +108,8 @@ class AlertsApi:
     def check_rule(self) -> Response:
         """What is wrong with it, or whom it is true of now."""
         asked, rule = body(RuleDraft), None
+        if (asked.rule is None) == (asked.yaml is None):
+            raise bad("give the rule either as fields (rule) or as text (yaml)")
         try:
             rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
             check(rule)
