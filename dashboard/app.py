@@ -71,6 +71,7 @@ from .events_api import add_events_api
 from .hands import HubHands
 from .history.embedded import Embedded
 from .history.keeper import keep
+from .history.spans import Spans
 from .history.store import Keep
 from .history_api import add_history_api
 from .holds import Holds, Place
@@ -95,6 +96,8 @@ from .people import People
 from .people_api import PeopleApi, add_people_api
 from .questions import Questions
 from .recorder import Recorder
+from .rehearsals import Rehearsals
+from .rehearsals_api import RehearsalsApi, add_rehearsals_api
 from .room import Room
 from .rule_modes import RuleModes
 from .rule_wants import AlertDetails, RuleWants
@@ -169,7 +172,9 @@ class Hub:
         self.notices.recover((rule for _, rule in state.alerts.rules().values()),
                              state.alerts.open_alerts())
         self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
-                                self._left)
+                                self._left, Spans(self.history.store))
+        self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
+                                     Spans(self.history.store))
         self.alerts.on_change += [self._announce_alert, self.notices.take]
         self._build_ladders()
         self.commander.recover()
@@ -188,7 +193,8 @@ class Hub:
         self.maintenance = MaintenanceDesk(state.brakes, self.audit, room.fleet, self.lenses)
         self.acts.maintenance = self.maintenance.why
         self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person)
-        self.alerts.gate = self.modes.gate
+        self.alerts.gate, self.alerts.author_of = self.modes.gate, self.people.behind
+        self.modes.rehearsals = self.rehearsals.of_rule
         self.ladders = Ladders(self.brakes, HubHands(room, self.looker, self.commander, self),
                                self.audit)
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
@@ -230,6 +236,7 @@ class Hub:
             self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
             self.lenses, alerts.rule))
         add_notices_api(self.server, NoticesApi(self.notices))
+        add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
             self.history, self.state.commands, self.counts, self.lag_s, time.time())))
