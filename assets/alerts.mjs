@@ -10,6 +10,7 @@ import { byId, isTyping, make, say, show } from "./dom.mjs";
 import { amount, plural } from "./format.mjs";
 import { change } from "./fresh.mjs";
 import { Rows } from "./rows.mjs";
+import { rehearsalsOf } from "./rehearsal.mjs";
 import { editRule } from "./rule_form.mjs";
 import { nameTab } from "./tab.mjs";
 
@@ -167,10 +168,11 @@ export class AlertsPage {
   }
 
   async setMode(rule) {
+    const rehearsals = await rehearsalsOf(rule);
     const isDone = await ask({
       title: `What “${rule.title}” may do`, verb: "Set",
       lead: "Down is at once. Up is an admin's, and auto asks for proof: a week of dry run, or a rehearsal that somebody else approved, and an end.",
-      fields: [choiceField("mode", "Mode", MODES, rule.mode), textField("expires", "Until", { maxlength: "10", value: rule.expires, placeholder: "2027-01-31" }, "The last day of auto, within 180 days.")],
+      fields: [choiceField("mode", "Mode", MODES, rule.mode), textField("expires", "Until", { maxlength: "10", value: rule.expires, placeholder: "2027-01-31" }, "The last day of auto, within 180 days."), make("div", { class: "field" }, make("span", { class: "label" }, "Rehearsals"), rehearsals)],
       submit: (given) => change("POST", `rules/${encodeURIComponent(rule.id)}/mode`, { mode: given.get("mode"), ...(given.get("expires").trim() === rule.expires ? {} : { expires: given.get("expires").trim() }) }),
     });
     if (isDone !== null) this.look();

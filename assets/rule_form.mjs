@@ -7,6 +7,7 @@ import { ask, choiceField, textField } from "./dialog.mjs";
 import { make, say, show } from "./dom.mjs";
 import { amount } from "./format.mjs";
 import { change } from "./fresh.mjs";
+import { Rehearsal } from "./rehearsal.mjs";
 
 const TYPED_MS = 350;
 const NAMED = 6;
@@ -47,7 +48,8 @@ class RuleForm {
     this.form = make("div", { class: "rule-form" }, ...this.fields());
     this.yaml = make("textarea", { name: "yaml", rows: "18", spellcheck: "false", "aria-label": "The rule as YAML", class: "rule-yaml" });
     this.yamlPlace = make("div", { hidden: "" }, make("p", { class: "field" }, this.yaml, make("small", {}, "As in a file of rules: the same fields, the same checks. What is left out is as usual.")));
-    this.parts = [this.views, this.form, this.yamlPlace, this.outcome];
+    this.rehearsal = new Rehearsal(() => this.read());
+    this.parts = [this.views, this.form, this.yamlPlace, make("details", { class: "rule-group" }, make("summary", {}, "Rehearsal"), this.rehearsal.root), this.outcome];
   }
 
   fields() {

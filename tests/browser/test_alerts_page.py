@@ -101,6 +101,9 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
     assert soon(lambda: f"True of 1 of 2 Gpus at this moment, namely {host} · GPU 1"
                 in check.inner_text(), 10)
     assert wrong.is_hidden()
+    page.locator("dialog summary", has_text="Rehearsal").click()
+    page.get_by_role("button", name="Rehearse").click()
+    assert soon(lambda: "It would " in page.locator(".rehearsal-words").inner_text(), 10)
     way = {each: page.locator(f"dialog [data-way={each}]") for each in ("form", "yaml")}
     way["yaml"].click()
     assert soon(lambda: f"id: {name}" in field["yaml"].input_value(), 10)
