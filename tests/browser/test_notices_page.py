@@ -15,8 +15,9 @@ pytestmark = pytest.mark.browser
 
 
 def state(page: Page, name: str) -> str:
+    """At one moment: a row may go while it is looked at."""
     found = page.locator("#section-notices tbody tr").filter(has_text=name)
-    return " ".join(found.first.inner_text().split()) if found.count() else ""
+    return " ".join(" ".join(found.all_inner_texts()).split())
 
 
 def test_a_receiver_is_added_tried_out_and_removed(come: Callable[..., Page]) -> None:
