@@ -106,7 +106,7 @@ RULE = Rule("idle", "Idle", "sm_pct", "<= 1", of="task", scope="*", for_="2h",
 
 
 def ruled(mode: Mode, **more: str) -> Rule:
-    return Rule(**{name: getattr(RULE, name) for name in RULE.__struct_fields__} | {  # type: ignore
+    return Rule(**{name: getattr(RULE, name) for name in RULE.__struct_fields__} | {
         "mode": mode} | more)
 
 
