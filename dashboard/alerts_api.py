@@ -28,7 +28,7 @@ from .core.alerts.rule import RuleProblems, check, read
 from .core.alerts.silence import Silence
 from .core.lens import Lens, Lenses, Sight
 from .events_api import moment
-from .openapi import MAX_WORD
+from .openapi_parts import MAX_WORD
 from .people_api import asker, body
 from .rule_wants import AlertDetails
 from .rules_file import dump_one, one_rule

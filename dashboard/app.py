@@ -47,7 +47,6 @@ from .commander import Commander
 from .compress import add_compression
 from .core.access import unlisted
 from .core.alerts.alerts import Alert
-from .core.alerts.groups import Pace
 from .core.commands import CommandRecord
 from .core.lens import Lenses
 from .core.notices import Told, is_first_of_acting
@@ -79,7 +78,6 @@ from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
 from .keeps import Keeps
 from .ladders import Ladders
-from .ladders import Notice as RuleNotice
 from .ladders_api import LaddersApi, add_ladders_api
 from .live import LiveEdge
 from .looks import Looker
@@ -87,7 +85,7 @@ from .mail import Smtp
 from .maintenance import MaintenanceDesk
 from .metrics_page import HubNumbers, MetricsPage, add_metrics_page
 from .nodes_api import NodesApi, add_nodes_api
-from .notices import NoticeDesk
+from .notices import NoticeDesk, pace_of
 from .notices_api import NoticesApi, add_notices_api
 from .notify import Notifier
 from .pages import build_pages
@@ -149,9 +147,7 @@ class Hub:
         smtp = Smtp.of(settings)
         self.notifier = Notifier(smtp, self.addresses, lambda: self.site.url, self.audit.note)
         self.notices = NoticeDesk(state.notices, self.audit, self.addresses, smtp, settings.data,
-                                  lambda: self.site.url, Pace(
-                                      settings.notice_wait_s, settings.notice_interval_s,
-                                      settings.notice_repeat_s))
+                                  lambda: self.site.url, pace_of(settings))
         self.entry = Entry(state, self.people, passwords)
         self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)
@@ -200,7 +196,7 @@ class Hub:
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
         self.alert_details = AlertDetails(rules, self.ladders)
         self.ladders.sources.append(rules)
-        self.ladders.on_notice.append(self._tell_of_rule)
+        self.ladders.on_notice.append(self.notifier.tell_of_rule)
         self.notices.watch(self.alerts, rules.mute)
         self.brakes.on_reset.append(self.alerts.begin_anew)
         self.commander.on_change.append(self.ladders.changed)
@@ -375,14 +371,6 @@ class Hub:
             self.notifier.tell(record.owner, Told(
                 record.action, record.host, record.task_id or "", record.command,
                 record.asker.name, record.reason, record.params.text, record.params.grace_s))
-
-    def _tell_of_rule(self, notice: RuleNotice) -> None:
-        """Of a task its owner is told as of any act; of all else, here."""
-        want = notice.want
-        if not want.task_ids:
-            self.notifier.tell(want.owner, Told(
-                "notify", want.host or "the fleet", want.target, None, want.cause, want.sentence,
-                notice.text))
 
     def _announce(self, record: CommandRecord) -> None:
         self.live.announce("command", record.node_id, record.id,

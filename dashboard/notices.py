@@ -34,6 +34,7 @@ from .core.outbox import Waiting, again, failed
 from .mail import Smtp
 from .notices_store import NoticesStore
 from .people import Refused
+from .settings import HubSettings
 from .webhook import Post
 
 log = logging.getLogger("gpudeck.notices")
@@ -410,6 +411,10 @@ class NoticeDesk:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
             raise Refused(refusal)
+
+
+def pace_of(settings: HubSettings) -> Pace:
+    return Pace(settings.notice_wait_s, settings.notice_interval_s, settings.notice_repeat_s)
 
 
 def _ready(rule: Rule) -> Ready | None:

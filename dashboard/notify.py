@@ -10,6 +10,7 @@ from gevent.queue import Full, Queue
 
 from .addresses import Addresses
 from .core.notices import Mail, Told, mail_of, unreached
+from .ladders import Notice
 from .mail import Smtp, trial
 
 log = logging.getLogger("gpudeck.notify")
@@ -44,6 +45,13 @@ class Notifier:
             self._outcome(to, told, "more mail is waiting than is kept")
             return False
         return True
+
+    def tell_of_rule(self, notice: Notice) -> None:
+        """Of a Task its owner is told as of any act; of all else, here."""
+        want = notice.want
+        if not want.task_ids:
+            self.tell(want.owner, Told("notify", want.host or "the fleet", want.target, None,
+                                       want.cause, want.sentence, notice.text))
 
     def run(self) -> None:
         while True:
