@@ -10,11 +10,14 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from gpudeck import __version__
+from gpudeck.acts import FINAL, Reply
+from gpudeck.limits import ORDINALS
 from gpudeck.wire import (
     SPOKEN_VERSIONS,
     Beat,
@@ -36,9 +39,13 @@ from .backends import Fresh, Happening, Reading
 from .conversation import Conversation, Dial, HangUp, Say
 from .cost import Meter, outbox_files, size_of
 from .happenings import TORN_DOWN, Happenings
-from .hold import hold_files
+from .hold import driver_order, hold_files
 from .key import Identity, new_call
+from .lease_book import GivenBook, LeaseBook
+from .limit_keeper import LimitKeeper
+from .limiter import Limiter
 from .link import Closed, Heard, Link, Opened
+from .lock import ActLock
 from .looked_up import LookedUp
 from .metrics_page import MetricsPage
 from .mps import Clients, Mps
@@ -109,6 +116,7 @@ class NodeConfig:
     data: Path
     acts: ActsStore
     platform: str = ""
+    options: str = ""  # of the backend
     ceiling: Path | None = None
     is_made_up: bool = False  # one of a simulator's many
     recording: Recording | None = None
@@ -181,7 +189,13 @@ class _Node:
         self._link = Link(config.hub, config.tls, wake)
         self._talk = Conversation(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
-        self._desk = _desk(config, source, wake)
+        journal = ActsJournal(config.acts, config.store_name)
+        book = LeaseBook(journal, is_shared=not config.is_made_up)
+        place = _place(config, source, journal, book)
+        self._desk = _desk(config, place, journal, wake)
+        self._keeper = LimitKeeper(
+            replace(place, holds=self._desk.holds_now), book, ActLock(config.data), self._boards,
+            wake)
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else Meter()
         self._welcomes = 0
@@ -205,9 +219,12 @@ class _Node:
                     self._link.dial()
                 case HangUp():
                     self._link.hang_up()
+        self._keeper.step(now, self._source.state == "ok")
         if self._talk.phase == "live":
-            for message in self._desk.say(now):
+            for message in (*self._desk.say(now), *self._keeper.say()):
                 self._link.say(encode(message))
+                if isinstance(message, Reply) and message.state in FINAL:
+                    self._keeper.changed()
         self._link.acks_wake = self._talk.is_filling
         self._complain(now)
 
@@ -227,8 +244,13 @@ class _Node:
             at = min(at, self._desk.next_at())
         return min(max(at - now, 0.0), WAIT_MAX_S)
 
+    def _boards(self) -> int:
+        facts = self._memory.facts or ()
+        return min(sum(each.parent_uuid is None for each in facts), ORDINALS)
+
     def leave(self) -> None:
         self._desk.close()
+        self._keeper.close()
         closing = self._link.hang_up()
         if closing is not None:
             closing.join(timeout=0.5)
@@ -254,6 +276,7 @@ class _Node:
             return
         if isinstance(message, Welcome):
             self._desk.connected(message.epoch, now)
+            self._keeper.connected()
         self._desk.hear(message, now)
 
     def _read(self, now: float) -> None:
@@ -372,17 +395,24 @@ class _Node:
             )
 
 
-def _desk(config: NodeConfig, source: Source, wake: Callable[[], None]) -> Desk:
-    place = Place(
+def _place(config: NodeConfig, source: Source, journal: ActsJournal, book: LeaseBook) -> Place:
+    return Place(
         node_id=config.identity.node_id, boot_id=config.boot_id, source=source,
         holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
         host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
+        limiter=Limiter(config.backend, config.options, partial(driver_order, config.data)),
+        book=book, given_book=GivenBook(journal, config.boot_id),
+        mps=Mps("") if config.is_made_up else Mps(),
     )
+
+
+def _desk(config: NodeConfig, place: Place, journal: ActsJournal, wake: Callable[[], None]
+          ) -> Desk:
     desk = DeskConfig(
         key=config.identity.key, node_id=config.identity.node_id, hub=config.identity.hub,
         data=config.data, hold_files=hold_files(config.data), keeps_anchors=not config.is_made_up,
     )
-    return Desk(desk, place, ActsJournal(config.acts, config.store_name), wake)
+    return Desk(desk, place, journal, wake)
 
 
 def _remembered(outbox: Outbox) -> sampler.Memory:

@@ -180,7 +180,7 @@ export class AlertsPage {
 
   /** As any act: looked at first, and ordered with what was seen. */
   confirm({ id, ladder }) {
-    begin(ACTION[ladder.next], ladder.task_ids, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }));
+    begin(ACTION[ladder.next], ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }));
   }
 
   async remove(rule) {

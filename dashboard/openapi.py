@@ -23,6 +23,7 @@ from .core.filters import MAX_LENGTH
 from .events_views import RFC_3339, SECONDS, EventList
 from .history.protocol import BYS
 from .history_views import Instant, Series, UsageList
+from .limits_views import LimitsList, MpsList
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .openapi_alerts import OPERATIONS as ALERTS
 from .openapi_parts import MAX_WORD, TIME, Operation
@@ -93,6 +94,8 @@ EVENTS_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
     *((name, {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"})
       for name in ("start", "end")),
 )
+NODE_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("node", {"type": "string", "minLength": 1}),)
 _KEY = "|".join(metric.key for metric in (*COLUMNS, *SLOW))
 _METRICS = f"^({_KEY})(,({_KEY}))*$"
 _FORMAT: tuple[str, dict[str, Any]] = ("format", {
@@ -125,6 +128,11 @@ OPERATIONS = (
               (("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                ("price_gpu_hour", _PRICE), ("price_kwh", _PRICE), _FORMAT), True),
     *ALERTS,
+    Operation("get", "mps", "list_mps", "MPS on each Node that has said: daemons, servers, "
+              "clients, and what is set.", MpsList, None, 200, (400,), NODE_QUERY),
+    Operation("get", "limits", "list_limits", "Power caps and clock locks that gpudeck holds on "
+              "Gpus: until when, and whether they are in force.", LimitsList, None, 200, (400,),
+              NODE_QUERY),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
               HoldState),
     Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "

@@ -7,6 +7,7 @@ done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 from dataclasses import dataclass, field
 
 from gpudeck.acts import Preview, Reply
+from gpudeck.limits import LimitsNow
 from gpudeck.wire import (
     MAX_SPANS,
     SPOKEN_VERSIONS,
@@ -182,6 +183,9 @@ class Room:
                                said.message)]
             case Clock():
                 return [Tell(said.link, Time(said.message.clock_id, now))]
+            case LimitsNow():
+                node.limits = said.message
+                return []
             case Preview() | Reply():
                 return [Heard(link.node_id, said.message)]
             case Call() | Hello():

@@ -29,6 +29,8 @@ SUMMARY = {
     "hold": "stop every act on this machine, a node or the fleet",
     "release": "let acts happen again",
     "keep": "ask that your task be kept until a time",
+    "mps": "MPS: what is set, and setting it",
+    "gpu": "limits of GPUs, each for a time",
     "audit": "the record of every act and attempt: tail, verify, export",
     "address": "where the owners of tasks read their mail: list, set, remove",
     "history": "what a hub remembers: info, verify, backup, restore",

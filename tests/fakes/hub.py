@@ -16,6 +16,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from gpudeck.acts import FINAL, Asker, Command, Params, Preview, Reply, TaskAction
 from gpudeck.keys import Key, Token, fingerprint, is_signed
+from gpudeck.limits import LimitsNow
 from gpudeck.wire import (
     EVENT,
     NAMESPACE,
@@ -76,6 +77,7 @@ class FakeHub:
         self.hellos: list[Hello] = []
         self.beats: list[tuple[float, Beat]] = []
         self.echoes: list[Echo] = []
+        self.limits: list[LimitsNow] = []
         self.attempts = 0
         self.epoch = 1
         self.ahead_s = 0.0  # of our clock
@@ -235,6 +237,8 @@ class FakeHub:
                 self.beats.append((time.monotonic(), message))
                 if sid in self._streams:
                     self.below[self._streams[sid]] = message.first_seq
+            case LimitsNow():
+                self.limits.append(message)
             case Echo():
                 self.echoes.append(message)
             case Frame() | Event():
