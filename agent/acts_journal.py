@@ -163,7 +163,7 @@ class ActsJournal:
                     "INSERT INTO command (node, id, digest, nonce, action, at, worker, asked_here,"
                     " reply, final) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (self._node, command.command_id, digest, command.nonce.hex(), command.action,
-                     self._clock(), self._worker, command.asker.kind == "terminal",
+                     self._clock(), self._worker, command.asker.kind == "terminal" or not command.epoch,
                      msgspec.msgpack.encode(reply), is_final(reply)))
             except sqlite3.IntegrityError as error:
                 raise JournalRefuses("this command was taken already") from error

@@ -10,11 +10,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from gpudeck import __version__
+from gpudeck.desired import SignedDesired
 from gpudeck.wire import (
     SPOKEN_VERSIONS,
     Beat,
@@ -39,11 +40,14 @@ from .happenings import TORN_DOWN, Happenings
 from .hold import hold_files
 from .key import Identity, new_call
 from .link import Closed, Heard, Link, Opened
+from .lock import ActLock
 from .looked_up import LookedUp
 from .metrics_page import MetricsPage
 from .mps import Clients, Mps
 from .outbox import Outbox
+from .own_acts import OwnActs
 from .processes import namespace_trouble
+from .quota_desk import QuotaConfig, QuotaDesk, Sample
 from .recording import Recording
 from .scene import Place
 from .tasks import TaskTable
@@ -181,7 +185,10 @@ class _Node:
         self._link = Link(config.hub, config.tls, wake)
         self._talk = Conversation(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
-        self._desk = _desk(config, source, wake)
+        place, journal = _place(config, source), ActsJournal(config.acts, config.store_name)
+        self._desk = _desk(config, place, journal, wake)
+        self._quotas = _quota_desk(config, place, journal, self._desk, wake)
+        self._sample: Sample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else Meter()
         self._welcomes = 0
@@ -208,8 +215,17 @@ class _Node:
         if self._talk.phase == "live":
             for message in self._desk.say(now):
                 self._link.say(encode(message))
+        self._step_quotas(now)
         self._link.acks_wake = self._talk.is_filling
         self._complain(now)
+
+    def _step_quotas(self, now: float) -> None:
+        is_live = self._talk.phase == "live"
+        self._quotas.step(now, self._sample, is_live, self._driver_version,
+                          self._memory.facts or ())
+        if is_live:
+            for message in self._quotas.say():
+                self._link.say(encode(message))
 
     def _wait_for_a_turn(self, now: float) -> None:
         turnstile, name = self._config.turnstile, self._config.host
@@ -229,6 +245,7 @@ class _Node:
 
     def leave(self) -> None:
         self._desk.close()
+        self._quotas.close()
         closing = self._link.hang_up()
         if closing is not None:
             closing.join(timeout=0.5)
@@ -254,6 +271,9 @@ class _Node:
             return
         if isinstance(message, Welcome):
             self._desk.connected(message.epoch, now)
+            self._quotas.connected()
+        if isinstance(message, SignedDesired):
+            self._quotas.hear(message)
         self._desk.hear(message, now)
 
     def _read(self, now: float) -> None:
@@ -280,6 +300,8 @@ class _Node:
             return
         self._note_driver(reading.driver_version, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
+        if seen is not None:
+            self._sample = Sample(seen, now)
         if recording is not None:
             recording.put(reading, happened, seen)
         if self._config.metrics is not None:
@@ -337,6 +359,7 @@ class _Node:
             anchor_head=self._desk.anchor.audit_head,
         ))
         self._desk.greeted(challenge.hub_key)
+        self._quotas.greeted(challenge.hub_key)
         return hello
 
     def _beat(self) -> Beat:
@@ -370,17 +393,29 @@ class _Node:
             )
 
 
-def _desk(config: NodeConfig, source: Source, wake: Callable[[], None]) -> Desk:
-    place = Place(
+def _place(config: NodeConfig, source: Source) -> Place:
+    return Place(
         node_id=config.identity.node_id, boot_id=config.boot_id, source=source,
         holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
         host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
     )
+
+
+def _desk(config: NodeConfig, place: Place, journal: ActsJournal, wake: Callable[[], None]) -> Desk:
     desk = DeskConfig(
         key=config.identity.key, node_id=config.identity.node_id, hub=config.identity.hub,
         data=config.data, hold_files=hold_files(config.data), keeps_anchors=not config.is_made_up,
     )
-    return Desk(desk, place, ActsJournal(config.acts, config.store_name), wake)
+    return Desk(desk, place, journal, wake)
+
+
+def _quota_desk(config: NodeConfig, place: Place, journal: ActsJournal, desk: Desk,
+                wake: Callable[[], None]) -> QuotaDesk:
+    own = replace(place, holds=desk.holds_now, kills_since=journal.kills_at_most)
+    identity = config.identity
+    return QuotaDesk(QuotaConfig(identity.node_id, identity.hub, config.host, config.boot_id,
+                                 config.is_made_up),
+                     OwnActs(own, journal, ActLock(config.data)), wake, desk.holds_now)
 
 
 def _remembered(outbox: Outbox) -> sampler.Memory:

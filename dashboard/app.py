@@ -17,6 +17,7 @@ from werkzeug.exceptions import NotFound
 from gpudeck import __version__
 from gpudeck.acts import Preview, Reply
 from gpudeck.cli import GROUP
+from gpudeck.desired import InForce
 from gpudeck.wire import Beat, FromHub
 
 from .acts import Acts
@@ -84,6 +85,8 @@ from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
 from .questions import Questions
+from .quotas import QuotaDesk
+from .quotas_api import QuotasApi, add_quotas_api
 from .recorder import Recorder
 from .room import Room
 from .settings import HubSettings
@@ -152,6 +155,9 @@ class Hub:
         self.acts.unreached = self.notifier.unreached
         self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet)
         self.alerts.on_change.append(self._announce_alert)
+        self.quotas = QuotaDesk(state.quotas, self.audit, self.room.fleet, self.signer,
+                                self.room.link_of, self.perform, self.history)
+        self.nodes.on_group.append(self.quotas.regrouped)
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
@@ -187,6 +193,7 @@ class Hub:
                                               self.acts.second_person))
         add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
         add_alerts_api(self.server, AlertsApi(self.alerts, self.lenses))
+        add_quotas_api(self.server, QuotasApi(self.quotas, self.lenses))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
             self.history, self.state.commands, self.counts, self.lag_s, time.time())))
@@ -292,6 +299,7 @@ class Hub:
             case Joined():
                 self.anchors.joined(self.room.fleet.nodes[effect.node_id].hello)
                 self.commander.joined(effect.node_id)
+                self.quotas.joined(effect.node_id)
             case Rose():
                 self.state.put("epoch", str(effect.epoch))
             case Note():
@@ -303,6 +311,8 @@ class Hub:
                 self.looker.heard(effect.node_id, effect.message)
             case Reply():
                 self.commander.replied(effect.node_id, effect.message)
+            case InForce():
+                self.quotas.said(effect.node_id, effect.message)
             case Beat():
                 self.anchors.beaten(effect.node_id, effect.message)
                 self.holds.beaten(effect.node_id)
@@ -385,7 +395,7 @@ class Hub:
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
-            gevent.spawn(self.alerts.run)]
+            gevent.spawn(self.alerts.run), gevent.spawn(self.quotas.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

@@ -50,6 +50,7 @@ from .people_views import (
     Users,
     UserView,
 )
+from .quotas_views import NewQuota, QuotaCheck, QuotaDraft, QuotaList, QuotaVersions, QuotaView
 from .report_views import Report
 from .standing_views import AddressList, HoldState, NewHold, NewKeep
 from .task_list import GROUP_BYS, SORTS, TaskList
@@ -172,6 +173,18 @@ OPERATIONS = (
               "`until`, within 30 days.", SilenceView, NewSilence, 201, (400, 404, 409, 415, 503)),
     Operation("delete", "silences/{silence_id}", "end_silence", "Ends one now.", None, None, 204,
               (404, 503)),
+    Operation("get", "quotas", "list_quotas", "All Quotas: who holds how much of them, and on how "
+              "many nodes each is wanted, applied and in force.", QuotaList),
+    Operation("get", "quotas/{quota_id}", "get_quota", "One Quota.", QuotaView, None, 200, (404,)),
+    Operation("get", "quotas/{quota_id}/versions", "list_quota_versions", "What it was, newest "
+              "first; also of one that was removed.", QuotaVersions, None, 200, (404,)),
+    Operation("put", "quotas/{quota_id}", "put_quota", "A new Quota, or a change of one. Nodes "
+              "hold it from their next look on, also without the hub.", QuotaView, NewQuota, 200,
+              (400, 409, 415, 503)),
+    Operation("delete", "quotas/{quota_id}", "remove_quota", "It limits nobody any more; what it "
+              "was is kept.", None, None, 204, (404, 503)),
+    Operation("post", "quota-checks", "check_quota", "What is wrong with it, or who would be over "
+              "it at this moment.", QuotaCheck, QuotaDraft, 200, (400, 415)),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
               HoldState),
     Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "

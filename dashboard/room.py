@@ -7,6 +7,7 @@ done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 from dataclasses import dataclass, field
 
 from gpudeck.acts import Preview, Reply
+from gpudeck.desired import InForce
 from gpudeck.wire import (
     MAX_SPANS,
     SPOKEN_VERSIONS,
@@ -182,7 +183,7 @@ class Room:
                                said.message)]
             case Clock():
                 return [Tell(said.link, Time(said.message.clock_id, now))]
-            case Preview() | Reply():
+            case Preview() | Reply() | InForce():
                 return [Heard(link.node_id, said.message)]
             case Call() | Hello():
                 raise WireError("Call and Hello are said once")

@@ -29,6 +29,7 @@ SUMMARY = {
     "hold": "stop every act on this machine, a node or the fleet",
     "release": "let acts happen again",
     "keep": "ask that your task be kept until a time",
+    "quota": "how much an owner may hold: list, set, remove, check",
     "audit": "the record of every act and attempt: tail, verify, export",
     "address": "where the owners of tasks read their mail: list, set, remove",
     "history": "what a hub remembers: info, verify, backup, restore",

@@ -29,6 +29,8 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops what
                              <- Inquire    what became of these? A command is never sent twice
       Reply ->
                              <- Anchor     the head of the hub's Audit; Beat carries the agent's
+                             <- SignedDesired   to be held, also without the hub
+      InForce ->                           which of it is held, and what of it is in force
 
 Commands and their Replies are not part of a stream: a Reply must not wait behind a backlog.
 
@@ -57,6 +59,7 @@ from gpudeck.bounds import (
     Text,
     Word,
 )
+from gpudeck.desired import InForce, SignedDesired
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 
 WIRE_VERSION = 1
@@ -160,6 +163,7 @@ class Task(Struct, frozen=True):
     # Ranks of one launch share it, across Nodes too: "torchrun 10.0.0.1:29500/default", "slurm 12"
     launch: Text | None = None
     rank: Number | None = None
+    groups: Annotated[tuple[Word, ...], Meta(max_length=32)] = ()  # of Unix, of the process
 
 
 class Use(Struct, frozen=True, array_like=True):
@@ -380,9 +384,9 @@ class Anchor(Struct, frozen=True, tag="anchor"):
 T = TypeVar("T")
 Sequenced = Frame | Event
 FromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock | Preview
-             | Reply)
+             | Reply | InForce)
 FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Inquire
-           | Noted | Anchor)
+           | Noted | Anchor | SignedDesired)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)

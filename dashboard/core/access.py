@@ -177,6 +177,13 @@ ROUTES = (
     _see("silences", reach=Reach.NONE),
     _change("POST silences", Role.OPERATOR, is_fresh=False),
     _change("DELETE silences/<silence_id>", Role.OPERATOR, is_fresh=False),
+    # One's own use is told whoever one is; sums of others to whom sees all of them.
+    _see("quotas"),
+    _see("quotas/<quota_id>"),
+    _see("quotas/<quota_id>/versions", Role.OPERATOR, Reach.NONE),
+    _change("POST quota-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("PUT quotas/<quota_id>", Role.ADMIN),
+    _change("DELETE quotas/<quota_id>", Role.ADMIN),
     # Stopping must be quick; letting go needs the password.
     _see("hold"),
     _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),
@@ -256,6 +263,8 @@ VERBS = (
     _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
     _local("history"), _local("history info"), _local("history verify"), _local("history backup"),
     _local("history restore"),
+    _local("quota"), _local("quota list"), _local("quota set"), _local("quota remove"),
+    _local("quota check"),
     _local("rules"), _local("rules check"), _local("rules test"), _local("rules pack"),
     _local("address"), _local("address list"), _local("address set"), _local("address remove"),
     _local("token"), _local("token create"), _local("token list"), _local("token revoke"),

@@ -1,0 +1,163 @@
+"""Quotas, as the API and the page show them. Pure."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from gpudeck.balance import Balance, Offender
+from gpudeck.quota import Limit, Quota, QuotaProblem, meaning
+
+from .core.quotas import Deployment
+from .quotas_store import Version
+
+NODES_SHOWN = 200
+HOLDERS_SHOWN = 200
+
+
+class OffenderView(Struct):
+    node: str
+    host: str
+    job_id: str
+    task_ids: list[str]
+    user: str | None
+    priority: int
+    started_at: float | None
+
+
+class BalanceView(Struct):
+    """What one holder has of one limit. `is_whole` false: at least that much. `offenders`: the jobs
+    that would go, the first one first."""
+
+    quota: str
+    limit: Limit
+    holder: str
+    used: float
+    most: float
+    is_over: bool
+    is_whole: bool
+    tasks: int
+    users: list[str]
+    sentence: str
+    offenders: list[OffenderView]
+
+
+class DeploymentView(Struct):
+    node: str
+    host: str
+    is_applied: bool
+    is_in_force: bool
+    mechanism: str
+    proof: str
+
+
+class QuotaView(Struct):
+    """`wanted`, `applied`, `in_force`: on how many of its nodes; `nodes` shows those first where
+    it is not in force."""
+
+    quota: Quota
+    meaning: str
+    generation: int
+    by: str
+    set_at: float
+    wanted: int
+    applied: int
+    in_force: int
+    nodes: list[DeploymentView]
+    balances: list[BalanceView]
+    over: int
+
+
+class QuotaList(Struct):
+    """`looked_at`: when use was summed up; None: not yet."""
+
+    generation: int
+    looked_at: float | None
+    items: list[QuotaView]
+
+
+class QuotaVersion(Struct):
+    quota: Quota
+    meaning: str
+    generation: int
+    by: str
+    set_at: float
+    is_there: bool
+
+
+class QuotaVersions(Struct):
+    items: list[QuotaVersion]
+
+
+class QuotaDraft(Struct, forbid_unknown_fields=True):
+    """As it is being written: anything may be wrong with it. Sizes and spans as numbers, or as
+    `40GiB` and `12h`."""
+
+    quota: dict[str, Any]
+
+
+class QuotaFlaw(Struct):
+    field: str
+    message: str
+
+
+class QuotaCheck(Struct):
+    """Who would be over at this moment."""
+
+    problems: list[QuotaFlaw]
+    meaning: str
+    holders: int
+    over: list[BalanceView]
+
+
+class NewQuota(Struct, forbid_unknown_fields=True):
+    """As `Quota`, without its id; sizes and spans may be written as `40GiB` and `12h`."""
+
+    subject: str
+    scope: str = "fleet"
+    gpus: int | None = None
+    mem_bytes: int | str | None = None
+    gpu_hours: float | None = None
+    per: str = "day"
+    max_age_s: float | str | None = None
+    count: str = "each"
+    priority: Annotated[int, Meta(ge=0, le=4)] = 2
+    mode: Literal["observe", "warn", "act"] = "observe"
+    ladder: list[dict[str, Any]] | None = None
+    offline: str = "wait"
+    because: str = ""
+
+
+def balance_view(balance: Balance) -> BalanceView:
+    return BalanceView(
+        balance.quota.id, balance.limit, balance.holder, balance.used, balance.most,
+        balance.is_over, balance.is_whole, balance.tasks, [*balance.users], balance.sentence,
+        [_offender(each) for each in balance.offenders[:20]])
+
+
+def _offender(one: Offender) -> OffenderView:
+    return OffenderView(one.node_id, one.host, one.job_id, [*one.task_ids], one.user, one.priority,
+                        one.started_at)
+
+
+def quota_view(version: Version, deployed: Iterable[Deployment], found: Iterable[Balance]
+               ) -> QuotaView:
+    nodes = sorted(deployed, key=lambda each: (each.is_in_force, each.is_applied, each.host))
+    balances = list(found)
+    return QuotaView(
+        version.quota, meaning(version.quota), version.generation, version.by, version.set_at,
+        len(nodes), sum(each.is_applied for each in nodes),
+        sum(each.is_in_force for each in nodes),
+        [DeploymentView(each.node_id, each.host, each.is_applied, each.is_in_force,
+                        each.mechanism, each.proof) for each in nodes[:NODES_SHOWN]],
+        [balance_view(each) for each in balances[:HOLDERS_SHOWN]],
+        sum(each.is_over for each in balances))
+
+
+def version_view(version: Version) -> QuotaVersion:
+    return QuotaVersion(version.quota, meaning(version.quota), version.generation, version.by,
+                        version.set_at, version.is_there)
+
+
+def flaw_view(problem: QuotaProblem) -> QuotaFlaw:
+    return QuotaFlaw(problem.field, problem.message)
