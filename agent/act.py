@@ -21,7 +21,7 @@ from gpudeck.acts import (
     HELD_BY_HUB,
     PREVIEW_LASTS_S,
     Command,
-    Preview,
+    CommandState,
     Refusal,
     Reply,
 )
@@ -34,6 +34,7 @@ from gpudeck.wire import (
     Inquire,
     Look,
     Noted,
+    Recall,
     SignedCommand,
     Time,
     WireError,
@@ -49,8 +50,10 @@ from .acts_journal import ActsJournal, JournalRefuses, about
 from .ceiling import read_ceiling
 from .hand import Hand, Patience
 from .hold import holds
-from .hub_clock import HubClock
+from .hub_clock import HubClock, late
+from .key import is_shown_by
 from .lock import ActLock
+from .recalls import Recalls
 from .scene import Ask, Place
 from .worker import Worker
 
@@ -83,7 +86,8 @@ class Desk:
         self._journal = journal
         self._wake = wake
         self._place = replace(place, holds=self._holds, kills_since=journal.kills_at_most)
-        self._hand = Hand(self._place, journal, self._reply, config.patience)
+        self._recalls, self.sightings = Recalls(), place.sightings
+        self._hand = Hand(self._place, journal, self._reply, config.patience, self._recalls.why)
         self._lock = ActLock(config.data)
         self._clock = HubClock()
         self._looks = Worker("looks", LOOKS_MAX)
@@ -148,11 +152,13 @@ class Desk:
                 self._clock.told(message.clock_id, message.hub_at, now)
             case Look():
                 ask = Ask(message.ask_id, message.nonce, message.action, message.params,
-                          message.task_id)
+                          message.task_id, message.asker)
                 if not self._looks.put(lambda: self._look(ask)):
                     log.warning("look_dropped ask=%s; too many at once", message.ask_id)
             case SignedCommand():
                 self._judge.put(lambda: self._command(message))
+            case Recall():
+                self._recalls.take(message)
             case Inquire():
                 self._clerk.put(lambda: self._inquired(message.command_ids))
             case Noted():
@@ -277,19 +283,14 @@ class Desk:
         at = self._clock.at(now)
         if doubt := self._clock.doubt(now, self._place.wall()):
             return Refusal("skew", doubt)
-        lasts_s = command.expires_at - command.issued_at
-        if at is None or at > command.expires_at or lasts_s > COMMAND_LASTS_S:
-            return Refusal("expired", "the command came too late; nothing was touched")
-        if command.issued_at > at + COMMAND_LASTS_S:
-            return Refusal("skew", "the command is from the future; nothing was touched")
-        return None
+        return late(command, at)
 
     def _preview_refusal(self, command: Command) -> Refusal | None:
         """It must carry back what we showed ourselves, whole, lately, and for the first time."""
         shown = command.preview
         if shown is None:
             return Refusal("schema", "the command carries no preview; nothing was touched")
-        if not self._is_ours(shown):
+        if not is_shown_by(shown, self._config.node_id, self._config.key.public):
             return Refusal("signature", "the preview in the command was not made by this node; "
                                         "nothing was touched")
         if shown.action != command.action or shown.nonce != command.nonce:
@@ -308,11 +309,6 @@ class Desk:
             return Refusal("journal", str(why))
         return None
 
-    def _is_ours(self, shown: Preview) -> bool:
-        ours = self._config.key.public
-        return (shown.node_id == self._config.node_id and shown.key == ours
-                and is_signed(ours, preview_statement(shown), shown.signature))
-
     def _accept(self, command: Command, digest: str) -> None:
         first = self._first(command, "accepted", None)
         try:
@@ -327,16 +323,15 @@ class Desk:
                 "busy", f"{WAITING_MAX} commands wait on this node already; nothing was touched"))
 
     def _refuse(self, command: Command, digest: str, refusal: Refusal) -> None:
-        state = "expired" if refusal.code == "expired" else "refused"
-        first = self._first(command, state, refusal)
+        first = self._first(command, _state_of(refusal), refusal)
         try:
             self._reply(self._journal.seen(command, digest, first))
         except JournalRefuses as why:
             log.error("refusal_not_recorded command=%s why=%r", command.command_id, str(why))
             self._send(first)
 
-    def _first(self, command: Command, state: str, refusal: Refusal | None) -> Reply:
-        return Reply(command.command_id, 1, state, self._place.wall(),  # type: ignore[arg-type]
+    def _first(self, command: Command, state: CommandState, refusal: Refusal | None) -> Reply:
+        return Reply(command.command_id, 1, state, self._place.wall(),
                      refusal.sentence if refusal else "", refusal)
 
     def _stray(self, command: Command, code: str, sentence: str) -> None:
@@ -360,8 +355,7 @@ class Desk:
             return
         try:
             if (late := self._late(command)) is not None:
-                self._settle(command, reply, "expired" if late.code == "expired" else "refused",
-                             late)
+                self._settle(command, reply, _state_of(late), late)
                 return
             self._hand.act(command, reply)
         finally:
@@ -372,8 +366,7 @@ class Desk:
         try:
             while not self._lock.take(0.5):
                 if (late := self._late(command)) is not None:
-                    state = "expired" if late.code == "expired" else "refused"
-                    self._settle(command, reply, state, Refusal(
+                    self._settle(command, reply, _state_of(late), Refusal(
                         "busy", "another act was in flight on this node until this command "
                                 "expired; nothing was touched"))
                     return False
@@ -498,3 +491,7 @@ class Desk:
     def _send(self, message: FromAgent) -> None:
         self._out.append(message)
         self._wake()
+
+
+def _state_of(refusal: Refusal) -> CommandState:
+    return "expired" if refusal.code == "expired" else "refused"

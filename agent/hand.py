@@ -8,7 +8,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -17,23 +17,27 @@ from gpudeck.acts import (
     UNKILLABLE_AFTER_S,
     Command,
     CommandState,
+    Condition,
     Preview,
     Refusal,
     Reply,
     Verified,
 )
 
-from . import aftermath
+from . import aftermath, condition, guard
 from .actions import wait_for_end
 from .acts_journal import ActsJournal, JournalRefuses, about
 from .backends import Fresh
 from .scene import FRESH_WITHIN_S, Place, catches
+from .sightings import Sighting
 from .targets import Targets, take
 from .terminals import name_of, tell
 
 log = logging.getLogger("gpudeck.agent.hand")
 
 LOOK_EVERY_S = 0.2
+SAMPLES = 2  # from after a Rule's command
+SAMPLES_WITHIN_S = 12.0
 STOPPED_WITHIN_S = 2.0
 
 
@@ -55,11 +59,13 @@ class Hand:
     def __init__(
         self, place: Place, journal: ActsJournal, tell_hub: Callable[[Reply], None],
         patience: Patience | None = None,
+        recalled: Callable[[str], str | None] = lambda command_id: None,
     ) -> None:
         self._place = place
         self._journal = journal
         self._tell_hub = tell_hub
         self._patience = patience or Patience()
+        self._recalled = recalled
 
     def act(self, command: Command, accepted: Reply) -> Reply:
         """`accepted` is in the journal already; nothing else of this command is."""
@@ -69,7 +75,8 @@ class Hand:
         except JournalRefuses as why:
             return self._end(command, accepted, "refused", Refusal("journal", str(why)))
         self._tell_hub(reply)
-        deed = _Deed(self._place, command, reply, self._say, self._patience)
+        deed = _Deed(self._place_of(command.command_id), command, reply, self._say,
+                     self._patience)
         try:
             state, refusal, verified, step = deed.do()
         except Refused as why:
@@ -80,6 +87,17 @@ class Hand:
                              "the agent failed in the middle of it; its log says why. Look "
                              "whether the task is still there.")
         return self._end(command, deed.reply, state, refusal, verified, step)
+
+    def _place_of(self, command_id: str) -> Place:
+        """Whoever calls one command back puts a hold on that one alone."""
+        holds = self._place.holds
+
+        def with_recall() -> tuple[str, ...]:
+            why = self._recalled(command_id)
+            return holds() if why is None else (
+                *holds(), f"this command alone, called back by the hub: {why}"[:1_024])
+
+        return replace(self._place, holds=with_recall)
 
     def _say(self, reply: Reply, step: str) -> Reply:
         reply = self._next(reply, "acting", step)
@@ -129,6 +147,7 @@ class _Deed:
         self._patience = patience
 
     def do(self) -> Outcome:
+        self._look_twice()
         with self._take() as targets:
             if targets.refusal is not None:
                 raise Refused(targets.refusal)
@@ -141,6 +160,36 @@ class _Deed:
                     return self._resume(targets)
                 case "end":
                     return self._end(targets)
+
+    def _look_twice(self) -> None:
+        """What a Rule has seen from afar, this node must see for itself, and after it was asked:
+        twice, since a single sample may be any moment."""
+        if self._command.asker.kind != "rule" or self._shown.action not in guard.SIGNALS:
+            return
+        began = self._place.wall(), time.monotonic()
+        self._say("waiting for two samples, to see whether it is still so")
+        found = self._place.sightings.wait(*began, SAMPLES, SAMPLES_WITHIN_S)
+        if len(found) < SAMPLES:
+            raise Refused(Refusal("unreadable", f"no {SAMPLES} samples came within "
+                                  f"{SAMPLES_WITHIN_S:.0f} s of the command; nothing was touched"))
+        for each in found[-SAMPLES:]:
+            if (why := self._not_so(each)) is not None:
+                raise Refused(Refusal("condition", f"it is not so any more: {why}; nothing was "
+                                                   "touched"))
+
+    def _not_so(self, sighting: Sighting) -> str | None:
+        return condition.flaw(self._command.condition or Condition(), self._shown.task_id,
+                              sighting.seen, sighting.taken_at)
+
+    def _cleared(self, since: tuple[float, float]) -> Refusal | None:
+        """During the grace: one sample in which it is not so is enough to stop there."""
+        if self._command.asker.kind != "rule":
+            return None
+        for each in self._place.sightings.after(*since):
+            if (why := self._not_so(each)) is not None and self._shown.task_id in {
+                    one.task.id for one in each.seen}:
+                return Refusal("condition", f"it was not so any more during the grace: {why}")
+        return None
 
     def _take(self) -> Targets:
         try:
@@ -227,6 +276,7 @@ class _Deed:
                                               "SIGTERM was sent. Look again."))
         # A process that stands still acts on SIGTERM only when it goes on (nvml-mps.md E).
         targets.send(signal.SIGCONT, only_stopped=True)
+        since = self._place.wall(), time.monotonic()
         self._tell_owner(targets, f"It has {self._params.grace_s:.0f} s to save and leave.")
         decided = f"{targets.decided_ms:.1f} ms after taking hold"
         self._say(f"SIGTERM sent to {sent} processes ({decided}); "
@@ -236,11 +286,11 @@ class _Deed:
         wait_for_end(targets.living(), self._params.grace_s)
         if not targets.living():
             return self._finish(targets, "ended on SIGTERM")
-        return self._kill(targets)
+        return self._kill(targets, since)
 
-    def _kill(self, targets: Targets) -> Outcome:
+    def _kill(self, targets: Targets, since: tuple[float, float]) -> Outcome:
         """Only after everything was looked at again; and what was born meanwhile goes with it."""
-        refusal = targets.recheck()
+        refusal = targets.recheck() or self._cleared(since)
         if refusal is not None:
             return self._finish(targets, "SIGTERM was not enough; SIGKILL was not sent", refusal)
         targets.adopt()

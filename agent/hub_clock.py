@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
-from gpudeck.acts import CLOCK_KNOWN_FOR_S, SKEW_MAX_S
+from gpudeck.acts import CLOCK_KNOWN_FOR_S, COMMAND_LASTS_S, SKEW_MAX_S, Command, Refusal
 
 ASK_EVERY_S = 10.0
 SAMPLES = 8
@@ -69,3 +69,13 @@ class HubClock:
             return (f"this machine's clock and the hub's are {abs(at - wall):.0f} s apart; set "
                     "them right (chrony or systemd-timesyncd)")
         return ""
+
+
+def late(command: Command, at: float | None) -> Refusal | None:
+    """`at`: the hub's time now; None: it is not known."""
+    lasts_s = command.expires_at - command.issued_at
+    if at is None or at > command.expires_at or lasts_s > COMMAND_LASTS_S:
+        return Refusal("expired", "the command came too late; nothing was touched")
+    if command.issued_at > at + COMMAND_LASTS_S:
+        return Refusal("skew", "the command is from the future; nothing was touched")
+    return None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from gpudeck.acts import Preview
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import Key, Token, derived_seed, fingerprint, is_signed, kept_seed
 from gpudeck.wire import (
@@ -22,6 +23,7 @@ from gpudeck.wire import (
     enrolment_statement,
     hub_statement,
     node_statement,
+    preview_statement,
 )
 
 from .conversation import Stranger
@@ -121,3 +123,8 @@ def _write(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
+
+
+def is_shown_by(shown: Preview, node_id: str, key: bytes) -> bool:
+    return (shown.node_id == node_id and shown.key == key
+            and is_signed(key, preview_statement(shown), shown.signature))

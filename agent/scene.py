@@ -46,6 +46,7 @@ from .processes import (
     table,
 )
 from .sampler import Seen
+from .sightings import Sightings
 from .tasks import TaskTable, shown_command
 from .terminals import name_of
 
@@ -76,6 +77,7 @@ class Place:
     is_recorded: bool = False  # its tasks are of another time
     mps: Mps = field(default_factory=Mps)
     wall: Callable[[], float] = time.time
+    sightings: Sightings = field(default_factory=Sightings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Ask:
     action: TaskAction
     params: Params
     task_id: str
+    asker: str | None = None  # who would order it, where that is known already
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ def _shown(
     place: Place, ask: Ask, found: Found, task: Task, job_id: str, target: Facts,
     subjects: tuple[Subject, ...], grips: Grips,
 ) -> Preview:
-    case = case_of(place, ask.action, subjects, target)
+    case = case_of(place, ask.action, subjects, target, ask.asker)
     return msgspec.structs.replace(
         _empty(place, ask, task), job_id=job_id[:128], manager=case.manager or task.manager,
         age_s=max(age_s(task.start_ticks), 0.0),

@@ -40,11 +40,12 @@ class AlertDesk:
     def __init__(self, store: AlertsStore, auditor: Auditor, fleet: Fleet) -> None:
         self._store = store
         self._auditor = auditor
-        self._fleet = fleet
+        self._fleet = self.fleet = fleet
         self._since_mono = time.monotonic()
         self._forgot_mono = -KEEP_EVERY_S
         self.evaluator = Evaluator()
         self.alerts = Alerts()
+        self.gate: Callable[[Actor, Rule | None, Rule], Rule] = only_observe
         self.on_change: list[Callable[[Alert], None]] = []
         self.rules: dict[str, tuple[int, Rule]] = {}
         self.ready: dict[str, Ready] = {}
@@ -118,16 +119,34 @@ class AlertDesk:
 
     def put_rule(self, actor: Actor, rule: Rule) -> int:
         self._may(actor, "PUT /api/v1/rules/<rule_id>")
+        check(rule)
+        before = self.rules.get(rule.id)
+        rule = self.gate(actor, None if before is None else before[1], rule)
         ready = check(rule)
-        if rule.mode != "observe":
-            raise CannotChange("rules can only observe in this version: set mode to observe")
         if rule.id not in self.rules and len(self.rules) >= MOST_RULES:
             raise CannotChange(f"at most {MOST_RULES} rules fit")
         with self._auditor.change("rule", by(actor) | {"action": "put", "detail": {
-                "rule": rule.id, "version": ready.version}}):
+                "rule": rule.id, "version": ready.version, "mode": rule.mode}}):
             number = self._store.put_rule(rule, actor.name, time.time())
         self._load()
         return number
+
+    def put_mode(self, actor: Actor, before: Rule, rule: Rule) -> int:
+        """What it may do; what it means is the same."""
+        ready = check(rule)
+        with self._auditor.change("rule", by(actor) | {"action": "mode", "detail": {
+                "rule": rule.id, "version": ready.version, "from": before.mode, "to": rule.mode,
+                "expires": rule.expires}}):
+            number = self._store.put_rule(rule, actor.name, time.time())
+        self._load()
+        return number
+
+    def begin_anew(self) -> None:
+        """Rules that act are at rest after the brakes were reset: what was so before is over."""
+        acting = [rule_id for rule_id, ready in self.ready.items()
+                  if ready.has_ladder and ready.rule.mode != "observe"]
+        begun = self.evaluator.begin_anew(acting)
+        self._keep(self.alerts.drop(begun, time.time(), "reset"))
 
     def remove_rule(self, actor: Actor, rule_id: str) -> None:
         self._may(actor, "DELETE /api/v1/rules/<rule_id>")
@@ -200,6 +219,12 @@ class AlertDesk:
         refusal = may(actor, verb, now=time.time())
         if refusal is not None:
             raise Refused(refusal)
+
+
+def only_observe(actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
+    if wanted.mode != "observe":
+        raise CannotChange("nothing here lets rules act: set mode to observe")
+    return wanted
 
 
 def _clock(at: float) -> str:

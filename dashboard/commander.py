@@ -9,7 +9,16 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gpudeck.acts import COMMAND_LASTS_S, Action, Asker, Command, Preview, Refusal, Reply
+from gpudeck.acts import (
+    COMMAND_LASTS_S,
+    Action,
+    Asker,
+    Command,
+    Condition,
+    Preview,
+    Refusal,
+    Reply,
+)
 from gpudeck.sentences import sentence
 from gpudeck.wire import FromHub, SignedCommand
 
@@ -53,12 +62,13 @@ class Commander:
     # -- orders
 
     def order(self, record: CommandRecord, preview: Preview | None, refusal: Refusal | None = None,
-              **fields: Any) -> CommandRecord:
+              condition: Condition | None = None, **fields: Any) -> CommandRecord:
         """Recorded first; then signed, recorded as sent, and sent. Raises CannotRecord."""
         now = time.time()
         shown = None if preview is None else msgspec.to_builtins(preview)
         self._run(self._commands.request(record), now, preview=shown, **fields)
-        found = refusal or self._fence_refusal(record.node_id) or self._sign(record, preview)
+        found = refusal or self._fence_refusal(record.node_id) or self._sign(
+            record, preview, condition)
         now = time.time()
         if record.id not in self._commands.records:
             return self.find(record.id) or record  # it took so long that it was refused meanwhile
@@ -79,7 +89,8 @@ class Commander:
     def _fence_refusal(self, node_id: str) -> Refusal | None:
         return self._fence.refusal(node_id, len(self._wire.connected()))
 
-    def _sign(self, record: CommandRecord, preview: Preview | None) -> SignedCommand | Refusal:
+    def _sign(self, record: CommandRecord, preview: Preview | None, condition: Condition | None
+              ) -> SignedCommand | Refusal:
         try:
             nonce = self._signer.nonce() if preview is None else preview.nonce
             if self._signer.epoch != self._fence.epoch:
@@ -88,7 +99,7 @@ class Commander:
             return GONE
         command = Command(
             record.id, record.node_id, self._fence.epoch, record.requested_at, record.expires_at,
-            nonce, record.action, record.asker, record.reason, preview)
+            nonce, record.action, record.asker, record.reason, preview, condition)
         found = self._signer.sign(command)
         if isinstance(found, SignedCommand):
             self._fence.has_issued = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gevent.event import AsyncResult
 from gevent.timeout import Timeout
 
-from gpudeck.acts import Params, Preview, Refusal, TaskAction
+from gpudeck.acts import AskerKind, Params, Preview, Refusal, TaskAction
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.wire import FromHub, Look, preview_statement
 
@@ -30,16 +30,18 @@ class Looker:
         self._tell = tell
         self._open: dict[str, Asked] = {}
 
-    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params
-             ) -> Preview | Refusal:
-        """Waits for the node, and not for long."""
+    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params,
+             asker: AskerKind | None = None) -> Preview | Refusal:
+        """Waits for the node, and not for long. `asker`: who would order it, where that is known
+        before."""
         if len(self._open) >= MAX_OPEN:
             return Refusal("busy", "this hub asks as many nodes as it can already; try again")
         try:
             nonce = self._signer.nonce()
         except SignerGone:
             return GONE
-        asked = Asked(node_id, Look(secrets.token_hex(16), nonce, action, params, task_id),
+        asked = Asked(node_id, Look(secrets.token_hex(16), nonce, action, params, task_id,
+                                     asker),
                       AsyncResult())
         self._open[asked.look.ask_id] = asked
         try:

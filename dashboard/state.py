@@ -12,10 +12,20 @@ from typing import IO, Any
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import accounts, alerts_store, audit_store, commands_store, quotas_store, registry, standing
+from . import (
+    accounts,
+    alerts_store,
+    audit_store,
+    brakes_store,
+    commands_store,
+    quotas_store,
+    registry,
+    standing,
+)
 from .accounts import Accounts, SignIn
 from .alerts_store import AlertsStore
 from .audit_store import AuditStore
+from .brakes_store import BrakesStore
 from .commands_store import CommandsStore
 from .quotas_store import QuotasStore
 from .registry import Registry
@@ -32,7 +42,7 @@ create table nodes (node_id text primary key, checkpoint blob not null) without 
 """
 # Step n leads from version n to n + 1. What was written once is never edited.
 STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_store.SCHEMA,
-         standing.SCHEMA, alerts_store.SCHEMA, quotas_store.SCHEMA)
+         standing.SCHEMA, alerts_store.SCHEMA, brakes_store.SCHEMA, quotas_store.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
         "history")
@@ -122,6 +132,7 @@ class State:
             self.audit = AuditStore(self._db)
             self.standing = Standing(self._db)
             self.alerts = AlertsStore(self._db)
+            self.brakes = BrakesStore(self._db)
             self.commands = CommandsStore(self._db)
             self.quotas = QuotasStore(self._db)
         except sqlite3.Error as error:

@@ -143,15 +143,34 @@ class Preview(Struct, frozen=True, tag="preview"):
     signature: Annotated[bytes, Meta(max_length=64)] = b""  # empty while it is not signed yet
 
 
+AskerKind = Literal["person", "program", "rule", "terminal"]
+
+
 class Asker(Struct, frozen=True):
     """The Actor, as the node records them."""
 
-    kind: Literal["person", "program", "rule", "terminal"]
+    kind: AskerKind
     name: Word
     approved_by: Word | None = None  # the second person
 
 
-class Command(Struct, frozen=True):
+class Bound(Struct, frozen=True):
+    """One comparison of what an agent can see of a Task by itself."""
+
+    name: Literal["sm_pct", "mem_used_bytes", "age_s"]
+    op: Literal["<", "<=", ">", ">=", "=", "!="]
+    number: Amount
+
+
+class Condition(Struct, frozen=True):
+    """For what a Rule acts on a Task, as far as its node can look for itself: it must be so in each
+    of two samples from after the command."""
+
+    bounds: Annotated[tuple[Bound, ...], Meta(max_length=8)] = ()
+    text: Text = ""  # the whole of it, for people
+
+
+class Command(Struct, frozen=True, omit_defaults=True):
     """What is signed. Times are the hub's."""
 
     command_id: Word
@@ -164,6 +183,7 @@ class Command(Struct, frozen=True):
     asker: Asker
     reason: Text
     preview: Preview | None  # None: of a hold or a release
+    condition: Condition | None = None  # None: a person has looked
 
 
 class Verified(Struct, frozen=True):

@@ -38,14 +38,12 @@ Decoding is strict and happens once, at the edge. A bad message raises WireError
 """
 
 import math
-import sys
-from array import array
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.acts import Command, Params, Preview, Reply, TaskAction
+from gpudeck.acts import AskerKind, Command, Params, Preview, Reply, TaskAction
 from gpudeck.bounds import (
     Amount,
     CommandLine,
@@ -61,6 +59,8 @@ from gpudeck.bounds import (
 )
 from gpudeck.desired import InForce, SignedDesired
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
+from gpudeck.packed import pack as pack
+from gpudeck.packed import unpack as unpack
 
 WIRE_VERSION = 1
 SPOKEN_VERSIONS = (1,)
@@ -354,12 +354,21 @@ class Time(Struct, frozen=True, tag="time"):
     hub_at: Seconds
 
 
-class Look(Struct, frozen=True, tag="look"):
+class Look(Struct, frozen=True, tag="look", omit_defaults=True):
     ask_id: Word
     nonce: Nonce  # the signer's; it signs what was previewed with it, once
     action: TaskAction
     params: Params
     task_id: Word
+    asker: AskerKind | None = None  # who would order it; a Rule may less than a person
+
+
+class Recall(Struct, frozen=True, tag="recall"):
+    """What of this Command has not been done yet is not to be done. It can only stop, so it is not
+    signed."""
+
+    command_id: Word
+    why: Text
 
 
 class SignedCommand(Struct, frozen=True, tag="command"):
@@ -385,8 +394,8 @@ T = TypeVar("T")
 Sequenced = Frame | Event
 FromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock | Preview
              | Reply | InForce)
-FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Inquire
-           | Noted | Anchor | SignedDesired)
+FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Recall
+           | Inquire | Noted | Anchor | SignedDesired)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
@@ -482,18 +491,3 @@ def check_frame(frame: Frame) -> None:
         raise WireError("frame holds a number that is not finite")
     if frame.tasks is not None and any(use.gpu >= gpus for use in frame.tasks.uses):
         raise WireError(f"a task uses a Gpu beyond the {gpus} of its frame")
-
-
-def pack(values: "list[float] | array[float]") -> bytes:
-    """Little-endian float64, whatever the machine."""
-    return _swapped(array("d", values)).tobytes()
-
-
-def unpack(data: bytes) -> "array[float]":
-    return _swapped(array("d", data))
-
-
-def _swapped(numbers: "array[float]") -> "array[float]":
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers

@@ -1,9 +1,13 @@
 """One message of every kind, with every field set: what the golden files hold."""
 
+import msgspec
+
 from gpudeck.acts import (
     Asker,
+    Bound,
     Bystander,
     Command,
+    Condition,
     Held,
     Params,
     Preview,
@@ -48,6 +52,7 @@ from gpudeck.wire import (
     Look,
     Noted,
     Probe,
+    Recall,
     Refused,
     SignedCommand,
     Slow,
@@ -125,6 +130,10 @@ COMMAND = Command(
     issued_at=1763640003.0, expires_at=1763640033.0, nonce=bytes(range(32)), action="end",
     asker=Asker("person", "carol", "dave"), reason="idle since Monday", preview=PREVIEW,
 )
+RULES_COMMAND = msgspec.structs.replace(
+    COMMAND, asker=Asker("rule", "idle-hog@1a2b3c4d"), condition=Condition(
+        (Bound("sm_pct", "<=", 1.0), Bound("mem_used_bytes", ">=", 1073741824.0)),
+        "Idle with memory held: sm_pct <= 1 for 2h, and mem_used_bytes >= 1GiB"))
 REPLY = Reply(
     command_id=COMMAND.command_id, number=3, state="not_effective", at=1763640064.5,
     step="the memory did not come back",
@@ -204,6 +213,11 @@ FROM_HUB: dict[str, FromHub] = {
     "time": Time(clock_id=12, hub_at=1763640003.5),
     "look": Look(ask_id="ask-1", nonce=bytes(range(32)), action="end", params=PREVIEW.params,
                  task_id=TASK.id),
+    "look_for_a_rule": Look(ask_id="ask-1", nonce=bytes(range(32)), action="end",
+                            params=PREVIEW.params, task_id=TASK.id, asker="rule"),
+    "recall": Recall(command_id=COMMAND.command_id, why="silenced by carol"),
+    "command_of_a_rule": SignedCommand(body=encode_command(RULES_COMMAND),
+                                       signature=bytes(range(64))),
     "command": SignedCommand(body=encode_command(COMMAND), signature=bytes(range(64))),
     "inquire": Inquire(command_ids=(COMMAND.command_id,)),
     "noted": Noted(command_id=COMMAND.command_id, number=3),

@@ -21,7 +21,8 @@ STATE_OF: dict[Phase, State] = {
 # In words, why one is over.
 ENDED = {"resolved": "it is over", "gone": "the target is gone",
          "no data": "nothing was heard of it for too long", "edited": "its rule was changed",
-         "restart": "the hub was started anew"}
+         "restart": "the hub was started anew",
+         "reset": "the brakes were reset"}
 
 
 class Named(Struct, frozen=True):
@@ -69,6 +70,10 @@ class Alerts:
 
     def firing(self) -> list[Alert]:
         return list(self._open.values())
+
+    def open(self) -> list[tuple[int, Alert]]:
+        """Each with its row."""
+        return [(row, alert) for (_, row), alert in self._open.items()]
 
     def take(self, moved: Moved, name: Name) -> Iterable[Changed]:
         for row in map(int, moved.moves.rows):

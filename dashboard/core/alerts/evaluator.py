@@ -1,6 +1,6 @@
 """All Rules over the whole fleet, once a second."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from .machine import Moves
@@ -36,6 +36,13 @@ class Evaluator:
         self.watches = watches
         self._ask_for_minutes()
         return begun
+
+    def begin_anew(self, rule_ids: Iterable[str]) -> list[str]:
+        """All of them at rest, whatever was so."""
+        known = [rule_id for rule_id in rule_ids if rule_id in self.watches]
+        for rule_id in known:
+            self.watches[rule_id] = Watch(self.watches[rule_id].ready)
+        return known
 
     def _ask_for_minutes(self) -> None:
         wanted: dict[Of, frozenset[str]] = {}

@@ -1,0 +1,119 @@
+"""The brakes as they stand, on the disk before anything moves; the breaker and its reset."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from .accounts import CannotChange
+from .audit import Auditor, by
+from .brakes_store import BrakesStore, CannotStore
+from .core import brakes
+from .core.access import Actor, may
+from .core.brakes import Ask, Braked, Held, Name, Spent, Trip
+from .people import Refused
+
+log = logging.getLogger("gpudeck.brakes")
+
+RESET = "POST /api/v1/brakes"
+MAX_REASON = 400
+
+
+class Brakes:
+    """`on_trip`: who wants to hear that something holds from now on. `on_reset`: whatever waited is
+    to be dropped."""
+
+    def __init__(self, store: BrakesStore, auditor: Auditor) -> None:
+        self._store = store
+        self._auditor = auditor
+        self.on_trip: list[Callable[[Trip], None]] = []
+        self.on_reset: list[Callable[[], None]] = []
+        self.state = self._kept()
+
+    def _kept(self) -> Braked:
+        """What cannot be read was not harmless, as far as anybody knows."""
+        try:
+            return self._store.braked() or Braked()
+        except ValueError as error:
+            log.error("brakes_not_read why=%r", str(error))
+            return Braked(breaker=Trip(time.time(), "breaker", "what the brakes were before the "
+                                       "hub started cannot be read"))
+
+    # -- asked by who wants to act
+
+    def mutes(self, source: str) -> list[Held]:
+        return brakes.mutes(self.state, source)
+
+    def holds(self, ask: Ask) -> list[Held]:
+        return brakes.holds(self.state, ask, time.time())
+
+    def take(self, ask: Ask) -> Spent | list[Held]:
+        """Spent, and on the disk: it may be done. Hitting the fleet's bound opens the breaker."""
+        found = self.holds(ask)
+        if (hit := brakes.opens_breaker(found)) is not None:
+            self.trip("fleet", f"{ask.source} wanted to act, and {hit.sentence}")
+        if found:
+            return found
+        spent = brakes.spend(self.state, ask.source, ask.node_id, time.time(), ask.within_s)
+        try:
+            self._store.put_braked(spent)
+        except CannotStore as error:
+            self.trip("breaker", f"an act cannot be counted, since the disk takes nothing: {error}")
+            return self.mutes(ask.source)
+        self.state = spent
+        return spent.spent[-1]
+
+    def give_back(self, spent: Spent) -> None:
+        """Nothing was touched. What cannot be kept stays spent after a restart, and that is all."""
+        self.state = brakes.given_back(self.state, spent)
+        try:
+            self._store.put_braked(self.state)
+        except CannotStore as error:
+            log.warning("brakes_not_kept why=%r", str(error))
+
+    # -- what holds until it is reset
+
+    def look_for_storm(self, source: str, began: Iterable[float], targets: int) -> None:
+        if source in self.state.storms:
+            return
+        trip = brakes.storm(source, began, targets, time.time())
+        if trip is not None:
+            self._put(brakes.stormed(self.state, source, trip), trip, source)
+
+    def trip(self, brake: Name, sentence: str) -> None:
+        """In force at once, whatever the disk says."""
+        if self.state.breaker is None:
+            trip = Trip(time.time(), brake, sentence[:1_024])
+            self._put(brakes.tripped(self.state, trip), trip, "")
+
+    def _put(self, state: Braked, trip: Trip, source: str) -> None:
+        self.state = state
+        log.error("brake=%s source=%s why=%r", trip.brake, source or "-", trip.sentence)
+        try:
+            self._store.put_braked(state)
+        except CannotStore as error:
+            log.error("brakes_not_kept why=%r", str(error))
+        self._auditor.note("brake", {
+            "actor": source or "gpudeck", "actor_kind": "rule", "outcome": "done",
+            "action": "storm" if trip.brake == "storm" else "trip", "sentence": trip.sentence})
+        for tell in self.on_trip:
+            tell(trip)
+
+    def reset(self, actor: Actor, reason: str) -> None:
+        refusal = may(actor, RESET, now=time.time())
+        if refusal is not None:
+            raise Refused(refusal)
+        reason = " ".join(reason.split())
+        if not reason or len(reason) > MAX_REASON or not reason.isprintable():
+            raise CannotChange(f"say why it is safe again, in one line of at most {MAX_REASON} "
+                               "characters")
+        if self.state.breaker is None and not self.state.storms:
+            raise CannotChange("nothing holds that could be reset")
+        was = self.state
+        with self._auditor.change("brake", by(actor) | {
+                "action": "reset", "reason": reason, "detail": {
+                    "breaker": None if was.breaker is None else was.breaker.sentence,
+                    "storms": sorted(was.storms)}}):
+            self._store.put_braked(brakes.reset(was))
+        self.state = brakes.reset(was)
+        for drop in self.on_reset:
+            drop()

@@ -1,0 +1,175 @@
+"""Brakes: bounds on what Rules and Quotas do by themselves (reliability-security.md 3.8). Pure.
+
+They bound harm, not words: to tell an Owner costs nothing of them, and only a storm and the breaker
+hold that, too. What was spent outlives a restart, and so does the breaker.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+HOUR_S = 3_600.0
+FLEET_S = 600.0
+FLEET_MOST = 10
+FLEET_SHARE = 0.05
+PACE_S = 1.0
+STORM_S = 60.0
+STORM_TARGETS = 5
+STORM_SHARE = 0.2
+MAX_SPENT = 4_096
+
+Name = Literal["node", "cause", "fleet", "pace", "storm", "breaker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Brake:
+    name: Name
+    title: str
+    limit: str
+    lets_go: str  # when, or by whom
+
+
+# In the order in which they are asked; the first that holds is the one that is said first.
+TABLE: tuple[Brake, ...] = (
+    Brake("breaker", "Breaker", "opens when the fleet's bound is hit, when an act ends unknown or "
+          "takes a bystander with it, or when an act cannot be recorded",
+          "an admin resets it, with a reason; what waited is dropped"),
+    Brake("storm", "Storm guard", f"a rule that begins to fire for {STORM_TARGETS} targets and "
+          f"{STORM_SHARE:.0%} of its scope within {STORM_S:.0f} s", "an admin resets it"),
+    Brake("node", "In flight on a node", "1 act at a time",
+          "the act's outcome is known, and a sample from after it is here"),
+    Brake("cause", "Of one rule", "its own budget; 5 acts in 10 min unless it says less",
+          "older acts fall out of the span"),
+    Brake("fleet", "Fleet", f"{FLEET_SHARE:.0%} of the nodes, at least 1 and at most {FLEET_MOST}, "
+          f"in {FLEET_S / 60:.0f} min", "never by itself: it opens the breaker"),
+    Brake("pace", "Pace", f"1 act per {PACE_S:.0f} s", "a second later"),
+)
+
+
+class Trip(Struct, frozen=True):
+    """Something that holds until an admin resets it."""
+
+    at: float
+    brake: Name
+    sentence: Annotated[str, Meta(max_length=1_024)]
+
+
+class Spent(Struct, frozen=True):
+    """One act, from the moment on at which it was decided."""
+
+    at: float
+    source: str
+    node_id: str
+
+
+class Braked(Struct, frozen=True):
+    """What is kept on the disk. Times are UTC."""
+
+    spent: tuple[Spent, ...] = ()
+    breaker: Trip | None = None
+    storms: dict[str, Trip] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """May this act be done now? `busy`: nodes on which one is in flight."""
+
+    source: str
+    node_id: str
+    acts: int  # the cause's own budget
+    within_s: float
+    nodes: int  # in the fleet
+    busy: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    brake: Name
+    sentence: str
+
+
+def fleet_most(nodes: int) -> int:
+    return min(FLEET_MOST, max(1, int(nodes * FLEET_SHARE)))
+
+
+def count(state: Braked, now: float, within_s: float, source: str | None = None) -> int:
+    """A clock that was set back gives nothing back: what lies ahead still counts."""
+    return sum(each.at > now - within_s and source in (None, each.source) for each in state.spent)
+
+
+def mutes(state: Braked, source: str) -> list[Held]:
+    """Why not even the Owner is told."""
+    found = []
+    if state.breaker is not None:
+        found.append(Held("breaker", "the breaker is open: " + state.breaker.sentence))
+    if source in state.storms:
+        found.append(Held("storm", state.storms[source].sentence))
+    return found
+
+
+def holds(state: Braked, ask: Ask, now: float) -> list[Held]:
+    """Why this act is not done now."""
+    found = mutes(state, ask.source)
+    if ask.node_id in ask.busy:
+        found.append(Held("node", "another act is in flight on this node; one at a time"))
+    if count(state, now, ask.within_s, ask.source) >= ask.acts:
+        found.append(Held("cause", f"its budget of {ask.acts} acts in {_span(ask.within_s)} is "
+                                   "used up"))
+    if count(state, now, FLEET_S) >= fleet_most(ask.nodes):
+        found.append(Held("fleet", f"the fleet's bound of {fleet_most(ask.nodes)} acts in "
+                                   f"{_span(FLEET_S)} is used up"))
+    if count(state, now, PACE_S):
+        found.append(Held("pace", f"one act per {PACE_S:.0f} s, and there was one just now"))
+    return found
+
+
+def opens_breaker(found: Iterable[Held]) -> Held | None:
+    """Whoever still wants to act when the fleet's bound is reached is not to be trusted."""
+    return next((each for each in found if each.brake == "fleet"), None)
+
+
+def spend(state: Braked, source: str, node_id: str, now: float, longest_s: float = HOUR_S
+          ) -> Braked:
+    kept = tuple(each for each in state.spent if each.at > now - max(longest_s, HOUR_S))
+    return replace(state, spent=(*kept, Spent(now, source, node_id))[-MAX_SPENT:])
+
+
+def given_back(state: Braked, spent: Spent) -> Braked:
+    kept = list(state.spent)
+    if spent in kept:
+        kept.remove(spent)
+    return replace(state, spent=tuple(kept))
+
+
+def storm(source: str, began: Iterable[float], targets: int, now: float) -> Trip | None:
+    """`began`: when it began to fire for each target that it fires for."""
+    new = sum(now - at <= STORM_S for at in began)
+    if new < STORM_TARGETS or new < STORM_SHARE * targets:
+        return None
+    return Trip(now, "storm", f"{source} began to fire for {new} of {targets} targets within "
+                              f"{STORM_S:.0f} s, which looks like wrong data and not like {new} "
+                              "offenders; an admin looks and resets it")
+
+
+def tripped(state: Braked, trip: Trip) -> Braked:
+    """The first reason stays: what comes after it may only follow from it."""
+    return state if state.breaker is not None else replace(state, breaker=trip)
+
+
+def stormed(state: Braked, source: str, trip: Trip) -> Braked:
+    return state if source in state.storms else replace(
+        state, storms=state.storms | {source: trip})
+
+
+def reset(state: Braked) -> Braked:
+    """What was spent stays spent."""
+    return replace(state, breaker=None, storms={})
+
+
+def _span(seconds: float) -> str:
+    if seconds >= HOUR_S and seconds % HOUR_S == 0:
+        return f"{seconds / HOUR_S:.0f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"

@@ -1,0 +1,422 @@
+"""Steps every climb once a second and does what comes due: through the brakes, a fresh preview, the
+signer and the agent, and by no way beside them. Where Wants come from, it does not ask."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import gevent
+from msgspec.structs import replace
+
+from gpudeck.acts import COMMAND_LASTS_S, Asker, Condition, Params, Preview, Refusal, TaskAction
+from gpudeck.ladder import (
+    Climb,
+    OutcomeKind,
+    Sight,
+    Step,
+    begin,
+    look,
+    settle,
+)
+
+from .audit import Auditor, CannotRecord
+from .brakes import Brakes
+from .commander import new_id
+from .core.brakes import Ask, Spent
+from .core.commands import CommandRecord
+from .core.wants import ACTION, LASTING, WAITS, Want, alarm, outcome_of, preview_flaw
+
+log = logging.getLogger("gpudeck.ladders")
+
+EVERY_S = 1.0
+TURN = 200  # climbs, until others have theirs
+TELLS_PER_STEP = 20
+Key = tuple[str, str]
+Source = Callable[[], Iterable[Want]]
+
+
+class Hands(Protocol):
+    """The way to the nodes."""
+
+    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params
+             ) -> Preview | Refusal: ...
+
+    def order(self, record: CommandRecord, preview: Preview, condition: Condition | None,
+              **fields: Any) -> CommandRecord: ...
+
+    def recall(self, node_id: str, command_id: str, why: str) -> None:
+        """What has not happened yet is not to happen."""
+
+    def sampled_mono(self, node_id: str) -> float | None:
+        """Of the newest sample of this node."""
+
+    def nodes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An Owner is to be told, whether or not they have a terminal or a task."""
+
+    want: Want
+    text: str
+    at: float
+
+
+@dataclass(slots=True)
+class Kept:
+    climb: Climb
+    want: Want
+    command_id: str | None = None  # of the step that is acting
+    spent: Spent | None = None  # for it; given back where nothing was touched
+    is_recalled: bool = False
+    is_dropped: bool = False  # nothing comes after the step that is acting
+
+
+@dataclass(slots=True)
+class Ladders:
+    """`sources`: each says all that it wants now. `on_notice`: who tells Owners."""
+
+    brakes: Brakes
+    hands: Hands
+    auditor: Auditor
+    sources: list[Source] = field(default_factory=list)
+    on_notice: list[Callable[[Notice], None]] = field(default_factory=list)
+    spawn: Callable[..., Any] = gevent.spawn
+    mono: Callable[[], float] = time.monotonic
+    _climbs: dict[Key, Kept] = field(default_factory=dict)
+    _asked: dict[str, Key] = field(default_factory=dict)  # by command
+    _landed: dict[str, float] = field(default_factory=dict)  # by node: when its last act ended
+    _wants: dict[Key, Want] = field(default_factory=dict)
+    _busy: set[str] = field(default_factory=set)  # as of this step
+    _tells: int = 0  # in this step
+    _base: float = 0.0
+
+    def __post_init__(self) -> None:
+        # Climbs are timed by a clock that reads like UTC and never steps.
+        self._base = time.time() - self.mono()
+        self.brakes.on_reset.append(self.drop)
+
+    def now(self) -> float:
+        return self._base + self.mono()
+
+    def run(self) -> None:
+        while True:
+            gevent.sleep(EVERY_S)
+            try:
+                self.step()
+            except Exception:  # the ladder must not take the hub with it
+                log.exception("ladders_failed")
+
+    # -- once a second
+
+    def step(self) -> None:
+        wants = self._wants = self._ask_all()
+        self._part(wants)
+        self._busy, self._tells = self.busy(), 0
+        # Those who wait longest come first, so that a budget is not for who came last.
+        for turn, want in enumerate(sorted(wants.values(), key=lambda each: (
+                each.since, each.key)), 1):
+            self._climb(want)
+            if turn % TURN == 0:
+                gevent.sleep(0)
+
+    def _ask_all(self) -> dict[Key, Want]:
+        return {want.key: want for source in self.sources for want in source()}
+
+    def _part(self, wants: dict[Key, Want]) -> None:
+        """From those of whom nothing is wanted any more; what is under way is called back."""
+        for key, kept in list(self._climbs.items()):
+            if key in wants:
+                continue
+            if kept.climb.state == "acting":
+                self._recall(kept, "it is not wanted any more")
+            else:
+                del self._climbs[key]
+
+    def _climb(self, want: Want) -> None:
+        now = self.now()
+        kept = self._climbs.get(want.key)
+        if kept is not None and kept.want.mode != want.mode and kept.climb.state != "acting":
+            kept = None  # who was told in a rehearsal was not told
+        if kept is None:
+            kept = Kept(begin(want.cause, want.target, want.rungs, now), want)
+            self._climbs[want.key] = kept
+        elif kept.want.mode != want.mode:
+            kept.is_dropped = True
+        kept.want = want
+        if kept.climb.state == "acting":
+            self._call_back(kept, now)
+            return
+        after, step = look(kept.climb, self._sight(want, kept.climb, now), now)
+        if step is not None and (why := self._braked(kept, step)):
+            kept.climb = replace(kept.climb, why=why)
+            return
+        kept.climb = after
+        if step is not None:
+            kept.command_id, kept.is_recalled = None, False
+            self.spawn(self._do, want, step)
+
+    def _sight(self, want: Want, climb: Climb, now: float, is_confirmed: bool = False) -> Sight:
+        mutes = (*want.mutes, *(held.sentence for held in self.brakes.mutes(want.source)))
+        holds, rung = want.holds, climb.next_rung
+        if rung is not None and rung.do != "tell" and now >= climb.due_at:
+            holds = (*holds, *self._brake_holds(want))
+            if want.mode == "confirm" and not is_confirmed:
+                holds = (*holds, WAITS)
+        until = None if want.kept_until is None else now + (want.kept_until - time.time())
+        return Sight(want.so, want.sample_age_s, holds, mutes, until, want.kept)
+
+    def _brake_holds(self, want: Want) -> list[str]:
+        """Not the fleet's bound: who hits it must be seen to hit it, and opens the breaker."""
+        if want.mode == "dry_run":
+            return [held.sentence for held in self.brakes.mutes(want.source)]
+        return [held.sentence for held in self.brakes.holds(self._ask(want))
+                if held.brake != "fleet"]
+
+    def _ask(self, want: Want) -> Ask:
+        return Ask(want.source, want.node_id, want.acts, want.within_s, self.hands.nodes(),
+                   frozenset(self._busy))
+
+    def _braked(self, kept: Kept, step: Step) -> str:
+        want = kept.want
+        if step.do == "tell":
+            self._tells += 1
+            return "" if self._tells <= TELLS_PER_STEP else "many are told before"
+        if want.mode == "dry_run":
+            return ""
+        found = self.brakes.take(self._ask(want))
+        if not isinstance(found, Spent):
+            return found[0].sentence
+        kept.spent = found
+        self._busy.add(want.node_id)
+        return ""
+
+    def busy(self) -> set[str]:
+        """Where something is in flight: until its outcome and one sample from after it."""
+        for node_id, landed in list(self._landed.items()):
+            sampled = self.hands.sampled_mono(node_id)
+            if sampled is not None and sampled > landed:
+                del self._landed[node_id]
+        return {*self._landed, *(
+            kept.want.node_id for kept in self._climbs.values()
+            if kept.climb.state == "acting" and kept.want.mode != "dry_run"
+            and kept.climb.done[-1].do != "tell")}
+
+    def _call_back(self, kept: Kept, now: float) -> None:
+        """What is under way, and would not be begun now."""
+        want = kept.want
+        if kept.climb.done[-1].do == "tell":
+            return
+        if want.so in ("clearing", "no"):
+            self._recall(kept, "it is not so any more")
+        elif want.holds:
+            self._recall(kept, want.holds[0])
+        elif want.kept_until is not None and time.time() < want.kept_until:
+            self._recall(kept, want.kept or "its owner asked that it be kept")
+        elif (found := self.brakes.mutes(want.source)):
+            self._recall(kept, found[0].sentence)
+
+    def _recall(self, kept: Kept, why: str) -> None:
+        if kept.command_id is not None and not kept.is_recalled:
+            kept.is_recalled = True
+            self.hands.recall(kept.want.node_id, kept.command_id, why)
+
+    # -- doing
+
+    def _do(self, want: Want, step: Step) -> None:
+        try:
+            outcome = self._tell(want, step) if step.do == "tell" else self._act(want, step)
+        except CannotRecord as error:
+            self.brakes.trip("breaker", f"an act of {want.source} cannot be recorded: {error}")
+            outcome = "put_off", str(error)
+        except Exception:
+            log.exception("step_failed cause=%r target=%r", want.cause, want.target)
+            outcome = "failed", "the hub failed in the middle of it; its log says why"
+        if outcome is not None:
+            self._settle(want.key, *outcome)
+
+    def _tell(self, want: Want, step: Step) -> tuple[OutcomeKind, str] | None:
+        text = self._text(want, step)
+        if want.mode == "dry_run":
+            return self._would(want, step, "nobody was told", None)
+        notice = Notice(want, text, time.time())
+        for tell in self.on_notice:
+            tell(notice)
+        if not want.task_ids:
+            return "done", "its owner is told by notice"
+        return self._send(want, step, Params(text=text))
+
+    def _text(self, want: Want, step: Step) -> str:
+        after = next((rung for rung in want.rungs[step.rung + 1:] if rung.do != "tell"), None)
+        comes = "" if after is None or want.mode == "dry_run" else (
+            f" If it stays so, gpudeck will {after.do} it; to keep it, say so: gpudeck keep.")
+        return f"{want.sentence}.{comes}"[:1_024]
+
+    def _act(self, want: Want, step: Step) -> tuple[OutcomeKind, str] | None:
+        if not want.task_ids:
+            return "refused", "there is no task of it on a Gpu that could be acted on"
+        return self._send(want, step, Params())
+
+    def _send(self, want: Want, step: Step, params: Params) -> tuple[OutcomeKind, str] | None:
+        found = self.hands.look(want.node_id, want.task_ids[0], ACTION[step.do], params)
+        refusal = found if isinstance(found, Refusal) else preview_flaw(want, step.do, found)
+        if want.mode == "dry_run":
+            return self._would(want, step, "nothing was sent", refusal)
+        if refusal is not None:
+            return ("refused" if refusal.code in LASTING else "put_off"), refusal.sentence
+        assert isinstance(found, Preview)
+        if why := self._changed(want, step):
+            return "put_off", why
+        self._order(want, step, found, params)
+        return None
+
+    def _would(self, want: Want, step: Step, done: str, refusal: Refusal | None
+               ) -> tuple[OutcomeKind, str]:
+        """A rehearsal of it: whom it would have hit, and nothing else."""
+        why = "" if refusal is None else f"; it would have been refused: {refusal.sentence}"
+        self._note(want, f"would {step.do}", f"dry run: {done}{why}")
+        if refusal is not None and refusal.code in LASTING:
+            return "refused", f"dry run: {done}{why}"
+        return ("done" if refusal is None else "put_off"), f"dry run: {done}{why}"
+
+    def _changed(self, want: Want, step: Step) -> str:
+        """While its node was asked, somebody may have silenced it, kept it or stopped all."""
+        if step.do != "tell":
+            self._wants = self._ask_all()
+        newest = self._wants.get(want.key)
+        if want.key not in self._climbs or newest is None or newest.so != "yes":
+            return "it is not so any more"
+        if step.do == "tell":
+            return "; ".join(newest.mutes)
+        if newest.holds:
+            return "; ".join(newest.holds)
+        if newest.kept_until is not None and time.time() < newest.kept_until:
+            return newest.kept or "its owner asked that it be kept"
+        found = self.brakes.mutes(want.source)
+        return found[0].sentence if found else ""
+
+    def _order(self, want: Want, step: Step, preview: Preview, params: Params) -> None:
+        now, action = time.time(), ACTION[step.do]
+        record = CommandRecord(
+            new_id(now), action, want.node_id, want.host,
+            Asker("rule", want.cause.partition(" ")[2] or want.cause), want.sentence, now, now,
+            now + COMMAND_LASTS_S, params, task_id=want.task_ids[0], task_ids=want.task_ids,
+            job_id=preview.job_id, owner=preview.owner, bystanders=len(preview.bystanders),
+            command=next((each.command for each in preview.victims if each.command), None),
+            mem_used_bytes=_mem_of(preview))
+        self._asked[record.id] = want.key
+        self._climbs[want.key].command_id = record.id
+        try:
+            made = self.hands.order(record, preview, want.condition, detail={
+                "cause": want.cause, "alert": want.alert_id, "step": step.number,
+                "rung": step.rung})
+        except BaseException:
+            self._asked.pop(record.id, None)
+            raise
+        self.changed(made)
+
+    def changed(self, record: CommandRecord) -> None:
+        """Of any Command that there is."""
+        if (why := alarm(record)) is not None:
+            self.brakes.trip("breaker", why)
+        key, outcome = self._asked.get(record.id), outcome_of(record)
+        if key is not None and outcome is not None:
+            del self._asked[record.id]
+            self._settle(key, *outcome)
+
+    def _settle(self, key: Key, kind: OutcomeKind, sentence: str) -> None:
+        kept = self._climbs.get(key)
+        if kept is None or kept.climb.state != "acting":
+            return
+        if kept.spent is not None and kind in ("refused", "put_off"):
+            self.brakes.give_back(kept.spent)
+        elif kept.spent is not None:
+            self._landed[kept.want.node_id] = self.mono()
+        kept.climb = settle(kept.climb, kind, sentence, self.now())
+        kept.command_id = kept.spent = None
+        if kept.climb.state == "stopped":
+            self._note(kept.want, "stopped", kept.climb.why)
+        if kept.is_dropped:
+            del self._climbs[key]
+
+    def _note(self, want: Want, action: str, sentence: str) -> None:
+        self.auditor.note("ladder", {
+            "actor": want.cause, "actor_kind": "rule", "action": action, "outcome": "done",
+            "node": want.node_id, "host": want.host, "owner": want.owner,
+            "task_id": want.task_ids[0] if want.task_ids else None, "sentence": sentence,
+            "detail": {"alert": want.alert_id, "because": want.sentence, "mode": want.mode}})
+
+    # -- by people
+
+    def confirmable(self, alert_id: str) -> tuple[Want, Step] | str:
+        """What a person may let happen now, or why nothing."""
+        kept = next((each for each in self._climbs.values() if each.want.alert_id == alert_id),
+                    None)
+        if kept is None or kept.want.mode != "confirm":
+            return "nothing of this alert waits for a person"
+        if kept.climb.state == "acting":
+            return kept.climb.why
+        now = self.now()
+        self._busy = self.busy()
+        sight = self._sight(kept.want, kept.climb, now, is_confirmed=True)
+        after, step = look(kept.climb, sight, now)
+        if step is None or step.do == "tell":
+            return after.why or "nothing of this alert waits for a person"
+        return kept.want, step
+
+    def confirm(self, alert_id: str, order: Callable[[Want, Step], CommandRecord]
+                ) -> CommandRecord | str:
+        """`order`: by the person, through the same door as their other orders; it may raise."""
+        found = self.confirmable(alert_id)
+        if isinstance(found, str):
+            return found
+        want, step = found
+        kept, now = self._climbs[want.key], self.now()
+        before, sight = kept.climb, self._sight(want, kept.climb, now, is_confirmed=True)
+        if why := self._braked(kept, step):
+            return why
+        kept.climb, _ = look(before, sight, now)
+        try:
+            record = order(want, step)
+        except BaseException:
+            kept.climb = before
+            if kept.spent is not None:
+                self.brakes.give_back(kept.spent)
+                kept.spent = None
+            raise
+        self._asked[record.id] = want.key
+        kept.command_id = record.id
+        self.changed(record)
+        return record
+
+    def drop(self) -> None:
+        """After a reset nothing of before is done; what is under way is waited for."""
+        for key, kept in list(self._climbs.items()):
+            if kept.climb.state == "acting":
+                kept.is_dropped = True
+            else:
+                del self._climbs[key]
+
+    # -- what is known
+
+    def by_alert(self) -> dict[str, Kept]:
+        return {kept.want.alert_id: kept for kept in self._climbs.values()}
+
+    def holds_of(self, kept: Kept) -> list[str]:
+        """Why it does not go on, beside the time that has to pass."""
+        sight = self._sight(kept.want, kept.climb, self.now())
+        waits = [kept.climb.why] if kept.climb.state == "stopped" else []
+        kept_back = [sight.kept] if sight.kept_until is not None and (
+            self.now() < sight.kept_until) else []
+        return list(dict.fromkeys((*waits, *sight.holds, *kept_back)))
+
+    def utc(self, at: float) -> float:
+        return at - self.now() + time.time()
+
+
+def _mem_of(preview: Preview) -> float | None:
+    amounts = [held.mem_used_bytes for victim in preview.victims for held in victim.held]
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known and len(known) == len(amounts) else None
