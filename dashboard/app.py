@@ -50,6 +50,7 @@ from .core.alerts.alerts import Alert
 from .core.commands import CommandRecord
 from .core.lens import Lenses
 from .core.notices import Told, is_first_of_acting
+from .core.quota_wants import HOLD_S
 from .core.signing import Budget
 from .effects import (
     Applied,
@@ -156,7 +157,8 @@ class Hub:
         self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet)
         self.alerts.on_change.append(self._announce_alert)
         self.quotas = QuotaDesk(state.quotas, self.audit, self.room.fleet, self.signer,
-                                self.room.link_of, self.perform, self.history)
+                                self.room.link_of, self.perform, self.history,
+                                min(HOLD_S, settings.quota_end_after_s / 2))
         self.nodes.on_group.append(self.quotas.regrouped)
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
@@ -193,7 +195,8 @@ class Hub:
                                               self.acts.second_person))
         add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
         add_alerts_api(self.server, AlertsApi(self.alerts, self.lenses))
-        add_quotas_api(self.server, QuotasApi(self.quotas, self.lenses))
+        add_quotas_api(self.server, QuotasApi(
+            self.quotas, self.lenses, self.settings.quota_end_after_s))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
             self.history, self.state.commands, self.counts, self.lag_s, time.time())))
@@ -309,6 +312,7 @@ class Hub:
         match effect.message:
             case Preview():
                 self.looker.heard(effect.node_id, effect.message)
+                self.quotas.previewed(effect.message)
             case Reply():
                 self.commander.replied(effect.node_id, effect.message)
             case InForce():

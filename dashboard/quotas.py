@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import gevent
 import msgspec
 
-from gpudeck.acts import Refusal
+from gpudeck.acts import Preview, Refusal, RefusalCode
 from gpudeck.balance import Balance, Quotas, balances
 from gpudeck.desired import REISSUE_EVERY_S, Desired, InForce, SignedDesired
 from gpudeck.quota import MAX_QUOTAS, PER_S, Per, Quota
@@ -18,6 +18,7 @@ from .audit import Auditor, by
 from .core.access import Actor, may
 from .core.fleet import Fleet, Node
 from .core.lens import Lens
+from .core.quota_wants import HOLD_S, Over, still_there
 from .core.quotas import (
     Deployment,
     concerns,
@@ -41,6 +42,7 @@ REST_SHARE = 20.0  # a look that takes long is not taken more often than one par
 HOURS_EVERY_S = 60.0
 AGAIN_AFTER_S = 15.0  # what a node has not taken
 SIGNED_AT_ONCE = 100
+SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
 
 
 class QuotaDesk:
@@ -48,7 +50,8 @@ class QuotaDesk:
 
     def __init__(self, store: QuotasStore, auditor: Auditor, fleet: Fleet, signer: Signer,
                  link_of: Mapping[str, str], send: Callable[[Tell], None],
-                 history: History) -> None:
+                 history: History, hold_s: float = HOLD_S) -> None:
+        self.hold_s = hold_s
         self._store = store
         self._auditor = auditor
         self._fleet = fleet
@@ -60,7 +63,8 @@ class QuotaDesk:
         self._hours: dict[tuple[str, str], float | None] = {}
         self._hours_mono = -HOURS_EVERY_S
         self._next_mono = 0.0
-        self.spared: set[str] = set()  # Tasks that no Quota can end: their nodes said so
+        self.spared: dict[str, str] = {}  # Tasks that no Quota can end, as their nodes said
+        self.over = Over()
         self.in_force: dict[str, InForce] = {}
         self.balances: list[Balance] = []
         self.looked_at: float | None = None
@@ -91,7 +95,10 @@ class QuotaDesk:
             self._hours_mono = mono
             self._hours = self._count_hours(now)
         cpu_s = time.thread_time()
+        self.spared = still_there(self.spared, (
+            task_id for node in self._fleet.nodes.values() for task_id in node.tasks))
         self.balances = self._sum(now)
+        self.over.saw(self.balances, now)
         self.looked_at = now
         self._next_mono = mono + REST_SHARE * (time.thread_time() - cpu_s)
 
@@ -131,6 +138,12 @@ class QuotaDesk:
 
         told: dict[str | None, float] = gevent.get_hub().threadpool.apply(ask)
         return told
+
+    def previewed(self, preview: Preview) -> None:
+        """Whom its node protects, no Quota chooses again."""
+        why = next((each for each in preview.refusals if each.code in SPARED), None)
+        if why is not None:
+            self.spared[preview.task_id] = why.sentence
 
     # -- at the nodes
 

@@ -255,14 +255,18 @@ def amount_words(limit: Limit, amount: float, per: Per = "day") -> str:
 
 def subject_words(quota: Quota) -> str:
     kind, name = quota.subject_kind, quota.subject_name
-    found = {"user": name, "group": f"the group {name}", "container": f"the container {name}",
-             "slurm": f"the Slurm job {name}", "k8s": f"the namespace {name}",
-             "*": "everyone"}[kind]
-    if kind == "k8s" and "/" in name:
-        found = f"the pod {name}"
-    if kind in ("group", "*"):
-        return f"each of {found}" if quota.count == "each" else f"{found} together"
-    return found
+    match kind:
+        case "user":
+            return name
+        case "group":
+            return (f"each member of {name}" if quota.count == "each" else
+                    f"the group {name} together")
+        case "*":
+            return "each owner" if quota.count == "each" else "everyone together"
+        case "k8s":
+            return f"the {'pod' if '/' in name else 'namespace'} {name}"
+        case _:
+            return f"the {'container' if kind == 'container' else 'Slurm job'} {name}"
 
 
 def scope_words(quota: Quota) -> str:
