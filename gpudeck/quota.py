@@ -277,6 +277,10 @@ def scope_words(quota: Quota) -> str:
 
 def meaning(quota: Quota) -> str:
     """One sentence: who may hold what, where."""
-    limits = [amount_words(limit, quota.limit(limit) or 0.0, quota.per) for limit in quota.limits]
-    what = " and ".join(limits) if limits else "any amount"
-    return f"{subject_words(quota)} may hold {what} {scope_words(quota)}"
+    held = [amount_words(limit, quota.limit(limit) or 0.0, quota.per) for limit in quota.limits
+            if limit != "max_age_s"]
+    parts = [f"hold {' and '.join(held)}"] if held else []
+    if quota.max_age_s is not None:
+        parts.append(f"run a task for {span_words(quota.max_age_s)}")
+    what = " and ".join(parts) or "hold any amount"
+    return f"{subject_words(quota)} may {what} {scope_words(quota)}"

@@ -58,6 +58,8 @@ HELPS = (
              ("Shift + click", "select from the last one to this one"),
              ("Ctrl + click", "add to the selection, or take out"),
              ("Esc", "close, then clear the selection"))),
+    Help("quotas", "Quotas", "How much an owner may hold, who holds how much of it, and on how "
+         "many nodes that is really in force. One that observes only says who is over."),
     Help("alerts", "Alerts", "What fires: a rule has been true of a Gpu for long enough. Rules "
          "only observe. A silence keeps matching alerts from telling anyone, and has an end."),
     Help("history", "History", "The past of Gpus, of a node or of an owner: the mean of each "
@@ -77,6 +79,7 @@ EVERYWHERE: Keys = (
     ("g f", "go to the fleet"),
     ("g t", "go to the tasks"),
     ("g a", "go to the alerts"),
+    ("g q", "go to the quotas"),
     ("g h", "go to history"),
     ("g p", "go to the reports"),
     ("g r", "go to the record"),

@@ -46,7 +46,7 @@ def test_sizes_and_spans_are_read_and_said_again() -> None:
     assert (made.mem_bytes, made.max_age_s) == (40 * GIB, 43_200.0)
     assert made.ladder[1].after_s == 600.0
     assert meaning(made) == ("each member of ml may hold 2 Gpus and 40 GiB of memory and "
-                             "an age of 12 h on n1")
+                             "run a task for 12 h on n1")
     assert parse_size("1.5TiB") == 1.5 * 2**40
     assert parse_span("90s") == 90.0
 
