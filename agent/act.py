@@ -22,6 +22,7 @@ from gpudeck.acts import (
     PREVIEW_LASTS_S,
     Command,
     CommandState,
+    Recall,
     Refusal,
     Reply,
 )
@@ -34,7 +35,6 @@ from gpudeck.wire import (
     Inquire,
     Look,
     Noted,
-    Recall,
     SignedCommand,
     Time,
     WireError,

@@ -179,7 +179,7 @@ class _Deed:
 
     def _not_so(self, sighting: Sighting) -> str | None:
         return condition.flaw(self._command.condition or Condition(), self._shown.task_id,
-                              sighting.seen, sighting.taken_at)
+                              sighting.seen, sighting.util_pct, sighting.taken_at)
 
     def _cleared(self, since: tuple[float, float]) -> Refusal | None:
         """During the grace: one sample in which it is not so is enough to stop there."""

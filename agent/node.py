@@ -302,7 +302,7 @@ class _Node:
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
         if seen is not None:
             self._sample = Sample(seen, now)
-            self._desk.sightings.saw(seen, reading.taken_at)
+            self._desk.sightings.saw(seen, reading)
         if recording is not None:
             recording.put(reading, happened, seen)
         if self._config.metrics is not None:

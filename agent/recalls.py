@@ -3,7 +3,7 @@ is asked: a recall can only stop."""
 
 import logging
 
-from gpudeck.wire import Recall
+from gpudeck.acts import Recall
 
 log = logging.getLogger("gpudeck.agent.act")
 

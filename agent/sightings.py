@@ -5,6 +5,9 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
+from gpudeck.metrics import COLUMN
+
+from .backends import GpuReading, Reading
 from .sampler import Seen
 
 KEPT = 8
@@ -15,6 +18,7 @@ class Sighting:
     taken_at: float  # UTC, when the driver was asked
     came_mono: float
     seen: tuple[Seen, ...]
+    util_pct: dict[str, float | None]  # the most of each Gpu
 
 
 class Sightings:
@@ -22,9 +26,10 @@ class Sightings:
         self._kept: deque[Sighting] = deque(maxlen=KEPT)
         self._news = threading.Condition()
 
-    def saw(self, seen: tuple[Seen, ...], taken_at: float) -> None:
+    def saw(self, seen: tuple[Seen, ...], reading: Reading) -> None:
+        util_pct = {gpu.uuid: _most(gpu) for gpu in reading.gpus}
         with self._news:
-            self._kept.append(Sighting(taken_at, time.monotonic(), seen))
+            self._kept.append(Sighting(reading.taken_at, time.monotonic(), seen, util_pct))
             self._news.notify_all()
 
     def after(self, taken_at: float, mono: float) -> list[Sighting]:
@@ -43,3 +48,12 @@ class Sightings:
 
     def _after(self, taken_at: float, mono: float) -> list[Sighting]:
         return [each for each in self._kept if each.taken_at > taken_at and each.came_mono > mono]
+
+
+def _most(gpu: GpuReading) -> float | None:
+    """Its peak; of a board that tells no peaks, its mean. None: not told, or not read now."""
+    for name in ("util_max_pct", "util_pct"):
+        at = COLUMN[name]
+        if gpu.state == "ok" and gpu.absent[at] == 0:
+            return gpu.values[at]
+    return None

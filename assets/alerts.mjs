@@ -230,10 +230,11 @@ function watchRule(form, rule, outcome) {
   if (rule !== null) check();
 }
 
-function drawCheck(outcome, { problems, targets, matching }) {
+function drawCheck(outcome, { problems, targets, matching }, of = "gpu") {
+  const what = of === "gpu" ? "Gpu" : of === "owner" ? "user" : of;
   outcome.classList.toggle("bad", problems.length > 0);
   const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`)
-    : [matching === 0 ? `True of none of ${plural(targets, "Gpu")} at this moment.` : `True of ${amount(matching)} of ${plural(targets, "Gpu")} at this moment.`];
+    : [matching === 0 ? `True of none of ${plural(targets, what)} at this moment.` : `True of ${amount(matching)} of ${plural(targets, what)} at this moment.`];
   outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));
 }
 
@@ -246,7 +247,7 @@ function drawTarget(cell, alert) {
   const text = placeOf(alert);
   if (cell.dataset.drawn === text) return;
   cell.dataset.drawn = text;
-  cell.replaceChildren(make("a", { href: `/gpu/${encodeURIComponent(alert.target)}` }, text), ...(alert.users.length > 0 ? [make("small", {}, alert.users.slice(0, 3).join(", "))] : []));
+  cell.replaceChildren(make("a", { href: pageOf(alert) }, text), ...(alert.users.length > 0 ? [make("small", {}, alert.users.slice(0, 3).join(", "))] : []));
 }
 
 const drawTime = (of) => (cell, item) => {
@@ -255,7 +256,19 @@ const drawTime = (of) => (cell, item) => {
   cell.title = at === null ? "" : moment(at);
 };
 
-const placeOf = ({ host, place }) => `${host} · GPU ${place}`;
+const placeOf = ({ of, host, place, users }) => {
+  if (of === "fleet") return "the whole fleet";
+  if (of === "owner") return users[0] ?? "somebody";
+  if (of === "node") return host;
+  return `${of === "gpu" ? "" : `a ${of} on `}${host} · GPU ${place}`;
+};
+
+function pageOf({ of, node, target, users }) {
+  if (of === "gpu") return `/gpu/${encodeURIComponent(target)}`;
+  if (of === "task") return `/tasks?task=${encodeURIComponent(target)}`;
+  if (of === "node") return `/node/${encodeURIComponent(node)}`;
+  return users.length > 0 ? `/tasks?filter=${encodeURIComponent(`user:${users[0]}`)}` : "/";
+}
 
 function nowOf({ is_watched: isWatched, why_not: whyNot, targets, pending, firing, resolving, no_data: noData, cannot }) {
   if (!isWatched || whyNot !== "") return [["span", "pill stale", "not watched"], ["small", "", whyNot]];

@@ -39,6 +39,7 @@ def figures() -> Iterator[Figure]:
     with (tempfile.TemporaryDirectory() as folder, chromium() as browser,
           HubProcess(Path(folder) / "hub") as hub,
           Swarm(hub.port, hub, hub.api_token) as swarm):
+        swarm.grow(NODES[0])  # a page of an empty fleet has nothing that could be live
         context, page = open_page(browser, signed_in(hub, browser), hub.url)
         for nodes in NODES:
             swarm.grow(nodes)

@@ -133,7 +133,8 @@ class Plan:
 
 class Acts:
     """`keep_of`: what the owner asked for, to be shown. `held`: why nothing may be done there.
-    `unreached`: why an owner will hear of it at terminals only."""
+    `unreached`: why an owner will hear of it at terminals only. `maintenance`: why one should
+    think twice."""
 
     def __init__(self, room: Room, lenses: Lenses, people: People, looker: Looker,
                  commander: Commander, auditor: Auditor, second_person: bool = True) -> None:
@@ -147,6 +148,7 @@ class Acts:
         self.keep_of: Callable[[Iterable[str]], KeepView | None] = lambda task_ids: None
         self.unreached: Callable[[str | None], str | None] = lambda owner: None
         self.held: Callable[[str], Refusal | None] = lambda node_id: None
+        self.maintenance: Callable[[str], str | None] = lambda node_id: None
         self._shown: dict[str, Shown] = {}
         self._plans: dict[str, Plan] = {}
 
@@ -220,7 +222,8 @@ class Acts:
         ready = [one for one in shown.seen if not one.is_refused]
         return PreviewView(
             shown.id, shown.action, shown.params, shown.expires_at, items,
-            Needs(_needs_fresh(actor, shown.action, ready, now), self._needs_second(ready)),
+            Needs(_needs_fresh(actor, shown.action, ready, now), self._needs_second(ready),
+                  self._in_maintenance(ready) is not None),
             not ready)
 
     def _items(self, seen: Iterable[Seen], reads: Reads) -> list[Item]:
@@ -238,6 +241,8 @@ class Acts:
             unreached = self.unreached(made.owner) if one.preview.action != "resume" else None
             made.warnings += [] if unreached is None else [unreached]
             made.warnings += self._ranks_left(one.preview)
+        kept_free = self.maintenance(wanted.node_id)
+        made.warnings += [] if kept_free is None else [kept_free[0].upper() + kept_free[1:] + "."]
         made.keep = self.keep_of(made.task_ids)
         return made
 
@@ -258,9 +263,13 @@ class Acts:
 
     # -- order
 
-    def order(self, actor: Actor, preview_id: str, reason: str
+    def order(self, actor: Actor, preview_id: str, reason: str, despite_maintenance: bool = False
               ) -> tuple[list[CommandRecord], Plan | None]:
         shown = self._shown_to(actor, preview_id)
+        kept_free = self._in_maintenance(shown.seen)
+        if kept_free is not None and not despite_maintenance:
+            raise CannotAct(409, "maintenance", f"{kept_free}; confirm once more to do it all the "
+                            "same (despite_maintenance)")
         if shown.action in HARMFUL and not reason.strip():
             raise CannotAct(400, "schema", "say why: the reason goes into the record, and the "
                             "owner is told")
@@ -270,6 +279,25 @@ class Acts:
         if self._needs_second(ready):
             return [], self._plan(shown, ready, reason)
         return self._order_all(actor, shown.seen, shown.action, shown.params, reason), None
+
+    def order_exactly(self, actor: Actor, preview_id: str, reason: str, action: TaskAction,
+                      node_id: str, flaw: Callable[[Preview], Refusal | None]) -> CommandRecord:
+        """One job, as a Rule wants it: what was shown to the person must be that."""
+        shown = self._shown_to(actor, preview_id)
+        one = shown.seen[0]
+        if len(shown.seen) > 1 or shown.action != action or one.wanted.node_id != node_id:
+            raise CannotAct(409, "changed", f"this preview is of something else than the rule "
+                            f"wants, which is to {action} one job; look again")
+        wrong = one.refusal if one.preview is None else one.refusal or flaw(one.preview)
+        if wrong is not None:
+            raise CannotAct(409, wrong.code, wrong.sentence)
+        # A node in maintenance holds the rule, so whoever gets here is not on one.
+        [record], _ = self.order(actor, preview_id, reason)
+        return record
+
+    def _in_maintenance(self, seen: Iterable[Seen]) -> str | None:
+        return next((why for one in seen if not one.is_refused
+                     and (why := self.maintenance(one.wanted.node_id)) is not None), None)
 
     def _shown_to(self, actor: Actor, preview_id: str) -> Shown:
         shown = self._shown.get(preview_id)

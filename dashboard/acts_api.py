@@ -30,7 +30,8 @@ class ActsApi:
 
     def order(self) -> Response:
         asked, actor = body(NewCommands), asker()
-        records, plan = self._acts.order(actor, asked.preview, asked.reason)
+        records, plan = self._acts.order(actor, asked.preview, asked.reason,
+                                         asked.despite_maintenance)
         shown = None if plan is None else self._acts.plan_view(actor, plan)
         return answer(self._ordered(actor, records, shown), HTTPStatus.ACCEPTED)
 

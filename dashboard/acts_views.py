@@ -74,6 +74,7 @@ class Item(msgspec.Struct):
 class Needs(msgspec.Struct):
     fresh: bool
     second_person: bool
+    maintenance: bool = False  # to be said once more: `despite_maintenance`
 
 
 class PreviewView(msgspec.Struct):
@@ -96,6 +97,7 @@ class NewPreview(msgspec.Struct, forbid_unknown_fields=True):
 class NewCommands(msgspec.Struct, forbid_unknown_fields=True):
     preview: str
     reason: Annotated[str, Meta(max_length=1_024)]
+    despite_maintenance: bool = False
 
 
 class ByView(msgspec.Struct):

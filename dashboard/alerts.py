@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import gevent
 import numpy as np
@@ -15,10 +15,11 @@ from .audit import Auditor, by
 from .core.access import Actor, may
 from .core.alerts.alerts import Alert, Alerts, Changed, Named, ended_by_restart
 from .core.alerts.evaluator import Evaluator
-from .core.alerts.gpu_scene import GpuScene
 from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
+from .core.alerts.scenes import NamedScene, Scenes
 from .core.alerts.silence import MOST_S, Silence
 from .core.alerts.watch import Watch
+from .core.events import Events
 from .core.fleet import Fleet
 from .core.lens import Lens
 from .people import Refused
@@ -30,17 +31,20 @@ EVERY_S = 1.0
 KEEP_EVERY_S = 3_600.0
 MOST_RULES = 200
 MOST_SILENCES = 1_000
-WATCHED: tuple[Of, ...] = ("gpu",)
-NOT_WATCHED = "this hub watches rules of gpus only"
 
 
 class AlertDesk:
-    """`on_change`: who wants to hear of an Alert that began, changed or ended."""
+    """`on_change`: who wants to hear of an Alert that began, changed or ended. `left`: Nodes that
+    were sent away."""
 
-    def __init__(self, store: AlertsStore, auditor: Auditor, fleet: Fleet) -> None:
+    def __init__(self, store: AlertsStore, auditor: Auditor, fleet: Fleet, events: Events,
+                 left: Callable[[], Collection[str]]) -> None:
         self._store = store
         self._auditor = auditor
         self._fleet = self.fleet = fleet
+        self._scenes = Scenes(fleet, events)
+        self._shown: Mapping[Of, NamedScene] = {}  # at the last step
+        self._left = left
         self._since_mono = time.monotonic()
         self._forgot_mono = -KEEP_EVERY_S
         self.evaluator = Evaluator()
@@ -73,10 +77,8 @@ class AlertDesk:
                 self.ready[rule_id] = check(rule)
             except RuleProblems as error:  # by an older grammar: it is listed, and says so
                 log.warning("rule_not_ready rule=%s why=%r", rule_id, str(error))
-        watched = {rule_id: ready for rule_id, ready in self.ready.items()
-                   if ready.rule.of in WATCHED}
-        gone = [rule_id for rule_id in self.evaluator.watches if rule_id not in watched]
-        begun = [*self.evaluator.set_rules(watched), *gone]
+        gone = [rule_id for rule_id in self.evaluator.watches if rule_id not in self.ready]
+        begun = [*self.evaluator.set_rules(self.ready), *gone]
         self._keep(self.alerts.drop(begun, time.time(), "edited"))
 
     # -- time
@@ -91,13 +93,15 @@ class AlertDesk:
 
     def step(self) -> None:
         now, mono = time.time(), time.monotonic()
-        scene = GpuScene(self._fleet, now, mono, self._since_mono)
-        names: Mapping[Of, Callable[[int], Named]] = {"gpu": scene.name}
-        for moved in self.evaluator.step({"gpu": scene}, now):
+        self._shown = scenes = self._scenes.look(now, mono, self._since_mono, self._left())
+        for moved in self.evaluator.step(scenes, now):
             changed = [change for each in moved for change in self.alerts.take(
-                each, lambda of, row: names[of](row))]
+                each, lambda of, row: scenes[of].name(row))]
             self._keep(changed)
             gevent.sleep(0)  # so that agents do not wait for all rules
+        for rule_id, watch in self.evaluator.watches.items():
+            if watch.failures == 1:
+                log.error("rule_failed rule=%s why=%r", rule_id, watch.trouble)
         if mono - self._forgot_mono >= KEEP_EVERY_S:
             self._forgot_mono = mono
             self._store.forget(now)
@@ -157,20 +161,28 @@ class AlertDesk:
             self._store.put_rule(self.rules[rule_id][1], actor.name, time.time(), is_there=False)
         self._load()
 
-    def try_out(self, rule: Rule) -> tuple[int, list[str]]:
+    def try_out(self, rule: Rule) -> tuple[int, list[Named]]:
         """How many it is about, and of whom its condition is true at this moment."""
-        ready = check(rule)
-        if rule.of not in WATCHED:
+        ready, now = check(rule), time.time()
+        if not self._shown:
             return 0, []
-        scene = GpuScene(self._fleet, time.time(), time.monotonic(), self._since_mono)
-        watch = Watch(ready)
-        watch.step(scene, scene.now)
-        so = (watch.seen.scope & scene.there & ready.fire.holds(watch.seen.values))
+        # A look of its own would take from the next step who has just come.
+        scene, watch = self._shown[rule.of], Watch(ready)
+        look = watch.glance(scene, now)
         return int((watch.seen.scope & scene.there).sum()), [
-            self._fleet.uuids[row] for row in np.flatnonzero(so)]
+            scene.name(row) for row in map(int, np.flatnonzero(look.breach & scene.there))]
 
-    def is_seen(self, uuid: str, lens: Lens) -> bool:
-        return self._fleet.find(uuid, lens.place_of) is not None
+    def matters_to(self, of: Of, row: int) -> list[tuple[str, str]]:
+        """Node and id of the Tasks that one row was about at the last step."""
+        scene = self._shown.get(of)
+        return [] if scene is None else scene.matters_to(row)
+
+    def is_seen(self, target: Named, lens: Lens) -> bool:
+        """Who may see a Node sees what is there; what is of no Node is for who sees all of them,
+        and an Owner's for that Owner."""
+        if target.node_id:
+            return lens.sees_node(target.node_id)
+        return lens.is_whole or any(user in lens.reads.own for user in target.users)
 
     def host_of(self, node: str) -> str:
         known = self._fleet.nodes.get(node)

@@ -3,11 +3,10 @@
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
 from flask import Blueprint, Flask, Response, request
 
-from .alerts import NOT_WATCHED, WATCHED, AlertDesk
+from .alerts import AlertDesk
 from .alerts_store import MOST_LISTED
 from .alerts_views import (
     AlertList,
@@ -24,13 +23,13 @@ from .alerts_views import (
     silence_view,
 )
 from .api import PREFIX, Wrong, answer, bad, check_names, one_of
-from .core.alerts.alerts import Alert
 from .core.alerts.rule import RuleProblems, check, read
 from .core.alerts.silence import Silence
 from .core.lens import Lens, Lenses, Sight
 from .events_api import moment
 from .openapi import MAX_WORD
 from .people_api import asker, body
+from .rule_wants import AlertDetails
 
 STATES = ("open", "ended")
 SEEN_BY_DEFAULT_S = 7 * 86_400.0
@@ -38,7 +37,8 @@ MATCHES_SHOWN = 100
 
 
 class AlertsApi:
-    def __init__(self, desk: AlertDesk, lenses: Lenses) -> None:
+    def __init__(self, desk: AlertDesk, lenses: Lenses, details: AlertDetails) -> None:
+        self._details = details
         self._desk = desk
         self._lenses = lenses
 
@@ -57,13 +57,12 @@ class AlertsApi:
         lens, rule = self._lens(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
-        seen = [alert for alert in found if lens.sees_node(alert.target.node_id)
+        seen = [alert for alert in found if self._desk.is_seen(alert.target, lens)
                 and (rule is None or rule == alert.rule_id)]
         seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
-        return answer(AlertList([self._view(alert, now) for alert in seen[:MOST_LISTED]]))
-
-    def _view(self, alert: Alert, now: float) -> Any:
-        return alert_view(alert, self._desk.holds_of(alert, now))
+        told = self._details.all() if state == "open" else {}
+        return answer(AlertList([alert_view(alert, *told.get(alert.id, ([], None)))
+                                 for alert in seen[:MOST_LISTED]]))
 
     # -- rules
 
@@ -78,11 +77,10 @@ class AlertsApi:
     def _rule(self, rule_id: str) -> RuleView:
         number, rule = self._desk.rules[rule_id]
         ready = self._desk.ready.get(rule_id)
-        why_not = "" if ready is not None else "it is not well written any more: edit it"
-        if ready is not None and rule.of not in WATCHED:
-            why_not = NOT_WATCHED
-        return rule_view(rule, number, "" if ready is None else ready.version,
-                         self._desk.evaluator.watches.get(rule_id), why_not)
+        watch = self._desk.evaluator.watches.get(rule_id)
+        why_not = "it is not well written any more: edit it" if ready is None else (
+            "" if watch is None else watch.trouble)
+        return rule_view(rule, number, "" if ready is None else ready.version, watch, why_not)
 
     def put_rule(self, rule_id: str) -> Response:
         try:
@@ -107,7 +105,7 @@ class AlertsApi:
             return answer(RuleCheck([problem_view(each) for each in error.problems], 0, 0, []))
         targets, matching = self._desk.try_out(rule)
         lens = self._lens()
-        seen = [uuid for uuid in matching if self._desk.is_seen(uuid, lens)]
+        seen = [target.key for target in matching if self._desk.is_seen(target, lens)]
         return answer(RuleCheck([], targets if lens.is_whole else len(seen), len(seen),
                                 seen[:MATCHES_SHOWN]))
 

@@ -9,6 +9,7 @@ from .core.alerts.machine import Health, Phase
 from .core.alerts.rule import Mode, Of, Problem, Rule, Severity
 from .core.alerts.silence import Silence
 from .core.alerts.watch import Watch
+from .ladders_views import LadderView
 
 Text = Annotated[str, Meta(max_length=400)]
 Word = Annotated[str, Meta(max_length=1_024)]
@@ -34,6 +35,7 @@ class AlertView(Struct):
     comebacks: int
     why: str
     holds: list[str]
+    ladder: LadderView | None = None
 
 
 class AlertList(Struct):
@@ -111,12 +113,13 @@ class SilenceList(Struct):
     items: list[SilenceView]
 
 
-def alert_view(alert: Alert, holds: list[str]) -> AlertView:
+def alert_view(alert: Alert, holds: list[str], ladder: LadderView | None = None) -> AlertView:
     target = alert.target
     return AlertView(
         alert.id, alert.rule_id, alert.title, alert.severity, alert.of, target.key, target.node_id,
         target.host, target.place, [*target.users], alert.state, alert.since, alert.fired_at,
-        alert.changed_at, alert.ended_at, alert.value, alert.comebacks, alert.why, holds)
+        alert.changed_at, alert.ended_at, alert.value, alert.comebacks, alert.why, holds,
+        ladder)
 
 
 def rule_view(rule: Rule, number: int, version: str, watch: Watch | None, why_not: str

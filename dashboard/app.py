@@ -42,6 +42,7 @@ from .auth import (
     policy,
     verbs_in,
 )
+from .brakes import Brakes
 from .checkpoint import restore
 from .commander import Commander
 from .compress import add_compression
@@ -68,6 +69,7 @@ from .effects import (
 from .enrolment import Nodes
 from .entry import Entry
 from .events_api import add_events_api
+from .hands import HubHands
 from .history.embedded import Embedded
 from .history.keeper import keep
 from .history.store import Keep
@@ -76,8 +78,11 @@ from .holds import Holds, Place
 from .http_server import Tally
 from .hub import AGENT_BYTES, AgentEdge, Doors
 from .keeps import Keeps
+from .ladders import Ladders
+from .ladders_api import LaddersApi, add_ladders_api
 from .live import LiveEdge
 from .looks import Looker
+from .maintenance import MaintenanceDesk
 from .metrics_page import HubNumbers, MetricsPage, add_metrics_page
 from .nodes_api import NodesApi, add_nodes_api
 from .notify import Notifier, Smtp
@@ -86,10 +91,13 @@ from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
 from .questions import Questions
+from .quota_wants import QuotaWants
 from .quotas import QuotaDesk
 from .quotas_api import QuotasApi, add_quotas_api
 from .recorder import Recorder
 from .room import Room
+from .rule_modes import RuleModes
+from .rule_wants import AlertDetails, RuleWants
 from .settings import HubSettings
 from .sign_in import add_sign_in
 from .signing import Signer
@@ -154,12 +162,14 @@ class Hub:
                          self.audit, settings.second_person == "on")
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
-        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet)
+        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
+                                self._left)
         self.alerts.on_change.append(self._announce_alert)
         self.quotas = QuotaDesk(state.quotas, self.audit, self.room.fleet, self.signer,
                                 self.room.link_of, self.perform, self.history,
                                 min(HOLD_S, settings.quota_end_after_s / 2))
         self.nodes.on_group.append(self.quotas.regrouped)
+        self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
         # Whatever the environment says: a debugger in a browser is a shell for whoever finds it.
@@ -168,6 +178,23 @@ class Hub:
         self._ticked_mono = time.monotonic()
         self._is_superseded = False
         self._build()
+
+    def _build_ladders(self) -> None:
+        """What acts by itself, and all that holds it."""
+        state, room = self.state, self.room
+        self.brakes = Brakes(state.brakes, self.audit)
+        self.maintenance = MaintenanceDesk(state.brakes, self.audit, room.fleet, self.lenses)
+        self.acts.maintenance = self.maintenance.why
+        self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person)
+        self.alerts.gate = self.modes.gate
+        self.ladders = Ladders(self.brakes, HubHands(room, self.looker, self.commander, self),
+                               self.audit)
+        rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
+        self.alert_details = AlertDetails(rules, self.ladders)
+        self.ladders.sources += [rules, QuotaWants(self.quotas, self.room.fleet, self.keeps,
+                                                   self.holds, self.maintenance)]
+        self.brakes.on_reset.append(self.alerts.begin_anew)
+        self.commander.on_change.append(self.ladders.changed)
 
     def _epoch(self) -> int:
         """One more than ever before: a restored state.db does not know of all of them."""
@@ -194,7 +221,11 @@ class Hub:
                                               lambda: self.state.get("url") or "",
                                               self.acts.second_person))
         add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
-        add_alerts_api(self.server, AlertsApi(self.alerts, self.lenses))
+        alerts = AlertsApi(self.alerts, self.lenses, self.alert_details)
+        add_alerts_api(self.server, alerts)
+        add_ladders_api(self.server, LaddersApi(
+            self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
+            self.lenses, alerts.rule))
         add_quotas_api(self.server, QuotasApi(
             self.quotas, self.lenses, self.settings.quota_end_after_s))
         self._add_health()
@@ -330,6 +361,9 @@ class Hub:
             self.agents.tell(Tell(link, message))
         return link is not None
 
+    def _left(self) -> Collection[str]:
+        return [member.node_id for member in self.nodes.members() if member.access == "revoked"]
+
     def _tell_owner(self, record: CommandRecord) -> None:
         """Once the node has taken it, and not of what came to nothing."""
         if is_first_of_acting(record):
@@ -343,7 +377,7 @@ class Hub:
 
     def _announce_alert(self, alert: Alert) -> None:
         self.live.announce("alert", alert.target.node_id, alert.id,
-                           lambda _: alert_view(alert, self.alerts.holds_of(alert, time.time())))
+                           lambda _: alert_view(alert, *self.alert_details.of(alert)))
 
     def run_tick(self) -> None:
         told: dict[str, int] = {}
@@ -399,7 +433,8 @@ class Hub:
             gevent.spawn(self.agents.backfills.run), gevent.spawn(self.people.run),
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
-            gevent.spawn(self.alerts.run), gevent.spawn(self.quotas.run)]
+            gevent.spawn(self.alerts.run), gevent.spawn(self.ladders.run),
+            gevent.spawn(self.quotas.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gpudeck.acts import Condition, Params, Preview, Refusal, TaskAction
-from gpudeck.wire import Recall
+from gpudeck.acts import Condition, Params, Preview, Recall, Refusal, TaskAction
 
 from .commander import Commander, Wire
 from .core.commands import CommandRecord

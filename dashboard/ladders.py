@@ -401,6 +401,9 @@ class Ladders:
 
     # -- what is known
 
+    def find(self, key: Key) -> Kept | None:
+        return self._climbs.get(key)
+
     def by_alert(self) -> dict[str, Kept]:
         return {kept.want.alert_id: kept for kept in self._climbs.values()}
 

@@ -223,11 +223,13 @@ class LiveEdge:
 
     def announce(self, event: str, node_id: str | None, thing: str,
                  shape: Callable[[Reads], Any]) -> None:
-        """To all who see this node (None: to all), at once; of one thing, the newest is enough."""
+        """To all who see this node (None: to all; "": to who see every node), at once; of one
+        thing, the newest is enough."""
         made: dict[Reads, bytes] = {}
         for viewer in self._viewers.values():
             lens = self._lenses.of(viewer.sight)
-            if node_id is not None and not lens.sees_node(node_id):
+            if node_id is not None and not (
+                    lens.sees_node(node_id) if node_id else lens.is_whole):
                 continue
             if lens.reads not in made:
                 made[lens.reads] = event_frame(event, msgspec.to_builtins(shape(lens.reads)),

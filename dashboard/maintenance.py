@@ -29,6 +29,10 @@ class MaintenanceDesk:
         found = self._on.get(node_id)
         return found if found is not None and found.is_on(time.time()) else None
 
+    def why(self, node_id: str) -> str | None:
+        one = self.of(node_id)
+        return None if one is None else one.sentence
+
     def seen_by(self, lens: Lens) -> list[Maintenance]:
         return [one for node_id in sorted(self._on)
                 if (one := self.of(node_id)) is not None and lens.sees_node(node_id)]

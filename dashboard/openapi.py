@@ -35,6 +35,15 @@ from .core.filters import MAX_LENGTH
 from .events_views import RFC_3339, SECONDS, EventList
 from .history.protocol import BYS
 from .history_views import Instant, Series, UsageList
+from .ladders_views import (
+    BrakesView,
+    Confirm,
+    MaintenanceList,
+    MaintenanceView,
+    NewMaintenance,
+    NewMode,
+    Reset,
+)
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .people_views import (
     Fresh,
@@ -185,6 +194,23 @@ OPERATIONS = (
               "was is kept.", None, None, 204, (404, 503)),
     Operation("post", "quota-checks", "check_quota", "What is wrong with it, or who would be over "
               "it at this moment.", QuotaCheck, QuotaDraft, 200, (400, 415)),
+    Operation("post", "rules/{rule_id}/mode", "set_rule_mode", "What a Rule may do by itself; up "
+              "takes an admin, and auto what is proven of it.", RuleView, NewMode, 200,
+              (400, 404, 409, 415, 503)),
+    Operation("post", "alerts/{alert_id}/confirm", "confirm_alert", "A person lets a Rule in "
+              "confirm take its next step.", CommandView, Confirm, 202,
+              (400, 404, 409, 415, 503)),
+    Operation("get", "brakes", "get_brakes", "What bounds automatic acts, and what holds now.",
+              BrakesView),
+    Operation("post", "brakes", "reset_brakes", "Lets automatic acts go on; what waited is "
+              "dropped.", BrakesView, Reset, 200, (400, 409, 415, 503)),
+    Operation("get", "maintenance", "list_maintenance", "Nodes that people work on.",
+              MaintenanceList),
+    Operation("put", "nodes/{node_id}/maintenance", "begin_maintenance", "Nothing is done there by "
+              "itself, and by hand only on a second click.", MaintenanceView, NewMaintenance, 200,
+              (400, 404, 409, 415, 503)),
+    Operation("delete", "nodes/{node_id}/maintenance", "end_maintenance", "Ends it now.", None,
+              None, 204, (404, 503)),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
               HoldState),
     Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "

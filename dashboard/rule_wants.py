@@ -8,13 +8,16 @@ import numpy as np
 
 from .alerts import AlertDesk
 from .brakes import Brakes
-from .core.alerts.acting import MODES, Acting, Beside, Kept
+from .core.alerts.acting import MODES, Acting, Beside, Kept, key_of
 from .core.alerts.alerts import Alert
 from .core.alerts.promotion import effective
 from .core.alerts.watch import Watch
 from .core.wants import Want
 from .holds import Holds
 from .keeps import Keeps
+from .ladders import Kept as Climbing
+from .ladders import Ladders
+from .ladders_views import LadderView, ladder_view
 from .maintenance import MaintenanceDesk
 
 
@@ -38,7 +41,8 @@ class RuleWants:
         beside = Beside([each for each in self.desk.silences.values() if each.is_on(now)],
                         self._held, self._kept)
         return Acting(self.desk.fleet, now, time.monotonic(), self.desk.alerts.open(),
-                      self.desk.ready, self.desk.evaluator.watches, beside)
+                      self.desk.ready, self.desk.evaluator.watches, self.desk.matters_to,
+                      beside)
 
     def _by_rule(self, acting: Acting) -> dict[str, list[Alert]]:
         found: dict[str, list[Alert]] = {}
@@ -70,10 +74,38 @@ class RuleWants:
         why = f": {keep.because}" if keep.because else ""
         return Kept(keep.until, f"{keep.by} asked that it be kept until {until}{why}")
 
-    def holds_of(self) -> dict[str, list[str]]:
-        """Of each Alert that fires, also of those whose Rule only observes."""
+    def holds_of(self, alert: Alert | None = None) -> dict[str, list[str]]:
+        """Of each Alert that fires, also of those whose Rule only observes; or of this one."""
         acting = self._acting()
-        return {alert.id: list(acting.holds(row, alert)) for row, alert in acting.open}
+        return {each.id: list(acting.holds(row, each)) for row, each in acting.open
+                if alert is None or each.id == alert.id}
+
+
+Detail = tuple[list[str], LadderView | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertDetails:
+    """Why nothing is done about an Alert now, and what was and will be."""
+
+    wants: RuleWants
+    ladders: Ladders
+
+    def all(self) -> dict[str, Detail]:
+        kept = self.ladders.by_alert()
+        return {alert_id: self._of(holds, kept.get(alert_id))
+                for alert_id, holds in self.wants.holds_of().items()}
+
+    def of(self, alert: Alert) -> Detail:
+        return self._of(self.wants.holds_of(alert).get(alert.id, []),
+                        self.ladders.find(key_of(alert)))
+
+    def _of(self, holds: list[str], kept: Climbing | None) -> Detail:
+        if kept is None:
+            return holds, None
+        why = self.ladders.holds_of(kept)
+        return list(dict.fromkeys((*holds, *why))), ladder_view(
+            kept.climb, kept.want, why, self.ladders.utc)
 
 
 def targets_of(watch: Watch) -> int:

@@ -157,7 +157,7 @@ class Asker(Struct, frozen=True):
 class Bound(Struct, frozen=True):
     """One comparison of what an agent can see of a Task by itself."""
 
-    name: Literal["sm_pct", "mem_used_bytes", "age_s"]
+    name: Literal["sm_pct", "busy_pct", "mem_used_bytes", "age_s"]
     op: Literal["<", "<=", ">", ">=", "=", "!="]
     number: Amount
 
@@ -184,6 +184,14 @@ class Command(Struct, frozen=True, omit_defaults=True):
     reason: Text
     preview: Preview | None  # None: of a hold or a release
     condition: Condition | None = None  # None: a person has looked
+
+
+class Recall(Struct, frozen=True, tag="recall"):
+    """What of this Command has not been done yet is not to be done. It can only stop, so it is not
+    signed."""
+
+    command_id: Word
+    why: Text
 
 
 class Verified(Struct, frozen=True):

@@ -43,7 +43,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.acts import AskerKind, Command, Params, Preview, Reply, TaskAction
+from gpudeck.acts import AskerKind, Command, Params, Preview, Recall, Reply, TaskAction
 from gpudeck.bounds import (
     Amount,
     CommandLine,
@@ -361,14 +361,6 @@ class Look(Struct, frozen=True, tag="look", omit_defaults=True):
     params: Params
     task_id: Word
     asker: AskerKind | None = None  # who would order it; a Rule may less than a person
-
-
-class Recall(Struct, frozen=True, tag="recall"):
-    """What of this Command has not been done yet is not to be done. It can only stop, so it is not
-    signed."""
-
-    command_id: Word
-    why: Text
 
 
 class SignedCommand(Struct, frozen=True, tag="command"):

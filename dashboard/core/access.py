@@ -184,6 +184,15 @@ ROUTES = (
     _change("POST quota-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
     _change("PUT quotas/<quota_id>", Role.ADMIN),
     _change("DELETE quotas/<quota_id>", Role.ADMIN),
+    # Down is quick; for up the service asks for an admin with a fresh password.
+    _change("POST rules/<rule_id>/mode", Role.OPERATOR, is_fresh=False),
+    # As any order: the service asks for more with the victims in hand.
+    _change("POST alerts/<path:alert_id>/confirm", Role.USER, Reach.TASKS, is_fresh=False),
+    _see("brakes"),
+    _change("POST brakes", Role.ADMIN),
+    _see("maintenance"),
+    _change("PUT nodes/<node_id>/maintenance", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("DELETE nodes/<node_id>/maintenance", Role.OPERATOR, Reach.LENS),
     # Stopping must be quick; letting go needs the password.
     _see("hold"),
     _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),

@@ -76,6 +76,7 @@ class Node:
     hello: Hello
     heard_at: float
     heard_mono: float
+    steady_mono: float = 0.0  # since when hub, agent and driver are there together
     connected: bool = True
     state: NodeState = "live"
     beat: Beat | None = None
@@ -176,6 +177,7 @@ class Fleet:
             node.listings.clear()  # generations are numbered within a stream
         node.hello = hello
         node.connected = True
+        node.steady_mono = mono
         self.heard(node, now, mono)
         return node
 
@@ -191,6 +193,8 @@ class Fleet:
             node.state = "suspect"
 
     def beat(self, node: Node, beat: Beat, mono: float) -> None:
+        if beat.reader != "ok" or (node.beat is not None and node.beat.reader != "ok"):
+            node.steady_mono = mono
         node.beat = beat
         node.beat_mono = mono
 

@@ -108,6 +108,10 @@ def preview_flaw(want: Want, do: Do, preview: Preview) -> Refusal | None:
                                   "meant; write the rule about jobs (of: job)")
     if want.task_ids[0] not in tasks:
         return Refusal("gone", "its node does not show this task among what would be hit")
+    if missing := set(want.task_ids) - tasks:
+        return Refusal("multi_process", f"{len(missing)} of its {len(want.task_ids)} tasks are in "
+                                        "processes of their own; by itself only one tree of "
+                                        "processes is acted on")
     users = {victim.user for victim in preview.victims}
     if want.owner is not None and users != {want.owner}:
         others = ", ".join(sorted(user or "somebody unknown" for user in users - {want.owner}))

@@ -12,7 +12,7 @@ from dashboard.core.alerts.evaluator import Evaluator
 from dashboard.core.alerts.machine import Health, Mask, Phase, Rows
 from dashboard.core.alerts.rule import check, read
 from dashboard.core.alerts.signal import Floats, Term
-from dashboard.core.alerts.watch import Numbers, Watch
+from dashboard.core.alerts.watch import Numbers, Standing, Watch
 from dashboard.core.filters import Filter
 
 ROWS = 4
@@ -30,6 +30,7 @@ class Stage:
     late: set[int] = field(default_factory=set)  # rows that give no sample now
     cannot: set[str] = field(default_factory=set)
     scoped: set[int] | None = None
+    stands: Standing | None = None
 
     def __post_init__(self) -> None:
         self.there = np.ones(self.rows, bool)
@@ -45,6 +46,9 @@ class Stage:
 
     def in_scope(self, scope: Filter) -> Mask:
         return np.array([self.scoped is None or row in self.scoped for row in range(self.rows)])
+
+    def standing(self) -> Standing | None:
+        return self.stands
 
 
 def rule(**change: Any) -> dict[str, Any]:

@@ -14,16 +14,14 @@ from ..wants import Want, WantMode
 from .alerts import Alert
 from .machine import Health
 from .promotion import effective
-from .rule import Ready
+from .rule import ACTED_ON, Of, Ready
 from .signal import Limit, Signal
 from .silence import Silence
 from .watch import Watch
 
-BOUNDS = ("sm_pct", "mem_used_bytes", "age_s")
+BOUNDS = ("sm_pct", "busy_pct", "mem_used_bytes", "age_s")
 PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*(?:,\s*\d+[smhd]\s*\))?\s*")
 MODES: Mapping[str, WantMode] = {"dry_run": "dry_run", "confirm": "confirm", "auto": "auto"}
-OTHERWISE: dict[int, str] = {
-    Health.NO_DATA: "nothing was heard of it lately", Health.CANNOT: "it cannot be told there"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +51,7 @@ class Acting:
     open: Sequence[tuple[int, Alert]]  # by row
     ready: Mapping[str, Ready]
     watches: Mapping[str, Watch]
+    matters_to: Callable[[Of, int], list[tuple[str, str]]]  # node and id of a row's Tasks
     beside: Beside = field(default_factory=Beside)
 
     def wants(self) -> Iterator[Want]:
@@ -64,11 +63,11 @@ class Acting:
 
     def _want(self, row: int, alert: Alert, ready: Ready, mode: WantMode) -> Want:
         rule, target = ready.rule, alert.target
-        task_ids = self.task_ids(alert)
+        task_ids = self.task_ids(row, alert)
         kept = self.beside.kept(task_ids) if task_ids else None
         return Want(
-            cause=f"rule {rule.id}@{ready.version[:8]}", source=f"rule {rule.id}", title=rule.title,
-            target=f"{target.node_id} {target.key}", node_id=target.node_id, host=target.host,
+            cause=key_of(alert)[0], source=f"rule {rule.id}", title=rule.title,
+            target=key_of(alert)[1], node_id=target.node_id, host=target.host,
             task_ids=task_ids, owner=target.users[0] if len(target.users) == 1 else None,
             rungs=tuple(Rung(do, float(after_s)) for do, after_s in ready.steps), mode=mode,
             so=self._so(row, alert), sample_age_s=self._age_s(alert, task_ids),
@@ -91,14 +90,19 @@ class Acting:
 
     # -- whom it is about
 
-    def task_ids(self, alert: Alert) -> tuple[str, ...]:
+    def task_ids(self, row: int, alert: Alert) -> tuple[str, ...]:
         """All of what would be acted on; of a Gpu or a Node nothing can be ended."""
-        node = self.fleet.nodes.get(alert.target.node_id)
-        if node is None or alert.of not in ("task", "job"):
+        if alert.of not in ACTED_ON:
             return ()
-        key = alert.target.key
-        return tuple(task.id for task in node.tasks.values()
-                     if key == (task.id if alert.of == "task" else task.job_id or task.id))
+        return tuple(task_id for node_id, task_id in self.matters_to(alert.of, row)
+                     if node_id == alert.target.node_id)
+
+    def _elsewhere(self, row: int, alert: Alert) -> int:
+        """On how many other Nodes some of it is: an act stays on its Node."""
+        if alert.of not in ACTED_ON:
+            return 0
+        return len({node_id for node_id, _ in self.matters_to(alert.of, row)}
+                   - {alert.target.node_id})
 
     def _age_s(self, alert: Alert, task_ids: tuple[str, ...]) -> float | None:
         """Of the oldest number that counts; what is not about Gpus is known now."""
@@ -126,16 +130,15 @@ class Acting:
         for silence in self._silenced(alert):
             if silence.holds_acts:
                 yield _silenced(silence)
-        yield from self._inhibited(alert)
-        yield from self._below(alert)
+        yield from self._inhibited(row, alert)
+        yield from self._below(row, alert)
         if (held := self.beside.held(alert.target.node_id)) is not None:
             yield held
         watch = self.watches.get(alert.rule_id)
         if watch is not None:
-            yield from _watch_holds(watch, row)
-            health = self._health(row, alert)
-            if health in OTHERWISE:
-                yield OTHERWISE[health]
+            yield from watch.holds(row, self.now)
+        if (nodes := self._elsewhere(row, alert)):
+            yield f"some of it runs on {nodes} more node{'s' * (nodes > 1)}; an act stays on one"
 
     def mutes(self, alert: Alert) -> Iterator[str]:
         return (_silenced(silence) for silence in self._silenced(alert) if silence.mutes)
@@ -144,17 +147,18 @@ class Acting:
         return (silence for silence in self.beside.silences
                 if silence.is_on(self.now) and silence.matches(alert))
 
-    def _inhibited(self, alert: Alert) -> Iterator[str]:
+    def _inhibited(self, row: int, alert: Alert) -> Iterator[str]:
         """By another Alert that stands above it; it stays visible."""
         ready = self.ready.get(alert.rule_id)
         by = frozenset(ready.rule.inhibited_by) if ready is not None else frozenset()
         if not by:
             return
         for _, other in self.open:
-            if other.rule_id in by and other.id != alert.id and self._stands_above(other, alert):
+            if other.rule_id in by and other.id != alert.id and self._stands_above(
+                    other, row, alert):
                 yield f"inhibited by {other.title!r} on {other.target.host or 'the fleet'}"
 
-    def _stands_above(self, other: Alert, alert: Alert) -> bool:
+    def _stands_above(self, other: Alert, row: int, alert: Alert) -> bool:
         match other.of:
             case "fleet":
                 return True
@@ -164,20 +168,21 @@ class Acting:
                 return other.target.node_id == alert.target.node_id
             case "gpu":
                 return (other.target.node_id == alert.target.node_id
-                        and other.target.key in self._uuids(alert))
+                        and other.target.key in self._uuids(row, alert))
             case _:
                 return (other.target.node_id, other.target.key) == (
                     alert.target.node_id, alert.target.key)
 
-    def _uuids(self, alert: Alert) -> set[str]:
+    def _uuids(self, row: int, alert: Alert) -> set[str]:
         if alert.of == "gpu":
             return {alert.target.key}
         node = self.fleet.nodes.get(alert.target.node_id)
         if node is None:
             return set()
-        return {self.fleet.uuids[slot] for slot in self._slots(node, alert, self.task_ids(alert))}
+        return {self.fleet.uuids[slot] for slot in self._slots(
+            node, alert, self.task_ids(row, alert))}
 
-    def _below(self, alert: Alert) -> Iterator[str]:
+    def _below(self, row: int, alert: Alert) -> Iterator[str]:
         """Whatever rules there are: below a Node that is silent, a driver that is gone or a Gpu
         that is lost, nothing is sure."""
         node = self.fleet.nodes.get(alert.target.node_id)
@@ -187,15 +192,15 @@ class Acting:
             yield "its node is not heard of at this moment"
         elif node.beat is not None and node.beat.reader != "ok":
             yield f"its node does not read its Gpus (reader: {node.beat.reader})"
-        slots = self._slots(node, alert, self.task_ids(alert))
+        slots = self._slots(node, alert, self.task_ids(row, alert))
         if any(self.fleet.reported[slot] == 2 for slot in slots):
             yield "one of its Gpus is lost"
 
 
-def _watch_holds(watch: Watch, row: int) -> Iterable[str]:
-    """Warm-up, flapping, cooldown, skew: what the machine itself holds back."""
-    told: Callable[[int], Iterable[str]] | None = getattr(watch, "holds", None)
-    return () if told is None else told(row)
+def key_of(alert: Alert) -> tuple[str, str]:
+    """Of the Climb that is about this Alert; another episode is another Climb."""
+    return (f"rule {alert.rule_id}@{alert.version[:8]}",
+            f"{alert.target.node_id} {alert.target.key} {int(alert.fired_at * 1_000)}")
 
 
 def _silenced(silence: Silence) -> str:

@@ -24,7 +24,7 @@ from .evaluator import Evaluator
 from .machine import Health, Mask, Phase, Rows
 from .rule import NAMES, Problem, Ready, RuleProblems
 from .signal import Floats, RuleError, Term, parse_span
-from .watch import Numbers
+from .watch import Numbers, Standing
 
 MOST_S = 7 * 86_400
 MOST_TARGETS = 50
@@ -178,3 +178,6 @@ class _Stage:
 
     def in_scope(self, scope: Filter) -> Mask:
         return self.there
+
+    def standing(self) -> Standing | None:
+        return None

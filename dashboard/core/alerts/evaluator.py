@@ -64,4 +64,13 @@ class Evaluator:
                 scene = closed.get(watch.ready.rule.of)
             if scene is not None:
                 at = scene.ends_at if isinstance(scene, MinuteScene) else now
-                yield [Moved(watch, moves, at) for moves in watch.step(scene, at)]
+                yield [Moved(watch, moves, at) for moves in _stepped(watch, scene, at, now)]
+
+
+def _stepped(watch: Watch, scene: Scene, at: float, now: float) -> list[Moves]:
+    """One Rule that fails does not take the others with it, and says so."""
+    try:
+        return watch.step(scene, at, now)
+    except Exception as error:
+        watch.failed(error)
+        return []

@@ -7,14 +7,74 @@ import numpy as np
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 
 from ..filters import Filter
-from ..fleet import Fleet, Show
+from ..fleet import Fleet, Node, Show
 from .alerts import Named
 from .machine import Mask, Rows
 from .signal import Floats, Term
-from .watch import Numbers
+from .uses import NONE, UseTable
+from .watch import Numbers, Standing
+from .xids import BY_BOARD, BY_TASK, Xids
 
 NEVER = (Absence.UNSUPPORTED, Absence.DENIED)
 TOLD_OF_THE_SILENT = frozenset(("lost", "sample_age_s"))
+
+
+@dataclass(slots=True)
+class Moment:
+    """What all scenes of one look share."""
+
+    fleet: Fleet
+    now: float
+    mono: float
+    listens_since: float  # monotonic: silence before is not theirs
+    uses: UseTable
+    xids: Xids
+    scopes: dict[tuple[str, str], Mask] = field(default_factory=dict)
+    kept: dict[str, Floats] = field(default_factory=dict)
+    stand: dict[str, Standing] = field(default_factory=dict)
+
+    def nodes(self) -> list[Node]:
+        return [self.fleet.nodes[node_id] for node_id in self.fleet.node_ids]
+
+    def standing(self) -> Standing:
+        """Of each Node."""
+        if "node" not in self.stand:
+            nodes = self.nodes()
+            steady = np.array([node.steady_mono for node in nodes], float)
+            self.stand["node"] = Standing(
+                self.mono - np.maximum(steady, self.listens_since),
+                np.array([node.clock_offset_s for node in nodes], float))
+        return self.stand["node"]
+
+    def live(self, name: str) -> Numbers:
+        """A metric of each slot, as its newest sample has it."""
+        fleet, size = self.fleet, len(self.fleet)
+        column = fleet.column(name, self.mono)
+        absent = column.absent[:size]
+        is_there = (fleet.reported[:size] == 0) & (absent == Absence.PRESENT)
+        return Numbers(np.where(is_there, column.values[:size], np.nan), np.isin(absent, NEVER))
+
+    def shares(self, who: str) -> Floats:
+        """How many Jobs, or Owners, are on each slot; of one that is not known, it is not known."""
+        if who not in self.kept:
+            uses, size = self.uses, len(self.fleet)
+            of_use = (uses.job if who == "jobs" else uses.owner)[uses.row]
+            pairs = np.unique(uses.slot * (of_use.max(initial=0) + 2) + of_use + 1)
+            slots = pairs // (of_use.max(initial=0) + 2)
+            found = np.bincount(slots, minlength=size).astype(float)
+            found[uses.slot[of_use == NONE]] = np.nan
+            self.kept[who] = np.where(self._told(), found, np.nan)
+        return self.kept[who]
+
+    def _told(self) -> Mask:
+        return np.fromiter((users is not None for users in self.fleet.users), bool,
+                           len(self.fleet))
+
+    def memory_total(self) -> Floats:
+        if "mem_total" not in self.kept:
+            self.kept["mem_total"] = np.array(
+                [facts.mem_total_bytes for facts in self.fleet.facts], float)
+        return self.kept["mem_total"]
 
 
 @dataclass(slots=True)
@@ -23,55 +83,62 @@ class GpuScene:
     not be silent. All else is of its newest sample, and of no older one. Gpus that come while it
     is looked at are there at the next look."""
 
-    fleet: Fleet
-    now: float
-    mono: float
-    listens_since: float  # monotonic: silence before is not theirs
+    moment: Moment
     size: int = field(init=False)
     there: Mask = field(init=False)
     fresh: Rows = field(init=False)
-    _scopes: dict[str, Mask] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.size = len(self.fleet)
         self.there = ~self.fleet.retired[: self.size]
         self.fresh = np.empty(0, np.intp)  # a slot never changes its Gpu
 
+    @property
+    def fleet(self) -> Fleet:
+        return self.moment.fleet
+
     def sampled_at(self, names: frozenset[str]) -> Floats:
         if names <= TOLD_OF_THE_SILENT:
-            return np.full(self.size, self.now)
+            return np.full(self.size, self.moment.now)
         return self.fleet.sampled_at[: self.size].copy()
 
     def numbers(self, term: Term) -> Numbers:
-        name = term.name
+        name, moment = term.name, self.moment
         if name in COLUMN or name in SLOW_COLUMN:
-            return self._measured(name)
+            found = moment.live(name)
+            return Numbers(found.values[: self.size], found.cannot[: self.size])
         none = np.zeros(self.size, bool)
-        if name == "lost":
-            shown = self.fleet.shown(self.mono)[: self.size]
-            return Numbers((shown == Show.LOST).astype(np.float64), none)
-        if name == "sample_age_s":
-            sampled = np.maximum(self.fleet.sampled_mono[: self.size], self.listens_since)
-            return Numbers(self.mono - sampled, none)
-        if name == "tasks":
-            told = np.fromiter((users is not None for users in self.fleet.users[: self.size]), bool,
-                               self.size)
-            return Numbers(np.where(told, self.fleet.task_count[: self.size], np.nan), none)
+        match name:
+            case "lost":
+                shown = self.fleet.shown(moment.mono)[: self.size]
+                return Numbers((shown == Show.LOST).astype(np.float64), none)
+            case "sample_age_s":
+                sampled = np.maximum(self.fleet.sampled_mono[: self.size], moment.listens_since)
+                return Numbers(moment.mono - sampled, none)
+            case "tasks":
+                told = np.fromiter((users is not None for users in self.fleet.users[: self.size]),
+                                   bool, self.size)
+                return Numbers(np.where(told, self.fleet.task_count[: self.size], np.nan), none)
+            case "jobs" | "owners":
+                return Numbers(moment.shares(name)[: self.size], none)
+            case "xids_of_tasks" | "xids_of_boards":
+                which = BY_TASK if name == BY_TASK else BY_BOARD
+                return Numbers(moment.xids.counts(self.fleet, which)[: self.size], none)
         facts = np.array([getattr(each, name) for each in self.fleet.facts[: self.size]], float)
         return Numbers(facts, np.isnan(facts))
 
-    def _measured(self, name: str) -> Numbers:
-        column = self.fleet.column(name, self.mono)
-        absent = column.absent[: self.size]
-        is_live = self.fleet.reported[: self.size] == 0
-        values = np.where(is_live & (absent == Absence.PRESENT), column.values[: self.size], np.nan)
-        return Numbers(values, np.isin(absent, NEVER))
-
     def in_scope(self, scope: Filter) -> Mask:
         """The same for all rules that say the same."""
-        if scope.text not in self._scopes:
-            self._scopes[scope.text] = scope.matches(self.fleet, self.mono)[: self.size]
-        return self._scopes[scope.text]
+        key, scopes = ("gpu", scope.text), self.moment.scopes
+        if key not in scopes:
+            scopes[key] = scope.matches(self.fleet, self.moment.mono)[: self.size]
+        return scopes[key]
+
+    def standing(self) -> Standing:
+        if "gpu" not in self.moment.stand:
+            of_node, at = self.moment.standing(), self.fleet.node_at[: self.size]
+            self.moment.stand["gpu"] = Standing(of_node.steady_s[at], of_node.skew_s[at])
+        return self.moment.stand["gpu"]
 
     def name(self, row: int) -> Named:
         fleet, node = self.fleet, self.fleet.node_of(row)
@@ -79,3 +146,7 @@ class GpuScene:
                              if number < len(fleet.owners)))
         return Named(fleet.uuids[row], node.hello.node_id, node.hello.host,
                      fleet.facts[row].place, users)
+
+    def matters_to(self, row: int) -> list[tuple[str, str]]:
+        """Node and id of the Tasks that it is about: of a Gpu, none can be acted on."""
+        return []

@@ -29,6 +29,7 @@ class Health(IntEnum):
     OK = 0
     NO_DATA = 1
     CANNOT = 2  # what it needs is not supported there, or refused
+    ERROR = 3  # looking at it failed
 
 
 # From each phase, why it is left, and for which.
@@ -108,6 +109,14 @@ class Machine:
         fresh = Machine(self.timing, 1)
         for name in self.ARRAYS:
             getattr(self, name)[rows] = getattr(fresh, name)[0]
+
+    def leave(self, rows: Rows) -> list[Moves]:
+        """Who was in these rows is gone, though the rows are there."""
+        mask = np.zeros(len(self.phase), bool)
+        mask[rows] = True
+        moves: list[Moves] = []
+        self._move(mask & (self.phase != Phase.INACTIVE), Phase.INACTIVE, "gone", moves)
+        return moves
 
     def step(self, look: Look, now: float) -> list[Moves]:
         """No row takes two steps at once, but for a gap that ends one breach and begins another."""

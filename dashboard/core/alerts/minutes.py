@@ -9,7 +9,7 @@ import numpy as np
 from ..filters import Filter
 from .machine import Mask, Rows
 from .signal import Floats, Term
-from .watch import Numbers, Scene
+from .watch import LATE_S, Numbers, Scene, Standing
 
 MINUTE_S = 60
 WAIT_S = 5  # for what is under way when a minute ends
@@ -74,6 +74,9 @@ class MinuteScene:
     def in_scope(self, scope: Filter) -> Mask:
         return self.of.in_scope(scope)
 
+    def standing(self) -> Standing | None:
+        return self.of.standing()
+
 
 class Minutes:
     """Of all numbers that are asked for by the minute, of targets of one kind."""
@@ -93,10 +96,10 @@ class Minutes:
         if len(scene.fresh):
             self._fresh.append(scene.fresh)
         for name in self.names:
-            self._take(name, scene, room)
+            self._take(name, scene, room, now)
         return closed
 
-    def _take(self, name: str, scene: Scene, room: int) -> None:
+    def _take(self, name: str, scene: Scene, room: int, now: float) -> None:
         assert self._minute is not None
         at = scene.sampled_at(frozenset((name,)))
         before = self._taken_at[name]
@@ -104,6 +107,7 @@ class Minutes:
         taken_at[scene.fresh] = np.nan
         numbers = scene.numbers(Term("last", name))
         is_new = scene.there & ~(at <= taken_at) & ~np.isnan(numbers.values)
+        is_new &= ~(now - at > LATE_S)
         self._taken_at[name] = np.where(is_new, at, taken_at)
         self._cannot[name] = numbers.cannot
         with np.errstate(invalid="ignore"):

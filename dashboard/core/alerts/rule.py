@@ -42,17 +42,21 @@ AUTO_MOST_S = 180 * 86_400
 MAX_STEPS = 6
 
 _GPU = {metric.key: metric.unit for metric in (*COLUMNS, *SLOW)}
+_USED: dict[str, str] = {"mem_used_bytes": "B", "sm_pct": "%", "util_pct": "%", "util_max_pct": "%",
+                         "busy_pct": "%", "mem_share": "", "gpus": ""}
 NAMES: dict[Of, dict[str, str]] = {
     "gpu": _GPU | {"mem_total_bytes": "B", "power_limit_max_w": "W", "temp_slowdown_c": "°C",
-                   "temp_shutdown_c": "°C", "tasks": "", "lost": "", "sample_age_s": "s"},
-    "task": {"mem_used_bytes": "B", "sm_pct": "%", "age_s": "s", "gpus": "", "util_pct": "%",
-             "mem_share": ""},
-    "job": {"mem_used_bytes": "B", "sm_pct": "%", "age_s": "s", "gpus": "", "tasks": "",
-            "util_pct": "%"},
-    "node": {"silent_s": "s", "clock_offset_s": "s", "gpus": "", "gpus_lost": "", "tasks": "",
-             "util_pct": "%", "power_w": "W", "temp_c": "°C", "reading_age_s": "s",
-             "pending": "", "dropped": ""},
-    "owner": {"gpus": "", "tasks": "", "mem_used_bytes": "B"},
+                   "temp_shutdown_c": "°C", "pcie_width_max": "", "tasks": "", "jobs": "",
+                   "owners": "", "lost": "", "sample_age_s": "s", "xids_of_tasks": "",
+                   "xids_of_boards": ""},
+    "task": _USED | {"age_s": "s", "gpu_mem_share": "", "gpu_jobs": "", "is_youngest": ""},
+    "job": _USED | {"age_s": "s", "tasks": "", "nodes": "", "gpu_mem_share": "", "gpu_jobs": "",
+                    "is_youngest": ""},
+    "node": {"silent_s": "s", "clock_offset_s": "s", "clock_skew_s": "s", "gpus": "",
+             "gpus_lost": "", "tasks": "", "util_pct": "%", "power_w": "W", "temp_c": "°C",
+             "reading_age_s": "s", "pending": "", "dropped": "", "outbox_bytes": "B"},
+    "owner": {"gpus": "", "tasks": "", "jobs": "", "mem_used_bytes": "B", "util_pct": "%",
+              "gpus_faulty": ""},
     "fleet": {"nodes": "", "nodes_silent": "", "gpus": "", "gpus_lost": "", "gpus_free": "",
               "util_pct": "%", "power_w": "W"},
 }
@@ -271,6 +275,8 @@ def _refused(rule: Rule, fire: Limit | None, clear: Limit | None, for_s: int,
     if fire is not None and clear is not None and _overlap(fire, clear):
         yield Problem("clear", f"'{clear.text}' is true where '{fire.text}' fires: it would never "
                                "come to rest")
+    if rule.of == "fleet" and rule.scope.strip() not in ("", WHOLE_FLEET):
+        yield Problem("scope", "a part of the fleet is not the fleet: write '*'")
     acts = [do for do, _ in steps if do != "tell"]
     if steps and for_s < LADDER_FOR_S:
         yield Problem("for", f"a rule with a ladder holds at least {LADDER_FOR_S}s before its "

@@ -7,10 +7,16 @@ from typing import Protocol
 import numpy as np
 
 from ..filters import Filter
-from .machine import Look, Machine, Mask, Moves, Rows, Timing
+from .machine import Health, Look, Machine, Mask, Moves, Rows, Timing
 from .rule import Ready
 from .signal import Floats, Term
+from .steady import Cooldowns, Flaps
 from .windows import Window
+
+LATE_S = 10.0  # what is told later than this after it was so is history, on which nothing acts
+WARM_AT_LEAST_S = 60.0
+SKEW_S = 2.0
+SLACK_S = 1.0  # on top of two periods: a look is no more punctual than that
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,15 @@ class Numbers:
 
     values: Floats
     cannot: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of where each target is: for how long hub, agent and driver have been there without a break,
+    and how far the clock there is from ours. NaN: not known."""
+
+    steady_s: Floats
+    skew_s: Floats
 
 
 class Scene(Protocol):
@@ -37,6 +52,9 @@ class Scene(Protocol):
     def numbers(self, term: Term) -> Numbers: ...
 
     def in_scope(self, scope: Filter) -> Mask: ...
+
+    def standing(self) -> Standing | None:
+        """None: it is taken to be steady."""
 
 
 @dataclass(slots=True)
@@ -58,18 +76,41 @@ class Watch:
                          for term in terms if term.how != "last"}
         self.names = frozenset(term.name for term in terms)
         self.seen = Seen(np.empty(0), np.empty(0, bool))
+        self.flaps = Flaps(ready.for_s)
+        self.cooldowns = Cooldowns(ready.cooldown_s)
+        self.failures = 0  # in a row
+        self.trouble = ""
+        self.looked_at = 0.0  # by the clock, where `now` may be the end of a minute
         self._taken_at = np.empty(0)
+        self._standing: Standing | None = None
+        self._cannot_of: dict[str, Mask] = {}
 
-    def step(self, scene: Scene, now: float) -> list[Moves]:
+    def step(self, scene: Scene, now: float, looked_at: float | None = None) -> list[Moves]:
+        self.looked_at = now if looked_at is None else looked_at
+        left = self._leave(scene)
+        look = self.look(scene, now)
+        moves = [*left, *self.machine.step(look, now)]
+        self.flaps.take(moves, now)
+        if self.ready.has_ladder:
+            self.cooldowns.take(moves, now)
+        self._standing = scene.standing()
+        self.failures, self.trouble = 0, ""
+        return moves
+
+    def glance(self, scene: Scene, now: float) -> Look:
+        """Without any hold."""
+        self._grow(len(scene.there))
+        return self.look(scene, now)
+
+    def look(self, scene: Scene, now: float) -> Look:
         room = len(scene.there)
-        self._grow(room)
-        self._forget(scene.fresh)
         cannot = np.zeros(room, bool)
         at = scene.sampled_at(self.names)
-        look_at = self._looker(scene, at, int(now), cannot)
+        punctual = self._punctual(at, now)
+        look_at = self._looker(scene, at, punctual, int(now), cannot)
         values = self.ready.signal.values(look_at)
         values = np.broadcast_to(values, (room,))
-        known = ~np.isnan(values)
+        known = punctual & ~np.isnan(values)
         so = np.ones(room, bool)
         for signal, limit in self.ready.where:
             beside = np.broadcast_to(signal.values(look_at), (room,))
@@ -80,28 +121,36 @@ class Watch:
         breach = known & scope & so & self.ready.fire.holds(values)
         # Who is not meant (any more), or of whom what stands beside is not so, is at rest.
         clear = self.ready.clear.holds(values) | (known & ~so) | ~scope
-        return self.machine.step(
-            Look(scene.there, at, known | ~scope, breach, clear & ~breach, cannot), now)
+        return Look(scene.there, at, known | ~scope, breach, clear & ~breach, cannot)
+
+    def _punctual(self, at: Floats, now: float) -> Mask:
+        """Of a Rule that acts. Minutes are made of nothing else to begin with."""
+        if self.ready.has_ladder and not self.ready.is_by_minutes:
+            return ~(now - at > LATE_S)
+        return np.ones(len(at), bool)
+
+    def _leave(self, scene: Scene) -> list[Moves]:
+        """Of rows that are another's from now on, who was there is gone."""
+        self._grow(len(scene.there))
+        if not len(scene.fresh):
+            return []
+        left = self.machine.leave(scene.fresh)
+        for part in (self.machine, self.flaps, self.cooldowns, *self._windows.values()):
+            part.forget(scene.fresh)
+        self._taken_at[scene.fresh] = np.nan
+        return left
 
     def _grow(self, room: int) -> None:
         if room > len(self._taken_at):
             self._taken_at = np.concatenate(
                 [self._taken_at, np.full(room - len(self._taken_at), np.nan)])
-        self.machine.grow(room)
-        for window in self._windows.values():
-            window.grow(room)
+        for part in (self.machine, self.flaps, self.cooldowns, *self._windows.values()):
+            part.grow(room)
 
-    def _forget(self, rows: Rows) -> None:
-        if len(rows):
-            self._taken_at[rows] = np.nan
-            self.machine.forget(rows)
-            for window in self._windows.values():
-                window.forget(rows)
-
-    def _looker(self, scene: Scene, at: Floats, second: int, cannot: Mask
+    def _looker(self, scene: Scene, at: Floats, punctual: Mask, second: int, cannot: Mask
                 ) -> Callable[[Term], Floats]:
         """Each number is asked for once; a window takes only samples that are new."""
-        is_new = scene.there & ~(at <= self._taken_at)
+        is_new = scene.there & punctual & ~(at <= self._taken_at)
         self._taken_at = np.where(is_new, at, self._taken_at)
         found: dict[Hashable, Floats] = {}
 
@@ -109,6 +158,7 @@ class Watch:
             if term not in found:
                 numbers = scene.numbers(term)
                 np.logical_or(cannot, numbers.cannot, out=cannot)
+                self._cannot_of[term.name] = numbers.cannot
                 window = self._windows.get(term)
                 if window is None:
                     found[term] = numbers.values
@@ -123,3 +173,61 @@ class Watch:
         if self.ready.scope is None:
             return np.ones(room, bool)
         return scene.in_scope(self.ready.scope)
+
+    # -- what is in the way
+
+    def failed(self, error: Exception) -> None:
+        """It could not be looked at: nothing moves until it can."""
+        self.failures += 1
+        self.trouble = f"it cannot be evaluated: {type(error).__name__}: {error}"[:400]
+        self.machine.health[:] = Health.ERROR
+
+    def holds(self, row: int, now: float | None = None) -> list[str]:
+        """Why nothing may be done about this row, though its Rule fires; each in words. `now`: by
+        the clock; without it, that of the last look."""
+        return [*self._unknown(row, self.looked_at if now is None else now), *self._unsteady(row)]
+
+    def _unknown(self, row: int, now: float) -> list[str]:
+        if self.trouble:
+            return [self.trouble]
+        health = Health(self.machine.health[row])
+        if health is not Health.OK:
+            return [self.why(row)]
+        age_s = now - float(self.machine.seen_at[row])
+        if age_s <= 2 * self.ready.period_s + SLACK_S:
+            return []
+        return [f"its newest sample is {age_s:.0f} s old"]
+
+    def why(self, row: int) -> str:
+        """Of one whose health is not OK."""
+        match Health(self.machine.health[row]):
+            case Health.OK:
+                return ""
+            case Health.CANNOT:
+                names = [name for name, cannot in sorted(self._cannot_of.items())
+                         if row < len(cannot) and cannot[row]]
+                return f"cannot evaluate: {' and '.join(names) or 'a number'} is not reported there"
+            case Health.ERROR:
+                return self.trouble
+            case Health.NO_DATA:
+                age_s = self.looked_at - float(self.machine.seen_at[row])
+                return "no data: nothing was told yet" if np.isnan(age_s) else (
+                    f"no data: nothing that says whether it is so has come for {age_s:.0f} s")
+
+    def _unsteady(self, row: int) -> list[str]:
+        found = []
+        if self._standing is not None:
+            steady_s, skew_s = self._standing.steady_s[row], self._standing.skew_s[row]
+            warm_s = max(WARM_AT_LEAST_S, 2 * self.ready.period_s)
+            if not steady_s >= warm_s:
+                found.append(f"warming up: hub, agent and driver are there together for "
+                             f"{max(0.0, np.nan_to_num(steady_s)):.0f} s, and {warm_s:.0f} s are "
+                             "waited for")
+            if abs(skew_s) > SKEW_S:
+                found.append(f"its node's clock is {abs(skew_s):.1f} s off; set it right (NTP)")
+        if self.flaps.is_flapping[row]:
+            found.append(self.flaps.words(row))
+        left_s = float(self.cooldowns.until[row]) - self.looked_at
+        if left_s > 0:
+            found.append(f"cooling down after its last episode, for {left_s:.0f} s more")
+        return found
