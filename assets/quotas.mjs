@@ -201,11 +201,18 @@ function fieldsOf(quota) {
     choiceField("per", "Hours are", PERS, quota?.per ?? "day"),
     text("max_age_s", "A task may run for", "Such as 12h or 7d.", { placeholder: "12h" }, spanText(quota?.max_age_s ?? null)),
     choiceField("mode", "What it does", MODES, quota?.mode ?? "observe"),
+    ...(isUsual(quota) ? [
+      text("again", "Told again after", "Only where it warns or acts.", { required: "" }, spanText(quota?.ladder[1].after_s ?? 600)),
+      text("end", "And ended after that", "Only where it acts.", { required: "" }, spanText(quota?.ladder[2].after_s ?? 600)),
+    ] : []),
     choiceField("priority", "Who goes first", PRIORITIES, String(quota?.priority ?? 2), "Of its tasks, beside those of others."),
     choiceField("offline", "A node without a hub", OFFLINES, quota?.offline ?? "wait"),
     text("because", "Because", "Its owners read it.", { maxlength: "400" }),
   ];
 }
+
+/** Told, told again, ended; another ladder, set elsewhere, is kept as it is. */
+const isUsual = (quota) => quota === null || quota.ladder.map((rung) => rung.do).join(" ") === "tell tell end";
 
 function sizeText(bytes) {
   if (bytes === null) return "";
@@ -226,7 +233,7 @@ function quotaOf(given, quota) {
     id: quota?.id ?? text("id"), subject: text("subject"), count: text("count"), scope: text("scope"), gpus: number("gpus"),
     mem_bytes: text("mem_bytes") || null, gpu_hours: number("gpu_hours"), per: text("per"), max_age_s: text("max_age_s") || null,
     mode: text("mode"), priority: Number(text("priority")), offline: text("offline"), because: text("because"),
-    ...(quota === null ? {} : { ladder: quota.ladder }),
+    ladder: isUsual(quota) ? [{ do: "tell" }, { do: "tell", after_s: text("again") }, { do: "end", after_s: text("end") }] : quota.ladder,
   };
 }
 

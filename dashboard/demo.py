@@ -22,7 +22,8 @@ from .supervisor import Part, Supervisor
 ADMIN = "demo"
 PROFILES = ("h100", "h100-mig", "a100", "l40s", "4090", "mixed")
 # Nobody's work is at stake here.
-HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000")
+HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000",
+             "--quota-end-after-s", "2")
 REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
 NODES_PER_PROCESS = 640
 # How many Gpus of the fleet are lost at a time, by the seeded schedule: about one.

@@ -24,7 +24,7 @@ class QuotaWants:
     def __call__(self) -> Iterable[Want]:
         desk = self.desk
         beside = Beside(lambda quota_id: desk.versions[quota_id].generation, self._held,
-                        self._kept, self._sample_age_s)
+                        self._kept, self._sample_age_s, len(self.fleet.nodes))
         return wants(desk.balances, desk.over, beside, desk.hold_s, time.time())
 
     def _held(self, node_id: str) -> str | None:

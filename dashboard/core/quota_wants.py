@@ -7,8 +7,12 @@ from gpudeck.acts import Bound, Condition
 from gpudeck.balance import Balance, Offender
 from gpudeck.quota import Quota
 
+from .brakes import FLEET_S, fleet_most
 from .wants import Want
 
+# Of all Quotas together: many owners may be over at once and nothing be wrong, so they share what
+# the fleet bears and wait for it. To hit the fleet's own bound would open the breaker.
+SOURCE = "quotas"
 HOLD_S = 30.0  # a job that is just being replaced by its next one is not told
 Key = tuple[str, str, str]  # Quota, node and job
 
@@ -29,6 +33,7 @@ class Beside:
     held: Callable[[str], str | None]
     kept: Callable[[tuple[str, ...]], Kept | None]
     sample_age_s: Callable[[str], float | None]
+    nodes: int = 1
 
 
 @dataclass(slots=True)
@@ -64,14 +69,15 @@ def _want(balance: Balance, offender: Offender, since: float, beside: Beside) ->
     rungs = quota.ladder if quota.mode == "act" else tuple(
         rung for rung in quota.ladder if rung.do == "tell")
     return Want(
-        cause=f"quota {quota.id} v{beside.generation(quota.id)}", source=f"quota {quota.id}",
+        cause=f"quota {quota.id} v{beside.generation(quota.id)}", source=SOURCE,
         title=f"over the quota {quota.id}", target=f"{offender.node_id}/{offender.job_id}",
         node_id=offender.node_id, host=offender.host, task_ids=offender.task_ids,
         owner=offender.user, rungs=rungs, mode="auto", so="yes",
         sample_age_s=beside.sample_age_s(offender.node_id), since=since,
         sentence=_sentence(balance), holds=() if held is None else (held,),
         kept_until=None if kept is None else kept.until,
-        kept="" if kept is None else kept.sentence, condition=_condition(balance))
+        kept="" if kept is None else kept.sentence, condition=_condition(balance),
+        acts=fleet_most(beside.nodes), within_s=FLEET_S)
 
 
 def _sentence(balance: Balance) -> str:
