@@ -416,7 +416,8 @@ def _quota_desk(config: NodeConfig, place: Place, journal: ActsJournal, desk: De
     identity = config.identity
     return QuotaDesk(QuotaConfig(identity.node_id, identity.hub, config.host, config.boot_id,
                                  config.is_made_up),
-                     OwnActs(own, journal, ActLock(config.data)), wake, desk.holds_now)
+                     OwnActs(own, journal, ActLock(config.data)), wake, desk.holds_now,
+                     desk.hub_time)
 
 
 def _remembered(outbox: Outbox) -> sampler.Memory:

@@ -43,6 +43,7 @@ LOOK_EVERY_S = 1.0  # while there is no hub
 READ_AGAIN_S = 5.0
 PROBE_EVERY_S = 60.0
 CLIMBS = "quota climbs"
+HUB_CLOCK = "hub clock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,14 @@ class QuotaDesk:
 
     def __init__(self, config: QuotaConfig, acts: OwnActs, wake: Callable[[], None],
                  holds: Callable[[], tuple[str, ...]],
+                 hub_time: Callable[[float], float | None],
                  cut_off_after_s: float = quotas.CUT_OFF_AFTER_S) -> None:
         self._config = config
         self._acts = acts
         self._journal: ActsJournal = acts.journal
         self._wake = wake
         self._holds = holds
+        self._hub_time = hub_time
         self._cut_off_after_s = cut_off_after_s
         self._clerk = Worker("quotas")
         self._hand = Worker("quota hand")
@@ -82,7 +85,7 @@ class QuotaDesk:
         self._is_read = False
         self._looked_at = self._said_at = float("-inf")
         self._read_at = time.monotonic()
-        self._hub_skew_s = 0.0  # its clock minus ours, when it last issued
+        self._hub_ahead_s: float | None = None  # its clock minus ours that never steps
         self._live_at = time.monotonic()
         self._out: list[FromAgent] = []
         self._said: InForce | None = None
@@ -123,7 +126,6 @@ class QuotaDesk:
             self._refuse(str(why))
             return
         self._hold(desired)
-        self._hub_skew_s = desired.issued_at - time.time()
 
     def _checked(self, message: SignedDesired, key: bytes | None) -> Desired | None:
         if key is None or fingerprint(key) != self._config.hub or not is_signed(
@@ -166,13 +168,15 @@ class QuotaDesk:
             return
         try:
             kept = self._journal.fact(self._name)
-            climbs = self._journal.fact(CLIMBS)
+            climbs, clock = self._journal.fact(CLIMBS), self._journal.fact(HUB_CLOCK)
         except JournalRefuses as why:
             self.trouble = str(why)
             return
         self._is_read, self.trouble = True, ""
         if kept is not None:
             self._rebuild(kept)
+        if clock is not None:
+            self._hub_ahead_s = _ahead_s(clock, self._config.boot_id)
         if climbs is not None:
             self._stand = quotas.recovered(_climbs(climbs, self._config.boot_id),
                                            time.monotonic())
@@ -196,6 +200,7 @@ class QuotaDesk:
              facts: Sequence[GpuFacts]) -> None:
         if is_live:
             self._live_at = now
+            self._note_hub_time(now)
         if not self._is_read and now - self._read_at >= READ_AGAIN_S:
             self._read_at = now
             self._clerk.put(self._read_and_wake)
@@ -217,6 +222,22 @@ class QuotaDesk:
     def _read_and_wake(self) -> None:
         self._read()
         self._wake()
+
+    def _note_hub_time(self, now: float) -> None:
+        at = self._hub_time(now)
+        if at is None:
+            return
+        ahead_s, known = at - now, self._hub_ahead_s
+        self._hub_ahead_s = ahead_s
+        if self._held is not None and (known is None or abs(known - ahead_s) > 1.0):
+            kept = json.dumps({"boot": self._config.boot_id, "ahead_s": ahead_s})
+            self._clerk.put(lambda: self._keep_hub_time(kept))
+
+    def _keep_hub_time(self, kept: str) -> None:
+        try:
+            self._journal.keep(HUB_CLOCK, kept)
+        except JournalRefuses as why:
+            log.error("hub_clock_not_kept why=%r", str(why))
 
     def _probe(self, driver_version: str | None, facts: Sequence[GpuFacts], now: float) -> None:
         """A machine that is made up has no files of its own."""
@@ -252,8 +273,8 @@ class QuotaDesk:
                        self._mechanisms, self.trouble)
         if _is_news(said, self._said) or now - self._said_at >= SAY_EVERY_S:
             self._say(said, now)
-        after = quotas.stand(self._stand, held, scene, cut_off, scene.wall + self._hub_skew_s,
-                             now)
+        hub_now = None if self._hub_ahead_s is None else now + self._hub_ahead_s
+        after = quotas.stand(self._stand, held, scene, cut_off, hub_now, now)
         self._keep(after)
         for due in after.due:
             self._hand.put(lambda due=due: self._do(due))  # type: ignore[misc]
@@ -300,6 +321,15 @@ def _is_news(said: InForce, before: InForce | None) -> bool:
 def _kept(message: SignedDesired, key: bytes) -> str:
     return json.dumps({name: base64.b64encode(part).decode() for name, part in (
         ("key", key), ("body", message.body), ("signature", message.signature))})
+
+
+def _ahead_s(kept: str, boot_id: str) -> float | None:
+    """Our clock that never steps goes on over a restart of the agent, and no further."""
+    try:
+        told = json.loads(kept)
+        return float(told["ahead_s"]) if told["boot"] == boot_id else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _packed(stand: Stand, boot_id: str) -> str:

@@ -134,8 +134,8 @@ def _proof(quota: Quota, found: Sequence[Balance]) -> str:
 # -- without a hub
 
 
-def stand(before: Stand, desired: Desired | None, scene: Scene, cut_off: bool, hub_now: float,
-          now: float) -> Stand:
+def stand(before: Stand, desired: Desired | None, scene: Scene, cut_off: bool,
+          hub_now: float | None, now: float) -> Stand:
     """`hub_now`: the hub's clock, as far as it is known here; `now`: one that never steps. Climbs
     with a step that is being done stay until its outcome is known."""
     if desired is None or not cut_off:
@@ -205,12 +205,12 @@ def _so(is_wanted: bool, job_id: str, scene: Scene) -> ladder.So:
     return "no" if any(each.job[1] == job_id for each in scene.holdings) else "gone"
 
 
-def _holds(quota: Quota | None, desired: Desired, scene: Scene, hub_now: float
+def _holds(quota: Quota | None, desired: Desired, scene: Scene, hub_now: float | None
            ) -> tuple[str, ...]:
     why = [scene.rights.end] if scene.rights.end else []
     if quota is None or quota.offline != "allow":
         why.append("the hub cannot be asked, and the quota says to wait for it (offline: wait)")
-    elif not -SKEW_MAX_S <= hub_now - desired.issued_at < OFFLINE_FOR_S:
+    elif hub_now is None or not -SKEW_MAX_S <= hub_now - desired.issued_at < OFFLINE_FOR_S:
         why.append("the hub cannot be asked, and what it said last is not from the last "
                    f"{OFFLINE_FOR_S / 3_600:.0f} h")
     return tuple(why)

@@ -15,6 +15,7 @@ const TYPED_MS = 400;
 const TONES = { crit: "lost", warn: "stale", info: "" };
 const SEVERITIES = [["info", "info"], ["warn", "warning"], ["crit", "critical"]];
 const SILENCES = [["3600", "1 hour"], ["14400", "4 hours"], ["86400", "a day"], ["604800", "a week"], ["2592000", "30 days"]];
+const ABOUT = [["gpu", "a GPU"], ["task", "a task"], ["job", "a job"], ["node", "a node"], ["owner", "a user"], ["fleet", "the whole fleet"]];
 const NOT_KEPT = ["version", "number"];
 
 export class AlertsPage {
@@ -195,6 +196,7 @@ function ruleFields(rule) {
   return [
     ...(rule === null ? [text("id", "Id", "Small letters, digits and dashes.", { required: "", pattern: "[a-z0-9][a-z0-9\\-]{0,63}", maxlength: "64", placeholder: "hot-at-night" })] : []),
     text("title", "Title", null, { required: "", maxlength: "400", placeholder: "Hot, close to slowing down" }),
+    choiceField("of", "About", ABOUT, rule?.of ?? "gpu"),
     text("signal", "Watched", "A metric, or such as avg(util_pct, 5m) or power_w / power_limit_w.", { required: "", placeholder: "temp_c" }),
     text("fire", "Fires when it is", null, { required: "", placeholder: ">= 85" }),
     text("clear", "Is over when it is", "Empty: a little further back.", { placeholder: "< 80" }),
@@ -207,7 +209,7 @@ function ruleFields(rule) {
 }
 
 function ruleOf(given, rule) {
-  const fields = Object.fromEntries(["title", "signal", "fire", "clear", "for", "scope", "severity", "runbook"].map((name) => [name, String(given.get(name) ?? "").trim()]));
+  const fields = Object.fromEntries(["title", "of", "signal", "fire", "clear", "for", "scope", "severity", "runbook"].map((name) => [name, String(given.get(name) ?? "").trim()]));
   const where = String(given.get("where") ?? "").split(",").map((one) => one.trim()).filter(Boolean);
   const kept = Object.fromEntries(Object.entries(rule ?? {}).filter(([name]) => !NOT_KEPT.includes(name)));
   return { ...kept, ...fields, where, id: rule?.id ?? String(given.get("id") ?? "").trim() };
@@ -221,7 +223,7 @@ function watchRule(form, rule, outcome) {
     const wanted = ruleOf(new FormData(form), rule);
     try {
       const found = await send("POST", "rule-checks", { rule: { ...wanted, id: wanted.id || "new" } });
-      if (mine === number) drawCheck(outcome, found);
+      if (mine === number) drawCheck(outcome, found, wanted.of);
     } catch (error) {
       if (mine === number) drawCheck(outcome, { problems: [{ field: "", message: error.status === 403 ? "operators and admins see here whom it is true of" : error.message }] });
     }

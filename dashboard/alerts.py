@@ -13,8 +13,9 @@ from .accounts import CannotChange, NoSuch
 from .alerts_store import AlertsStore
 from .audit import Auditor, by
 from .core.access import Actor, may
-from .core.alerts.alerts import Alert, Alerts, Changed, Named, ended_by_restart
+from .core.alerts.alerts import Alert, Alerts, Changed, Named
 from .core.alerts.evaluator import Evaluator
+from .core.alerts.memory import Restart, identity, remember
 from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
 from .core.alerts.scenes import NamedScene, Scenes
 from .core.alerts.silence import MOST_S, Silence
@@ -29,6 +30,8 @@ log = logging.getLogger("gpudeck.alerts")
 
 EVERY_S = 1.0
 KEEP_EVERY_S = 3_600.0
+REMEMBER_EVERY_S = 30.0
+GIVE_BACK_EVERY_S = 10.0
 MOST_RULES = 200
 MOST_SILENCES = 1_000
 
@@ -47,6 +50,8 @@ class AlertDesk:
         self._left = left
         self._since_mono = time.monotonic()
         self._forgot_mono = -KEEP_EVERY_S
+        self._remembered_mono = -REMEMBER_EVERY_S
+        self._give_back_at = 0.0
         self.evaluator = Evaluator()
         self.alerts = Alerts()
         self.gate: Callable[[Actor, Rule | None, Rule], Rule] = only_observe
@@ -60,10 +65,11 @@ class AlertDesk:
         now = time.time()
         if not self._store.has_any_rule():
             self._begin_with_pack(now)
-        self._store.put_alerts(ended_by_restart(alert, now)
-                               for alert in self._store.open_alerts())
         self.silences = self._store.silences()
         self._load()
+        self._restart = Restart(self._store.memory(), self._store.open_alerts(),
+                                self.evaluator.watches, now)
+        self._store.put_alerts(self._restart.ended)
 
     def _begin_with_pack(self, now: float) -> None:
         """A hub that never had a rule gets those that come along; out of the box nothing acts."""
@@ -94,6 +100,7 @@ class AlertDesk:
     def step(self) -> None:
         now, mono = time.time(), time.monotonic()
         self._shown = scenes = self._scenes.look(now, mono, self._since_mono, self._left())
+        self._give_back(now)
         for moved in self.evaluator.step(scenes, now):
             changed = [change for each in moved for change in self.alerts.take(
                 each, lambda of, row: scenes[of].name(row))]
@@ -102,9 +109,30 @@ class AlertDesk:
         for rule_id, watch in self.evaluator.watches.items():
             if watch.failures == 1:
                 log.error("rule_failed rule=%s why=%r", rule_id, watch.trouble)
+        if mono - self._remembered_mono >= REMEMBER_EVERY_S:
+            self._remembered_mono = mono
+            self._store.put_memory(remember(
+                self.evaluator.watches, lambda of, row: identity(of, scenes[of].name(row)), now,
+                self._restart.left))
         if mono - self._forgot_mono >= KEEP_EVERY_S:
             self._forgot_mono = mono
             self._store.forget(now)
+
+    def _give_back(self, now: float) -> None:
+        """A target may come some time after the hub: looked for now and then."""
+        if self._restart.is_over or now < self._give_back_at:
+            return
+        self._give_back_at = now + GIVE_BACK_EVERY_S
+        rows: dict[Of, dict[str, int]] = {}
+
+        def rows_of(of: Of) -> dict[str, int]:
+            if of not in rows:
+                scene = self._shown[of]
+                rows[of] = {identity(of, scene.name(row)): row
+                            for row in map(int, np.flatnonzero(scene.there))}
+            return rows[of]
+
+        self._keep(self._restart.give_back(self.evaluator.watches, rows_of, self.alerts, now))
 
     def _keep(self, changed: Iterable[Changed]) -> None:
         alerts = [change.alert for change in changed]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from .core.alerts.alerts import Alert
+from .core.alerts.memory import Memory
 from .core.alerts.rule import Rule
 from .core.alerts.silence import Silence
 
@@ -23,12 +24,17 @@ create index alerts_by_time on alerts (fired_at);
 create index alerts_open on alerts (ended_at) where ended_at is null;
 create table silences (id text primary key, until real not null, body blob not null) without rowid;
 """
+# One row: what rules that only tell remember over a restart.
+MEMORY_SCHEMA = """
+create table alert_memory (id integer primary key check (id = 1), body blob not null);
+"""
 KEPT_S = 90 * 86_400
 MOST_LISTED = 1_000
 
 _encode = msgspec.json.Encoder().encode
 _rules = msgspec.json.Decoder(Rule)
 _alerts = msgspec.json.Decoder(Alert)
+_memory = msgspec.json.Decoder(Memory)
 _silences = msgspec.json.Decoder(Silence)
 
 
@@ -83,6 +89,13 @@ class AlertsStore:
 
     def forget(self, now: float) -> None:
         self._db.execute("delete from alerts where ended_at < ?", (now - KEPT_S,))
+
+    def memory(self) -> Memory | None:
+        found = self._db.execute("select body from alert_memory").fetchone()
+        return None if found is None else _memory.decode(found[0])
+
+    def put_memory(self, memory: Memory) -> None:
+        self._db.execute("insert or replace into alert_memory values (1, ?)", (_encode(memory),))
 
     # -- silences
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from .alerts import AlertDesk
 from .brakes import Brakes
-from .core.alerts.acting import MODES, Acting, Beside, Kept, key_of
+from .core.alerts.acting import Acting, Beside, Kept, key_of
 from .core.alerts.alerts import Alert
-from .core.alerts.promotion import effective
 from .core.alerts.watch import Watch
 from .core.wants import Want
 from .holds import Holds
@@ -47,9 +46,7 @@ class RuleWants:
     def _by_rule(self, acting: Acting) -> dict[str, list[Alert]]:
         found: dict[str, list[Alert]] = {}
         for _, alert in acting.open:
-            ready = acting.ready.get(alert.rule_id)
-            if ready is not None and ready.has_ladder and effective(
-                    ready.rule, acting.now) in MODES:
+            if acting.mode(alert.rule_id) is not None:
                 found.setdefault(alert.rule_id, []).append(alert)
         return found
 

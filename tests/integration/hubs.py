@@ -96,6 +96,8 @@ _opener = urllib.request.build_opener(_NoRedirect)
 
 
 class HubProcess:
+    program: tuple[str, ...] = ("-m", "dashboard")
+
     def __init__(self, folder: Path, port: int = 0, *flags: str) -> None:
         self.folder = folder
         self.flags = flags
@@ -122,7 +124,7 @@ class HubProcess:
         (self.folder / "hub.json").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "dashboard", "hub", "--bind", f"127.0.0.1:{self.port}",
+                [sys.executable, *self.program, "hub", "--bind", f"127.0.0.1:{self.port}",
                  "--data", str(self.folder), *self.flags],
                 cwd=REPOSITORY, stdout=log, stderr=log)
         try:

@@ -12,6 +12,7 @@ import pytest
 
 from dashboard.rules_file import PACK, parse
 from gpudeck.metrics import Absence
+from gpudeck.wire import Task, Tasks, Use
 from tests.integration.hubs import HubProcess, RawSocket
 from tests.integration.telling import Teller
 from tests.integration.visitors import add_program
@@ -223,19 +224,56 @@ def test_an_edit_ends_its_alerts_and_words_do_not(hub: HubProcess) -> None:
     assert ask(hub, "GET", f"rules/{rule['id']}").status == 404
 
 
-def test_after_a_restart_rules_are_kept_and_alerts_begin_anew(tmp_path: Path) -> None:
+def test_after_a_restart_rules_are_kept_and_what_is_still_so_is_the_same_alert(tmp_path: Path
+                                                                               ) -> None:
     with HubProcess(tmp_path / "data") as hub:
         teller = come(hub)
-        rule = put(hub, hot())
+        tells, acts = put(hub, hot()), put(hub, hot(**{"for": "30s", "ladder": [{"do": "tell"}]}))
         assert ask(hub, "DELETE", "rules/memory-hot").status == 204
         teller.slow[0]["temp_margin_c"] = 0.0
-        telling(teller, lambda: any(each["rule"] == rule for each in alerts(hub, teller)),
-                "it fires")
+        [alert] = telling(teller, lambda: [each for each in alerts(hub, teller)
+                                           if each["rule"] == tells], "it fires")
         teller.close()
         hub.kill()
         hub.start()
-        ended = [each for each in alerts(hub, teller, "ended") if each["rule"] == rule]
-        assert [each["why"] for each in ended] == ["the hub was started anew"]
+        teller.connect(hub)
+        [same] = telling(teller, lambda: [each for each in alerts(hub, teller)
+                                          if each["rule"] == tells], "it goes on")
+        assert (same["id"], same["fired_at"]) == (alert["id"], alert["fired_at"])
+        teller.slow[0]["temp_margin_c"] = 25.0
+        [ended] = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
+                                           if each["rule"] == tells], "it ends")
+        assert (ended["id"], ended["why"]) == (alert["id"], "it is over")
         ids = {item["rule"]["id"] for item in hub.get("/api/v1/rules")["items"]}
-        assert rule in ids
+        assert {tells, acts} <= ids
         assert "memory-hot" not in ids, "what was removed does not come back"
+
+
+def test_rules_of_tasks_owners_and_nodes(hub: HubProcess) -> None:
+    teller, user = come(hub), f"u{secrets.token_hex(3)}"
+    task = Task(f"boot:{random.randrange(10**6)}:{secrets.token_hex(4)}", 7, 1, time.time(), user,
+                "python train.py", job_id="j1")
+    teller.tell(Tasks(True, (task,), (Use(task.id, 1, 3e9, 0.0),)))
+    rules = {of: put(hub, hot(of=of, signal=signal, fire=fire, clear="", scope=scope))
+             for of, signal, fire, scope in (
+                 ("task", "mem_used_bytes", "> 2GiB", f"user:{user}"),
+                 ("job", "tasks", "= 1", f"user:{user}"),
+                 ("owner", "gpus", ">= 1", f"user:{user}"),
+                 ("node", "gpus", "= 2", f"node:{host_of(teller)}"))}
+
+    def open_alerts() -> Any:
+        found = {each["of"]: each for each in hub.get("/api/v1/alerts")["items"]
+                 if each["rule"] in rules.values()}
+        return found if set(found) == set(rules) else None
+
+    found = telling(teller, open_alerts, "all four fire")
+    assert found["task"]["target"] == task.id
+    assert (found["task"]["node"], found["task"]["users"]) == (teller.node_id, [user])
+    assert found["task"]["value"] == 3e9
+    assert (found["owner"]["target"], found["node"]["target"]) == (user, teller.node_id)
+    stranger = add_program(hub, "viewer", groups=("elsewhere",))
+    assert ask(hub, "GET", "alerts", token=stranger).json["items"] == []
+    teller.tell(Tasks(True, (), ()))
+    ended = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
+                                     if each["id"] == found["task"]["id"]], "the task is gone")
+    assert ended[0]["why"] == "the target is gone"

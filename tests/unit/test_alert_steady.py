@@ -100,8 +100,8 @@ def test_cooling_down_doubles_and_has_an_end() -> None:
 
 
 def test_after_an_episode_it_cools_down_and_only_rules_that_act_do() -> None:
-    for change, is_held in (({}, True), ({"ladder": []}, False)):
-        story = Story(**change)
+    for ladder, is_held in ((LADDER, True), ([], False)):
+        story = Story(ladder=ladder)
         story.go(60, 20.0)
         story.go(5, 0.0)
         held = story.go(60, 20.0)

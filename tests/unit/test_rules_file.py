@@ -48,7 +48,7 @@ def test_each_test_of_the_pack_can_fail() -> None:
         never = "> 999999999999999" if ready.fire.op in (">", ">=") else (
             "< -999999999999999" if ready.fire.op in ("<", "<=") else "= 77")
         dull = check(read({"id": ready.rule.id, "title": "", "scope": "*", "fire": never,
-                           "signal": ready.rule.signal, "for": ready.rule.for_,
+                           "of": ready.rule.of, "signal": ready.rule.signal, "for": ready.rule.for_,
                            "where": list(ready.rule.where),
                            "min_coverage": ready.rule.min_coverage}))
         assert drill.run(dull, test), test.rule

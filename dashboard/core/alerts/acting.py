@@ -53,13 +53,22 @@ class Acting:
     watches: Mapping[str, Watch]
     matters_to: Callable[[Of, int], list[tuple[str, str]]]  # node and id of a row's Tasks
     beside: Beside = field(default_factory=Beside)
+    _modes: dict[str, WantMode | None] = field(default_factory=dict)
+    _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
     def wants(self) -> Iterator[Want]:
         for row, alert in self.open:
-            ready = self.ready.get(alert.rule_id)
-            mode = None if ready is None else MODES.get(effective(ready.rule, self.now))
-            if ready is not None and mode is not None and ready.has_ladder:
-                yield self._want(row, alert, ready, mode)
+            mode = self.mode(alert.rule_id)
+            if mode is not None:
+                yield self._want(row, alert, self.ready[alert.rule_id], mode)
+
+    def mode(self, rule_id: str) -> WantMode | None:
+        """None: it only observes, or has nothing to do."""
+        if rule_id not in self._modes:
+            ready = self.ready.get(rule_id)
+            self._modes[rule_id] = None if ready is None or not ready.has_ladder else MODES.get(
+                effective(ready.rule, self.now))
+        return self._modes[rule_id]
 
     def _want(self, row: int, alert: Alert, ready: Ready, mode: WantMode) -> Want:
         rule, target = ready.rule, alert.target
@@ -94,15 +103,19 @@ class Acting:
         """All of what would be acted on; of a Gpu or a Node nothing can be ended."""
         if alert.of not in ACTED_ON:
             return ()
-        return tuple(task_id for node_id, task_id in self.matters_to(alert.of, row)
+        return tuple(task_id for node_id, task_id in self._tasks(row, alert)
                      if node_id == alert.target.node_id)
+
+    def _tasks(self, row: int, alert: Alert) -> list[tuple[str, str]]:
+        if alert.id not in self._matters:
+            self._matters[alert.id] = self.matters_to(alert.of, row)
+        return self._matters[alert.id]
 
     def _elsewhere(self, row: int, alert: Alert) -> int:
         """On how many other Nodes some of it is: an act stays on its Node."""
         if alert.of not in ACTED_ON:
             return 0
-        return len({node_id for node_id, _ in self.matters_to(alert.of, row)}
-                   - {alert.target.node_id})
+        return len({node_id for node_id, _ in self._tasks(row, alert)} - {alert.target.node_id})
 
     def _age_s(self, alert: Alert, task_ids: tuple[str, ...]) -> float | None:
         """Of the oldest number that counts; what is not about Gpus is known now."""

@@ -106,6 +106,10 @@ class Alerts:
                      rule.title, rule.severity, rule.of, target, "firing",
                      float(machine.since[row]), moved.at, moved.at, _value(moved, row))
 
+    def adopt(self, row: int, alert: Alert) -> None:
+        """One that fired before the hub was started anew, and goes on."""
+        self._open[alert.rule_id, row] = alert
+
     def drop(self, rule_ids: Iterable[str], now: float, why: str) -> list[Changed]:
         """These Rules begin anew, or are no more."""
         gone = set(rule_ids)

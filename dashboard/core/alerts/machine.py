@@ -80,6 +80,16 @@ class Moves:
     rows: Rows
 
 
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    phase: Phase
+    since: float
+    seen_at: float
+    samples: float = 0.0
+    fired_at: float | None = None
+    comebacks: int = 0
+
+
 class Machine:
     def __init__(self, timing: Timing, room: int = 0) -> None:
         self.timing = timing
@@ -109,6 +119,18 @@ class Machine:
         fresh = Machine(self.timing, 1)
         for name in self.ARRAYS:
             getattr(self, name)[rows] = getattr(fresh, name)[0]
+
+    def resume(self, row: int, was: "Resumed", now: float) -> None:
+        """From before a stop of ours: that time does not count, neither for nor against it."""
+        stopped_s = max(0.0, now - was.seen_at)
+        self.phase[row], self.seen_at[row] = was.phase, now
+        self.since[row] = was.since + (0.0 if was.phase is Phase.FIRING else stopped_s)
+        self.samples[row], self.comebacks[row] = was.samples, was.comebacks
+        self.fired_at[row] = np.nan if was.fired_at is None else was.fired_at
+
+    def waiting(self) -> Rows:
+        """Rows that are somewhere between the beginning and the end of an episode."""
+        return np.flatnonzero(self.phase != Phase.INACTIVE)
 
     def leave(self, rows: Rows) -> list[Moves]:
         """Who was in these rows is gone, though the rows are there."""

@@ -71,11 +71,11 @@ class NodeScene:
 
     def by_node(self, values: Floats, which: Mask) -> Floats:
         at = self.moment.fleet.node_at[: len(values)]
-        return np.bincount(at[which], values[which], self.size)
+        return np.bincount(at[which], values[which], self.size).astype(float)
 
     def boards(self) -> Mask:
         fleet, size = self.moment.fleet, len(self.moment.fleet)
-        return ~fleet.retired[:size] & (fleet.parent[:size] == NO_PARENT)
+        return np.asarray(~fleet.retired[:size] & (fleet.parent[:size] == NO_PARENT))
 
     def name(self, row: int) -> Named:
         node_id = self.moment.fleet.node_ids[row]

@@ -37,6 +37,7 @@ MODES: dict[Mode, tuple[Mode, ...]] = {
 }
 WHOLE_FLEET = "*"
 LADDER_FOR_S = 30  # the shortest hold of a Rule that acts
+END_AFTER_S = 60
 CLOSED_FROM_S = 300  # from this hold on, closed minutes are looked at, live as in rehearsal
 AUTO_MOST_S = 180 * 86_400
 MAX_STEPS = 6
@@ -286,8 +287,8 @@ def _refused(rule: Rule, fire: Limit | None, clear: Limit | None, for_s: int,
                                 f"{rule.of}: write 'of: task', or leave only 'tell'")
     if acts and steps[0][0] != "tell":
         yield Problem("ladder", "tell the owner first: begins with 'do: tell'")
-    if acts and any(after_s < 60 for do, after_s in steps if do == "end"):
-        yield Problem("ladder", "'end' comes at least 60s after the step before it")
+    if acts and any(after_s < END_AFTER_S for do, after_s in steps if do == "end"):
+        yield Problem("ladder", f"'end' comes at least {END_AFTER_S}s after the step before it")
     order = {"tell": 0, "pause": 1, "end": 2}
     ranks = [order[do] for do, _ in steps]
     if ranks != sorted(ranks):

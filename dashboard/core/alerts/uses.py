@@ -97,7 +97,7 @@ class _Kept:
 
 
 class UseTable:
-    """`row` and `slot`: of each use; `job`, `owner`, `node_at`, `started_at`: of each Task's row."""
+    """`row`, `slot`: of each use; `job`, `owner`, `node_at`, `started_at`: of each Task's row."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

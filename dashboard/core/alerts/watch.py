@@ -57,6 +57,12 @@ class Scene(Protocol):
         """None: it is taken to be steady."""
 
 
+class _OfRows(Protocol):
+    def grow(self, room: int) -> None: ...
+
+    def forget(self, rows: Rows) -> None: ...
+
+
 @dataclass(slots=True)
 class Seen:
     """What the last look showed, for people."""
@@ -78,6 +84,8 @@ class Watch:
         self.seen = Seen(np.empty(0), np.empty(0, bool))
         self.flaps = Flaps(ready.for_s)
         self.cooldowns = Cooldowns(ready.cooldown_s)
+        self._parts: tuple[_OfRows, ...] = (self.machine, self.flaps, self.cooldowns,
+                                            *self._windows.values())
         self.failures = 0  # in a row
         self.trouble = ""
         self.looked_at = 0.0  # by the clock, where `now` may be the end of a minute
@@ -99,7 +107,7 @@ class Watch:
 
     def glance(self, scene: Scene, now: float) -> Look:
         """Without any hold."""
-        self._grow(len(scene.there))
+        self.make_room(len(scene.there))
         return self.look(scene, now)
 
     def look(self, scene: Scene, now: float) -> Look:
@@ -131,20 +139,20 @@ class Watch:
 
     def _leave(self, scene: Scene) -> list[Moves]:
         """Of rows that are another's from now on, who was there is gone."""
-        self._grow(len(scene.there))
+        self.make_room(len(scene.there))
         if not len(scene.fresh):
             return []
         left = self.machine.leave(scene.fresh)
-        for part in (self.machine, self.flaps, self.cooldowns, *self._windows.values()):
+        for part in self._parts:
             part.forget(scene.fresh)
         self._taken_at[scene.fresh] = np.nan
         return left
 
-    def _grow(self, room: int) -> None:
+    def make_room(self, room: int) -> None:
         if room > len(self._taken_at):
             self._taken_at = np.concatenate(
                 [self._taken_at, np.full(room - len(self._taken_at), np.nan)])
-        for part in (self.machine, self.flaps, self.cooldowns, *self._windows.values()):
+        for part in self._parts:
             part.grow(room)
 
     def _looker(self, scene: Scene, at: Floats, punctual: Mask, second: int, cannot: Mask

@@ -1,0 +1,252 @@
+"""A fleet whose time is turned by hand, with Rules that act on it; what is done is written down."""
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from dashboard.alerts import AlertDesk
+from dashboard.audit import Auditor
+from dashboard.audit_store import Wanted
+from dashboard.brakes import Brakes
+from dashboard.core.alerts.rule import Rule, read
+from dashboard.core.commands import CommandRecord
+from dashboard.core.events import Events
+from dashboard.core.fleet import Fleet
+from dashboard.ladders import Kept, Ladders, Notice
+from dashboard.rule_wants import RuleWants
+from dashboard.state import State
+from gpudeck.acts import (
+    Condition,
+    Held,
+    Params,
+    Preview,
+    Process,
+    Refusal,
+    TaskAction,
+    Verified,
+    Victim,
+)
+from gpudeck.wire import Beat, Task, Tasks, Use
+from tests.unit import fleets
+
+PATCHED = ("alerts", "ladders", "brakes", "rule_wants", "maintenance")
+GIB = 2**30
+
+
+@dataclass
+class Clock:
+    now: float = fleets.NOW
+    mono: float = fleets.MONO
+    gmtime: Any = time.gmtime
+    strftime: Any = time.strftime
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.mono
+
+
+@dataclass
+class Busy:
+    """A Task and what it does; `ended_at`: it is not there any more."""
+
+    task: Task
+    node_id: str
+    gpu: int
+    sm_pct: float = 0.0
+    mem_used_bytes: float = 8.0 * GIB
+    refusal: Refusal | None = None
+    ended_at: float | None = None
+
+
+@dataclass
+class World:
+    """`outcome`: what becomes of an order, `after_s` later."""
+
+    folder: Path
+    clock: Clock
+    outcome: Callable[[CommandRecord], CommandRecord]
+    after_s: float = 2.0
+    fleet: Fleet = field(default_factory=lambda: Fleet(1))
+    tasks: list[Busy] = field(default_factory=list)
+    orders: list[CommandRecord] = field(default_factory=list)
+    recalls: list[tuple[str, str]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    keeps: dict[str, Any] = field(default_factory=dict)
+    while_looking: Callable[[], None] = lambda: None
+    _seq: int = 0
+    _open: list[tuple[float, CommandRecord]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.state = State(self.folder)
+        self.audit = Auditor(self.state.audit)
+        self.desk = AlertDesk(self.state.alerts, self.audit, self.fleet, Events(), lambda: ())
+        for _rule_id, (_, rule) in self.desk.rules.items():
+            self.desk._store.put_rule(rule, "test", 0.0, is_there=False)
+        self.desk._load()
+        self.begin()
+
+    def begin(self) -> None:
+        """What a start of the hub makes anew."""
+        self.brakes = Brakes(self.state.brakes, self.audit)
+        self.ladders = Ladders(self.brakes, self, self.audit, on_notice=[self.notices.append],
+                               spawn=lambda call, *given: call(*given), mono=self.clock.monotonic)
+        keeps = SimpleNamespace(of_any=lambda task_ids: next(
+            (self.keeps[each] for each in task_ids if each in self.keeps), None))
+        nothing = SimpleNamespace(refusal=lambda node_id: None, of=lambda node_id: None)
+        self.rules = RuleWants(self.desk, self.brakes, keeps, nothing, nothing)  # type: ignore
+        self.ladders.sources.append(self.rules)
+        self.brakes.on_reset.append(self.desk.begin_anew)
+
+    # -- what is there
+
+    def add(self, nodes: int, tasks_each: int, user: str = "ann", sm_pct: float = 0.0,
+            gpus: int = 4) -> list[Busy]:
+        made = []
+        for _ in range(nodes):
+            node_id = f"n{len(self.fleet.nodes):04}"
+            node = fleets.add_node(self.fleet, node_id, gpus, mono=self.clock.mono - 3_600.0)
+            node.steady_mono = self.clock.mono - 3_600.0
+            node.clock_offset_s = 0.0
+            self.fleet.beat(node, Beat("ok", 0.5, 0, 0), self.clock.mono)
+            node.steady_mono = self.clock.mono - 3_600.0
+            made += [self.start(node_id, at % gpus, user, sm_pct) for at in range(tasks_each)]
+        return made
+
+    def start(self, node_id: str, gpu: int = 0, user: str = "ann", sm_pct: float = 0.0) -> Busy:
+        pid = random.randrange(10, 2**22)
+        task = Task(f"boot-{pid}-{len(self.tasks)}", pid, len(self.tasks) + 1,
+                    self.clock.now - 7_200.0, user, "python train.py", job_id=f"job-{pid}")
+        one = Busy(task, node_id, gpu, sm_pct)
+        self.tasks.append(one)
+        return one
+
+    @property
+    def ended(self) -> list[Busy]:
+        return [one for one in self.tasks if one.ended_at is not None]
+
+    def put(self, mode: str = "auto", by: str = "ada", **more: Any) -> Rule:
+        """In force at once: how a rule gets into its mode is tested elsewhere."""
+        rule = read({"id": "idle", "title": "Idle with memory held", "of": "task", "scope": "*",
+                     "signal": "sm_pct", "fire": "<= 1", "for": "30s", "mode": mode,
+                     "ladder": [{"do": "tell"}, {"do": "tell", "after": "60s"},
+                                {"do": "end", "after": "60s"}],
+                     "expires": time.strftime("%Y-%m-%d", time.gmtime(self.clock.now + 9e6))}
+                    | more)
+        self.desk._store.put_rule(rule, by, self.clock.now)
+        self.desk._load()
+        return rule
+
+    # -- time
+
+    def turn(self, seconds: float = 1.0) -> None:
+        for _ in range(int(seconds)):
+            self.clock.now += 1.0
+            self.clock.mono += 1.0
+            self._seq += 1
+            self._tell()
+            for due, record in list(self._open):
+                if self.clock.mono >= due:
+                    self._open.remove((due, record))
+                    self._finish(record)
+            self.desk.step()
+            self.ladders.step()
+
+    def until(self, true: Callable[[], Any], most_s: int = 400) -> Any:
+        for _ in range(most_s):
+            if found := true():
+                return found
+            self.turn()
+        raise AssertionError(f"not within {most_s} s: {self.climbs()}")
+
+    def _tell(self) -> None:
+        on: dict[str, list[Busy]] = {}
+        for one in self.tasks:
+            if one.ended_at is None:
+                on.setdefault(one.node_id, []).append(one)
+        for node_id, node in self.fleet.nodes.items():
+            here = on.get(node_id, [])
+            rows = [{"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 0.0} for _ in
+                    (node.listing.order if node.listing else ())]
+            told = Tasks(True, tuple(one.task for one in here), tuple(
+                Use(one.task.id, one.gpu, one.mem_used_bytes, one.sm_pct) for one in here))
+            self.fleet.heard(node, self.clock.now, self.clock.mono)
+            self.fleet.frame(node, fleets.frame(rows, self._seq, self.clock.now, tasks=told),
+                             self.clock.now, self.clock.mono)
+
+    # -- hands
+
+    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params
+             ) -> Preview | Refusal:
+        self.while_looking()
+        one = next((each for each in self.tasks if each.task.id == task_id
+                    and each.ended_at is None), None)
+        if one is None:
+            return Refusal("gone", "it is gone")
+        held = (Held(f"GPU-{node_id}-{one.gpu}", one.mem_used_bytes),)
+        victim = Victim(Process(one.task.pid, one.task.start_ticks, 1_000, None, None, None),
+                        one.task.command, one.task.user, task_id, held)
+        return Preview("ask", bytes(32), node_id, "boot", self.clock.now, action, params, task_id,
+                       one.task.job_id, one.task.user, 7_200.0, "compute", None, (victim,), (),
+                       () if one.refusal is None or action == "notify" else (one.refusal,))
+
+    def order(self, record: CommandRecord, preview: Preview, condition: Condition | None,
+              **fields: Any) -> CommandRecord:
+        sent = replace(record, state="sent")
+        self.orders.append(sent)
+        self._open.append((self.clock.mono + self.after_s, sent))
+        return sent
+
+    def _finish(self, record: CommandRecord) -> None:
+        done = self.outcome(record)
+        if done.action == "end" and done.state == "done":
+            one = next(each for each in self.tasks if each.task.id == done.task_id)
+            one.ended_at = self.clock.now
+        self.ladders.changed(done)
+
+    def recall(self, node_id: str, command_id: str, why: str) -> None:
+        self.recalls.append((command_id, why))
+
+    def sampled_mono(self, node_id: str) -> float | None:
+        node = self.fleet.nodes[node_id]
+        return max(float(self.fleet.sampled_mono[slot])
+                   for slot in (node.listing.order if node.listing else ()))
+
+    def nodes(self) -> int:
+        return len(self.fleet.nodes)
+
+    # -- what came of it
+
+    def did(self, *actions: str) -> list[CommandRecord]:
+        return [record for record in self.orders if record.action in (actions or ("pause", "end"))]
+
+    def climbs(self) -> list[Kept]:
+        return list(self.ladders._climbs.values())
+
+    def recorded(self, kind: str) -> list[dict[str, Any]]:
+        return [msgspec.json.decode(link.body) for link in self.state.audit.newest(
+            Wanted(kind=kind), None, 1_000)]
+
+
+def done(record: CommandRecord) -> CommandRecord:
+    return replace(record, state="done", step="ended on SIGTERM",
+                   verified=Verified(True, True, True))
+
+
+@pytest.fixture(name="world")
+def a_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterable[World]:
+    clock = Clock()
+    for module in PATCHED:
+        monkeypatch.setattr(f"dashboard.{module}.time", clock)
+    made = World(tmp_path, clock, done)
+    yield made
+    made.state.close()
