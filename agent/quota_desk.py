@@ -211,13 +211,15 @@ class QuotaDesk:
         while self._settled:
             due, kind, sentence = self._settled.popleft()
             self._keep(quotas.settled(self._stand, due.key, kind, sentence, now))
-        cut_off = now - self._live_at >= self._cut_off_after_s
-        every_s = LOOK_EVERY_S if cut_off else RECONCILE_EVERY_S
-        if now - self._looked_at < every_s:
+        hub: quotas.Hub = "there" if is_live else (
+            "gone" if now - self._live_at >= self._cut_off_after_s else "quiet")
+        every_s = LOOK_EVERY_S if hub == "gone" else RECONCILE_EVERY_S
+        is_reloaded = (driver_version, facts) != self._probed
+        if now - self._looked_at < every_s and not is_reloaded:
             return
         self._looked_at = now
         self._probe(driver_version, facts, now)
-        self._look(self._held, self._scene(self._held, sample, now), cut_off, now)
+        self._look(self._held, self._scene(self._held, sample, now), hub, now)
 
     def _read_and_wake(self) -> None:
         self._read()
@@ -268,13 +270,13 @@ class QuotaDesk:
             tell = end = tell or f"all acts on this node are on hold: {'; '.join(holds)}"
         return Rights(tell[:400], (end or tell)[:400])
 
-    def _look(self, held: Desired, scene: Scene, cut_off: bool, now: float) -> None:
+    def _look(self, held: Desired, scene: Scene, hub: quotas.Hub, now: float) -> None:
         said = InForce(held.generation, held.issued_at, scene.wall, quotas.marks(held, scene),
                        self._mechanisms, self.trouble)
         if _is_news(said, self._said) or now - self._said_at >= SAY_EVERY_S:
             self._say(said, now)
         hub_now = None if self._hub_ahead_s is None else now + self._hub_ahead_s
-        after = quotas.stand(self._stand, held, scene, cut_off, hub_now, now)
+        after = quotas.stand(self._stand, held, scene, hub, hub_now, now)
         self._keep(after)
         for due in after.due:
             self._hand.put(lambda due=due: self._do(due))  # type: ignore[misc]

@@ -7,6 +7,7 @@ stops work waits for the hub, unless the signed Quota says `offline: allow` and 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from gpudeck import ladder
 from gpudeck.acts import SKEW_MAX_S
@@ -23,6 +24,8 @@ OVER_SHOWN = 16
 HERE = ("node", "gpu")  # what one node can tell alone
 
 Key = tuple[str, str]  # Quota and job
+# `quiet`: there is no connection, and not for long enough to go on without; also after a restart.
+Hub = Literal["there", "quiet", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +137,13 @@ def _proof(quota: Quota, found: Sequence[Balance]) -> str:
 # -- without a hub
 
 
-def stand(before: Stand, desired: Desired | None, scene: Scene, cut_off: bool,
+def stand(before: Stand, desired: Desired | None, scene: Scene, hub: Hub,
           hub_now: float | None, now: float) -> Stand:
     """`hub_now`: the hub's clock, as far as it is known here; `now`: one that never steps. Climbs
     with a step that is being done stay until its outcome is known."""
-    if desired is None or not cut_off:
+    if hub == "quiet":
+        return Stand(before.climbs)
+    if desired is None or hub == "there":
         return Stand({key: climb for key, climb in before.climbs.items()
                       if climb.state == "acting"})
     wanted = _wanted(desired, scene)

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,7 @@ def _bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
     data.mkdir(mode=0o700)
     a_ceiling(data, rules_may_act=True)
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-
-    class Impatient(QuotaDesk):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given, cut_off_after_s=1.0)
-
-    monkeypatch.setattr(node, "QuotaDesk", Impatient)
+    monkeypatch.setattr(node, "QuotaDesk", partial(QuotaDesk, cut_off_after_s=1.0))
     hub, children = FakeHub(), Told(detail="")
     try:
         yield Bed(hub, children, data)
