@@ -11,7 +11,7 @@ import { nameTab } from "./tab.mjs";
 const EVERY_MS = 5_000;
 const TYPED_MS = 400;
 const TONES = { observe: "", warn: "stale", act: "lost" };
-const MODES = [["observe", "observe: only say who is over"], ["warn", "warn: tell them as well"], ["act", "act: tell them twice, then end a task"]];
+const MODES = [["observe", "observe: say who is over"], ["warn", "warn: tell them, too"], ["act", "act: tell, then end a task"]];
 const COUNTS = [["each", "for each of them"], ["together", "for all of them in one sum"]];
 const PERS = [["day", "per day"], ["week", "per week"]];
 const OFFLINES = [["wait", "wait for the hub"], ["allow", "may end tasks for 24 h"]];
@@ -52,7 +52,7 @@ export class QuotasPage {
   }
 
   take(items) {
-    const over = items.reduce((sum, one) => sum + one.over, 0);
+    const over = new Set(items.flatMap(({ balances }) => balances.filter((one) => one.is_over).map(({ holder }) => holder))).size;
     const weak = items.filter((one) => one.in_force < one.wanted).length;
     say(byId("quotas-words"), items.length === 0 ? "Nobody is limited." : [
       plural(items.length, "quota"), over === 0 ? "nobody is over" : `${amount(over)} over`,
@@ -97,11 +97,11 @@ export class QuotasPage {
   }
 
   async edit(quota) {
-    const outcome = make("output", { class: "quota-check", role: "status" }, make("p", {}, "Who would be over it now stands here while you write."));
+    const outcome = make("output", { class: "quota-check", role: "status", tabindex: "0", "aria-label": "Who would be over it now" }, make("p", {}, "Who would be over it now stands here while you write."));
     const made = await ask({
       title: quota === null ? "A new quota" : `Change ${quota.id}`,
       lead: "Of several, the most specific one counts: a container before a user, a user before a group, a group before everyone; and the narrower place.",
-      fields: [make("div", { class: "quota-fields" }, ...fieldsOf(quota)), outcome], verb: quota === null ? "Set it" : "Keep the change",
+      fields: [outcome, make("div", { class: "quota-fields" }, ...fieldsOf(quota))], verb: quota === null ? "Set it" : "Keep the change",
       submit: (given) => {
         const { id, ...fields } = quotaOf(given, quota);
         return change("PUT", `quotas/${encodeURIComponent(id)}`, fields);
@@ -136,7 +136,7 @@ function draw(card, item) {
   const { quota } = item;
   say(card.mode, quota.mode);
   card.mode.className = `pill ${TONES[quota.mode]}`;
-  say(card.meaning, `${sentence(item.meaning)}${quota.because === "" ? "" : ` ${sentence(quota.because)}`}`);
+  say(card.meaning, `${quota.subject.startsWith("user:") ? `${item.meaning}.` : sentence(item.meaning)}${quota.because === "" ? "" : ` ${sentence(quota.because)}`}`);
   say(card.summary, forceWords(item));
   once(card, "nodes", item.nodes, (nodes) => card.nodes.replaceChildren(
     ...nodes.map((one) => make("li", {}, make("strong", {}, one.host), ` ${one.is_in_force ? `in force by the ladder (${MECHANISMS[one.mechanism] ?? one.mechanism})` : one.is_applied ? "applied, not in force" : "wanted, not applied"}: ${one.proof}`)),
@@ -163,8 +163,8 @@ function forceWords({ wanted, applied, in_force: inForce, quota }) {
 
 function useOf(one) {
   const top = Math.max(one.used, one.most) || 1;
-  const bar = make("div", { class: `quota-bar${one.is_over ? " over" : ""}`, role: "meter", "aria-label": `${one.holder}, ${LIMITS[one.limit].name}`, "aria-valuemin": "0", "aria-valuemax": String(top), "aria-valuenow": String(one.used), "aria-valuetext": one.sentence, title: one.sentence }, make("i", {}), make("b", {}));
-  bar.style.setProperty("--used", `${(one.used / top) * 100}%`);
+  const bar = make("div", { class: `quota-bar${one.is_over ? " over" : ""}`, role: "meter", "aria-label": `${one.holder}, ${LIMITS[one.limit].name}`, "aria-valuemin": "0", "aria-valuemax": String(top), "aria-valuenow": String(one.used), "aria-valuetext": one.sentence, title: one.sentence }, make("i", {}), one.is_over ? make("u", {}) : null, make("b", {}));
+  bar.style.setProperty("--used", `${(Math.min(one.used, one.most) / top) * 100}%`);
   bar.style.setProperty("--most", `calc(${(one.most / top) * 100}% - 2px)`);
   const words = LIMITS[one.limit].words;
   const [first] = one.offenders;
@@ -174,7 +174,7 @@ function useOf(one) {
 }
 
 const memory = (bytes) => { const { text, unit } = gibibytes(bytes); return `${text} ${unit}`; };
-const short = (number) => amount(number, Number.isInteger(number) ? 0 : 1);
+const short = (number) => (number > 0 && number < 1 ? String(Number(number.toPrecision(2))) : amount(number, Number.isInteger(number) ? 0 : 1));
 const LIMITS = {
   gpus: { name: "Gpus", words: short },
   mem_bytes: { name: "memory", words: memory },
@@ -257,7 +257,7 @@ function watch(form, quota, outcome) {
 function drawCheck(outcome, { problems, meaning, holders, over }) {
   outcome.classList.toggle("bad", problems.length > 0);
   const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`)
-    : [sentence(meaning), over.length === 0 ? `Nobody would be over it now${holders > 0 ? `, of ${amount(holders)} who hold something of it` : ""}.` : `${amount(over.length)} would be over it now:`,
+    : [`${meaning}.`, over.length === 0 ? `Nobody would be over it now${holders > 0 ? `, of ${amount(holders)} who hold something of it` : ""}.` : `${amount(over.length)} would be over it now:`,
       ...over.slice(0, 10).map((one) => `${one.sentence}${one.offenders.length > 0 ? ` (${plural(one.offenders.length, "job")} would go, the first on ${one.offenders[0].host})` : ""}`)];
   outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));
 }

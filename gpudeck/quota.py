@@ -238,7 +238,7 @@ def span_words(seconds: float) -> str:
 
 
 def _short(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0")
+    return f"{number:.2g}" if 0 < number < 1 else f"{number:.1f}".removesuffix(".0")
 
 
 def amount_words(limit: Limit, amount: float, per: Per = "day") -> str:
