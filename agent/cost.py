@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gpudeck.spent import PROC, cpu_s, pss_bytes
 from gpudeck.wire import Cost
 
 from .locked import agent_pid
 from .processes import table
 
-PROC = Path("/proc")
 # The kernel walks all pages for it: about a millisecond.
 MEMORY_EVERY_S = 60.0
 FULL_BELOW_BYTES = 256 * 2**10  # sqlite wants some pages at a time
@@ -84,32 +84,6 @@ class AgentCost:
         ours = frozenset() if self._agent is None else frozenset(
             (self._agent, *(row.pid for row in table().values() if row.parent == self._agent)))
         return self._meter.take(ours, None, size_of(outbox_files(self._data)))
-
-
-def cpu_s(pid: int, proc: Path = PROC) -> float | None:
-    """CPU seconds of a process since its start. /proc counts in hundredths, which for a process
-    that takes one per cent is no number for two seconds; the process's own clock does not
-    (clock_getcpuclockid(3), which Python has for threads only)."""
-    if proc is PROC:
-        try:
-            return time.clock_gettime((~pid << 3) | 2)
-        except OSError:
-            pass
-    try:
-        words = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def pss_bytes(pid: int, proc: Path = PROC) -> float | None:
-    """None: it has ended, or is another user's."""
-    try:
-        with open(proc / str(pid) / "smaps_rollup") as file:
-            amounts = (line.split()[1] for line in file if line.startswith("Pss:"))
-            return float(next(amounts)) * 1024
-    except (OSError, ValueError, StopIteration):
-        return None
 
 
 def size_of(files: Iterable[Path]) -> float | None:

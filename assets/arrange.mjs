@@ -10,11 +10,12 @@ const MOST_LINES = 6;
 const HEADING = 24;
 const collator = new Intl.Collator("en", { numeric: true });
 
-/** {width, height, cellW, cellH, hasText, rows: [{y, slots, x}], words: [{text, x, y, room, isHeading}]} */
+/** {width, height, cellW, cellH, hasText, rows: [{y, slots, x}], words: [{text, x, y, room, isHeading}], listed}.
+ * `listed`: all slots as a list has them, group by group; groups lie side by side, so rows mix them. */
 export function arrange(picture, view, room, measure) {
   const groups = view.group === "node" ? nodesOf(picture, view.sort) : sectionsOf(picture, view);
   const fitted = view.group === "node" ? fitNodes(groups, room, measure) : fitSections(groups, room, measure);
-  return { ...fitted, hasText: fitted.cellW >= 20 && fitted.cellH >= 14 && picture.count <= MOST_TEXTS, group: view.group };
+  return { ...fitted, hasText: fitted.cellW >= 20 && fitted.cellH >= 14 && picture.count <= MOST_TEXTS, group: view.group, listed: groups.flatMap(({ slots }) => slots) };
 }
 
 // A cell without a number has no rank: it follows all that have one, whichever way is asked.

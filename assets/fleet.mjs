@@ -191,8 +191,7 @@ export class Fleet {
 
   drawTable() {
     if (this.view.view !== "table") return;
-    const order = this.heatmap.order();
-    this.table.draw(this.metric(), order);
+    this.table.draw(this.metric(), this.heatmap.planned().listed);
   }
 
   drawView() {

@@ -234,52 +234,52 @@ export function rasterise(plan, ratio) {
   return {
     width: Math.max(1, px(plan.width)), height: Math.max(1, px(plan.height)),
     w: Math.max(1, px(plan.cellW)), h: Math.max(1, px(plan.cellH)), ratio,
-    rows: plan.rows.map((row) => ({ top: px(row.y), slots: row.slots, left: Int32Array.from(row.x, px) })),
-    tiles: new Map(), image: null,
+    rows: plan.rows.map((row) => ({ top: px(row.y), slots: row.slots, left: Int32Array.from(row.x, px), drawn: new Uint16Array(row.slots.length) })),
+    tiles: new Map(), image: null, look: null,
   };
 }
 
-/** Cells without text, straight into pixels: 10,000 of them in well under a millisecond. */
+const UNDRAWN = 0xffff;
+
+/** Cells without text, straight into pixels: 10,000 of them in about a millisecond, and only those
+ * that look other than before. */
 export function paintPixels(context, raster, cells, mask, colours, isFrozen) {
-  const { width, height, rows, h } = raster;
+  const { width, height, rows } = raster;
   raster.image ??= new ImageData(width, height);
   const pixels = new Uint32Array(raster.image.data.buffer);
   const tones = isFrozen ? [colours.frozenDim, colours.frozen] : [colours.dim, colours.live];
-  const line = new Uint32Array(width);
-  const ground = toPixel(parseHex(colours.marks.ground));
-  if (raster.ground !== ground) pixels.fill(raster.ground = ground);
+  const look = `${colours.theme} ${isFrozen}`;
+  if (raster.look !== look) {
+    raster.look = look;
+    pixels.fill(toPixel(parseHex(colours.marks.ground)));
+    for (const row of rows) row.drawn.fill(UNDRAWN);
+  }
   for (const row of rows) {
-    line.fill(ground);
-    const marked = paintLine(line, row, raster.w, cells, mask, tones);
-    for (let y = 0; y < h; y++) pixels.set(line, (row.top + y) * width);
-    for (const at of marked) {
+    for (let at = 0; at < row.slots.length; at++) {
       const slot = row.slots[at];
-      const tone = tones[isMatch(mask, slot) ? 1 : 0];
-      stamp(pixels, width, row.top, row.left[at], tile(raster, cells[slot], tone, colours), raster.w, h);
+      const code = cells[slot];
+      const isLit = isMatch(mask, slot) ? 1 : 0;
+      const wanted = (isLit << 8) | code;
+      if (row.drawn[at] === wanted) continue;
+      row.drawn[at] = wanted;
+      const from = row.top * width + row.left[at];
+      if (code > FULL) stamp(pixels, width, from, tile(raster, code, tones[isLit], colours), raster);
+      else block(pixels, width, from, tones[isLit].pixels[code], raster);
     }
   }
   context.putImageData(raster.image, 0, 0);
 }
 
-function paintLine(line, row, w, cells, mask, tones) {
-  const marked = [];
-  for (let at = 0; at < row.slots.length; at++) {
-    const slot = row.slots[at];
-    const code = cells[slot];
-    if (code > FULL) marked.push(at);
-    else line.fill(tones[isMatch(mask, slot) ? 1 : 0].pixels[code], row.left[at], row.left[at] + w);
+function block(pixels, width, from, colour, { w, h }) {
+  for (let y = 0, start = from; y < h; y++, start += width) {
+    for (let at = start; at < start + w; at++) pixels[at] = colour;
   }
-  return marked;
 }
 
 export const isMatch = (mask, slot) => mask === null || (mask[slot >> 3] & (1 << (slot & 7))) !== 0;
 
-function stamp(pixels, width, top, left, source, w, h) {
-  let from = 0;
-  for (let y = 0; y < h; y++) {
-    let to = (top + y) * width + left;
-    for (let x = 0; x < w; x++) pixels[to++] = source[from++];
-  }
+function stamp(pixels, width, from, source, { w, h }) {
+  for (let y = 0; y < h; y++) pixels.set(source.subarray(y * w, (y + 1) * w), from + y * width);
 }
 
 function tile(raster, code, tone, colours) {

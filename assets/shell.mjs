@@ -2,7 +2,7 @@
 
 import { mountAccount } from "./account.mjs";
 import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
-import { age } from "./format.mjs";
+import { age, plural } from "./format.mjs";
 import { mountPrinting } from "./printing.mjs";
 import { mountTips } from "./tips.mjs";
 
@@ -35,7 +35,16 @@ function openHelp() {
   if (dialog.open) return;
   const page = document.querySelector("main > :not([hidden])")?.id;
   for (const part of dialog.querySelectorAll("[data-page]")) show(part, part.dataset.page === page);
+  sayCost();
   dialog.showModal();
+}
+
+/** What this page takes from its browser: of pages that draw a map. */
+function sayCost() {
+  const { redraw_ms: redraw, slowest_redraw_ms: slowest, long_tasks: long } = globalThis.gpudeck.stats;
+  const isDrawn = redraw !== undefined && redraw !== null;
+  show(byId("help-cost"), isDrawn);
+  if (isDrawn) say(byId("help-cost"), `This page: the map was drawn in ${redraw.toFixed(1)} ms, at most ${slowest.toFixed(1)} ms; ${plural(long, "task")} of over 50 ms since it was opened.`);
 }
 
 // After g.

@@ -16,6 +16,7 @@ from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import Setting, count, folder, load, port, text, whole
 
 from . import past_plan as past
+from .demo_cost import Bill
 from .parts import FreshHub, claim, open_hub, write_private
 from .supervisor import Part, Supervisor
 
@@ -118,6 +119,7 @@ class _Demo:
         self._supervisor = Supervisor(parts)
         self._written: dict[str, Any] | None = None
         self._is_past_told = False
+        self._bill = Bill(self._pids)
 
     def __enter__(self) -> "_Demo":
         self._supervisor.__enter__()
@@ -208,6 +210,8 @@ class _Demo:
             return self._wait_for_all()
         self._write_if_changed()
         self._say_of_past()
+        if self._is_past_told and (cost := self._bill.line()) is not None:
+            print(cost, flush=True)
         return 0.5
 
     def _say_of_past(self) -> None:
@@ -219,6 +223,15 @@ class _Demo:
             print(f"{made.made // 60} minutes of history are there: the time bar goes back to "
                   "before this demo began.", flush=True)
             self._write_if_changed()
+
+    def _pids(self) -> dict[str, list[int]]:
+        """By what they do. The keeper's children are the tasks."""
+        agents = list(self._agents.values())
+        rest = [part for part in self._supervisor.parts
+                if part is not self._hub.part and part not in agents]
+        return {name: [part.pid for part in parts if part.pid is not None] for name, parts in (
+            ("the hub", [self._hub.part]), (f"{len(agents)} agents", agents),
+            ("the simulation", rest))}
 
     def _wait_for_all(self) -> float:
         for part in self._supervisor.parts:

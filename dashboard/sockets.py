@@ -181,7 +181,10 @@ class BoundedSocket:
                     self._wake.clear()
                     continue
                 with gevent.Timeout(self.allowance.stall_s, TimeoutError):
-                    self._sock.sendall(encoded)
+                    # gevent's sendall asks the kernel for its buffer's size each time.
+                    sent = self._sock.send(encoded)
+                    if sent < len(encoded):
+                        self._sock.sendall(encoded[sent:])
         except TimeoutError:
             self._engine.tally.add("too_slow")
             log.info("closed peer=%s reason=too_slow", self.sid)

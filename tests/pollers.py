@@ -18,7 +18,7 @@ import pynvml
 
 from agent.backends import nvml_fields, nvml_processes
 from agent.backends.nvml import NvmlReader
-from agent.cost import cpu_s as cpu_s
+from gpudeck.spent import cpu_s as cpu_s
 
 MINUTE = 60
 Call = tuple[Callable[..., Any], tuple[Any, ...]]

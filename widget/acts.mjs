@@ -128,7 +128,7 @@ class Dialog {
   }
 
   sorry(sentence) {
-    this.form.replaceChildren();
+    this.form.replaceChildren(make("button", { type: "button", class: "g-plain", onclick: () => this.row.begin(this.action) }, "Look again"));
     this.root.classList.add("g-refused");
     say(this.said, sentence);
   }

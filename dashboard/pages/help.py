@@ -102,6 +102,7 @@ def help_dialog() -> Component:
             html.Section([html.H3("On every page"), _keys(EVERYWHERE)], className="shortcuts"),
             html.P("What a metric means stands beside its name, under the pointer, at the focus "
                    "and at a touch.", className="help-about last"),
+            html.P(id="help-cost", className="help-about", hidden="hidden"),
         ],
     )
 

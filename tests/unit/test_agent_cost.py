@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.cost import MEMORY_EVERY_S, Meter, cpu_s, outbox_files, pss_bytes, size_of
+from agent.cost import MEMORY_EVERY_S, Meter, outbox_files, size_of
+from gpudeck.spent import cpu_s, pss_bytes
 
 ME = frozenset((os.getpid(),))
 
