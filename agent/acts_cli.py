@@ -117,7 +117,11 @@ def _at(desk: Desk, asked: ActSettings, plan: Plan | None) -> int:
     if not asked.yes and not _is_sure(view, teller):
         teller.say("nothing was done")
         return ExitCode.FAILED
-    return _followed(teller, desk, desk.order(view.id, reason))
+    if view.needs.maintenance and (asked.yes or not _is_sure_despite(teller)):
+        teller.say("nothing was done: people work on this node; without --yes it is asked for "
+                   "twice")
+        return ExitCode.REFUSED
+    return _followed(teller, desk, desk.order(view.id, reason, view.needs.maintenance))
 
 
 def _check_somebody_answers(asked: ActSettings) -> None:
@@ -200,6 +204,11 @@ def _is_sure(view: PreviewView, teller: Teller) -> bool:
     asked = question(view)
     teller.say("")
     return asked.is_yes(teller.ask(asked.prompt))
+
+
+def _is_sure_despite(teller: Teller) -> bool:
+    return teller.ask("People work on this node. To do it all the same, type maintenance: "
+                      ).strip() == "maintenance"
 
 
 def _followed(teller: Teller, desk: Desk, ordered: Ordered) -> int:

@@ -28,7 +28,8 @@ class Desk(Protocol):
     def preview(self, action: TaskAction, targets: Sequence[str], params: Mapping[str, Any],
                 is_plan: bool) -> PreviewView: ...
 
-    def order(self, preview_id: str, reason: str) -> Ordered: ...
+    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False
+              ) -> Ordered: ...
 
     def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
         """Each of them whenever it has changed, until all have ended."""
@@ -57,8 +58,8 @@ class HubDesk:
                 is_plan: bool) -> PreviewView:
         return self._client.preview(action, targets, params, is_plan)
 
-    def order(self, preview_id: str, reason: str) -> Ordered:
-        return self._client.order(preview_id, reason)
+    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False) -> Ordered:
+        return self._client.order(preview_id, reason, despite_maintenance)
 
     def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
         known = {command.id: command for command in commands}

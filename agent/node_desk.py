@@ -72,7 +72,7 @@ class NodeDesk:
         return PreviewView("here", action, msgspec.to_builtins(how),
                            min(look.taken_at for look in looks) + PREVIEW_LASTS_S, items)
 
-    def order(self, preview_id: str, reason: str) -> Ordered:
+    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False) -> Ordered:
         todo = [look for look in self._shown if not look.refusals]
         commands = [_waiting(look, self._host, reason, at) for at, look in enumerate(todo)]
         threading.Thread(target=self._work, args=(todo, commands, reason), daemon=True).start()

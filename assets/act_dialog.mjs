@@ -33,6 +33,7 @@ export class ActDialog {
     this.reason = textField("reason", this.isReasonNeeded() ? "Reason" : "Reason (may be empty)", { maxlength: "500", "aria-required": String(this.isReasonNeeded()) }, "It is recorded, and the owner reads it.");
     this.password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "Others' work is concerned. It then holds for five minutes.");
     this.typed = textField("typed", "Type", {}, "More than one job: so that no hand does it by accident.");
+    this.despite = make("label", { class: "act-second act-despite" }, make("input", { type: "checkbox", name: "despite" }), " People work on this node (it is in maintenance). Do it all the same.");
     this.problem = make("p", { class: "problem", role: "alert", hidden: "" });
     this.clock = make("span", { class: "act-clock" });
     this.again = make("button", { type: "button", class: "button", onclick: () => this.look() }, "Look again");
@@ -40,9 +41,10 @@ export class ActDialog {
     // No submit button: Enter in a field must not end a task.
     this.yes = make("button", { type: "button", class: `button ${this.action === "end" ? "danger" : "first"}`, disabled: "", onclick: () => this.confirm() }, verb(this.action));
     this.foot = make("div", { class: "dialog-foot act-foot" }, this.clock, this.again, this.cancel, this.yes);
-    this.asked = make("div", { class: "act-asked" }, ...this.fields.roots, this.reason, this.typed, this.password);
+    this.asked = make("div", { class: "act-asked" }, ...this.fields.roots, this.reason, this.typed, this.despite, this.password);
     this.root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, this.place, this.asked, this.problem, this.foot);
     show(this.typed, false);
+    show(this.despite, false);
     show(this.password, false);
     show(this.again, false);
     for (const name of ["input", "change"]) this.root.addEventListener(name, () => this.drawYes());
@@ -106,6 +108,8 @@ export class ActDialog {
     const wanted = this.wanted();
     show(this.typed, wanted !== null);
     if (wanted !== null) say(this.typed.querySelector("label"), `Type “${wanted}”`);
+    show(this.despite, Boolean(preview.needs?.maintenance));
+    this.despite.querySelector("input").checked = false;
     show(this.password, Boolean(preview.needs?.fresh));
     show(this.asked, this.count() > 0);
     this.tick();
@@ -139,6 +143,7 @@ export class ActDialog {
     say(this.yes, preview === null ? verb(this.action) : buttonWords(preview));
     const isReady = preview !== null && this.count() > 0 && this.secondsLeft() > 0 && !this.isBusy && performance.now() - this.shownAt > READ_MS
       && (!this.isReasonNeeded() || this.value(this.reason) !== "") && (this.action !== "notify" || this.fields.isFilled(this.root))
+      && (this.despite.hidden || this.despite.querySelector("input").checked)
       && (this.typed.hidden || this.value(this.typed).toLowerCase() === this.wanted()) && (this.password.hidden || this.value(this.password) !== "");
     if (this.yes.disabled !== !isReady) {
       if (isReady) this.moveAway();
@@ -162,7 +167,7 @@ export class ActDialog {
     this.fail(null);
     try {
       if (!this.password.hidden) await send("POST", "fresh", { password: this.password.querySelector("input").value });
-      this.follow(await send("POST", "commands", { preview: preview.id, reason: this.value(this.reason) }));
+      this.follow(await send("POST", "commands", { preview: preview.id, reason: this.value(this.reason), ...(this.despite.hidden ? {} : { despite_maintenance: true }) }));
     } catch (error) {
       if (error.type === STALE) { show(this.password, true); this.password.querySelector("input").focus(); }
       this.fail(error.message);

@@ -296,7 +296,8 @@ class Acts:
         return record
 
     def _in_maintenance(self, seen: Iterable[Seen]) -> str | None:
-        return next((why for one in seen if not one.is_refused
+        return next((why for one in seen if not one.is_refused and one.preview is not None
+                     and one.preview.action != "notify"
                      and (why := self.maintenance(one.wanted.node_id)) is not None), None)
 
     def _shown_to(self, actor: Actor, preview_id: str) -> Shown:

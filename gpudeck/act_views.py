@@ -71,6 +71,7 @@ class ItemView(Struct, frozen=True):
 class Needs(Struct, frozen=True):
     fresh: bool = False
     second_person: bool = False
+    maintenance: bool = False
 
 
 class PreviewView(Struct, frozen=True):

@@ -92,6 +92,8 @@ def preview_lines(view: PreviewView) -> list[str]:
                       f"{'is' if left_out == 1 else 'are'} left out"]
     if view.needs.second_person:
         lines += ["", "more than 3 jobs: this waits until a second person has approved it"]
+    if view.needs.maintenance:
+        lines += ["", "people work on this node: it is asked for twice"]
     return lines
 
 

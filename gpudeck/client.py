@@ -82,10 +82,12 @@ class Client:
         asked = {"action": action, "targets": [*targets], "params": {**params}, "plan": is_plan}
         return _as(PreviewView, self._told("POST", "previews", asked, timeout_s=LOOK_TIMEOUT_S))
 
-    def order(self, preview_id: str, reason: str) -> Ordered:
+    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False) -> Ordered:
         """Never twice: whether a request without an answer was obeyed, only the hub can say."""
         try:
-            told = self._told("POST", "commands", {"preview": preview_id, "reason": reason})
+            told = self._told("POST", "commands", {
+                "preview": preview_id, "reason": reason} | (
+                    {"despite_maintenance": True} if despite_maintenance else {}))
             return _as(Ordered, told, ExitCode.UNREACHABLE)
         except CommandError as error:
             if error.code != ExitCode.UNREACHABLE:

@@ -2,13 +2,18 @@
 is done that is not so, and never two steps at once."""
 
 import random
+import re
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from dashboard.core.alerts.rule import Ready
+from dashboard.core.brakes import TABLE
+from dashboard.rules_file import parse
 from gpudeck.ladder import (
     AGAIN_AFTER_S,
     FRESH_S,
@@ -254,3 +259,30 @@ class LadderMachine(RuleBasedStateMachine):
 
 
 TestLadder = LadderMachine.TestCase
+
+
+def page() -> str:
+    return (Path(__file__).resolve().parents[2] / "docs" / "acting.md").read_text()
+
+
+def test_the_page_draws_the_table() -> None:
+    rows = re.findall(r"^\| (\w+) \|([\w, ]*)\|", page(), re.M)
+    drawn = {state: tuple(filter(None, after.strip().split(", "))) for state, after in rows
+             if state in LIFE}
+    assert drawn == LIFE
+
+
+def test_the_page_shows_a_rule_that_is_well_written() -> None:
+    [rule] = yaml_of(re.findall(r"```yaml\n(.*?)```", page(), re.S)[0])
+    assert [do for do, _ in rule.steps] == ["tell", "tell", "end"]
+
+
+def test_the_page_names_every_brake() -> None:
+    named = set(re.findall(r"^\| (\w+) \|", page(), re.M))
+    assert {brake.name for brake in TABLE} <= named
+
+
+def yaml_of(text: str) -> list[Ready]:
+    found = parse(text)
+    assert found.faults == ()
+    return list(found.rules.values())

@@ -144,6 +144,8 @@ class Acting:
             if silence.holds_acts:
                 yield _silenced(silence)
         yield from self._inhibited(row, alert)
+        if self.mode(alert.rule_id) is None:
+            return  # nothing would be done anyway
         yield from self._below(row, alert)
         if (held := self.beside.held(alert.target.node_id)) is not None:
             yield held

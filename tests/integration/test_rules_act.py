@@ -1,0 +1,331 @@
+"""Rules that act, whole: a real hub, a real agent, real children; and the one beside trains on.
+
+The hub's holds are cut to a second, and the fleet's bound is that of a larger one; what they are
+really is held by tests/unit/test_ladders.py and the soak test below."""
+
+import json
+import random
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import guard
+from agent.acts_journal import ActsJournal, ActsStore
+from agent.backends import GpuReading, Reading
+from agent.journal import Journal
+from agent.key import Identity, node_key
+from agent.node import NodeConfig, Source, run_node
+from agent.tasks import boot_id
+from dashboard.core.alerts.rule import read
+from gpudeck.chain import verify
+from gpudeck.metrics import COLUMN, WIDTH, Absence
+from gpudeck.wire import GpuFacts
+from tests.fakes.children import Child, Children, a_ceiling
+from tests.integration.hubs import Answer, HubProcess, wait_for
+from tests.integration.visitors import Visitor, add_person, open_state, signed_in
+
+HURRIED = """
+import sys
+import dashboard.core.alerts.rule as rule
+import dashboard.core.alerts.watch as watch
+import dashboard.core.brakes as brakes
+rule.LADDER_FOR_S = rule.END_AFTER_S = 1
+watch.WARM_AT_LEAST_S = 0.5
+brakes.fleet_most = lambda nodes: 8
+from dashboard.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+GPU = GpuFacts("GPU-1", 0, "NVIDIA H100", mem_total_bytes=80e9)
+DAYS_S = 86_400.0
+
+
+class Hurried(HubProcess):
+    program = ("-c", HURRIED)
+
+
+@dataclass(slots=True, eq=False)
+class Sampled(Children):
+    """It gives samples as well, twice a second; `sm` by pid, and idle without."""
+
+    sm: dict[int, float] = field(default_factory=dict)
+    is_mute: bool = False
+    told_at: float = 0.0
+
+    def latest(self) -> Reading | None:
+        if self.is_mute or time.monotonic() - self.told_at < 0.5:
+            return None
+        self.told_at = time.monotonic()
+        at, fresh = time.time(), self.fresh(1.0)
+        assert fresh is not None
+        values, absent = [0.0] * WIDTH, bytearray([Absence.UNKNOWN] * WIDTH)
+        for name, value in (("mem_used_bytes", fresh.mem_used_bytes.get("GPU-1") or 0.0),
+                            ("util_pct", max(self.sm.values(), default=0.0))):
+            values[COLUMN[name]], absent[COLUMN[name]] = value, Absence.PRESENT
+        listed = tuple(type(each)(each.pid, each.gpu_uuid, each.mem_used_bytes,
+                                  self.sm.get(each.pid, 0.0)) for each in fresh.processes)
+        return Reading(at, 0.5, (GpuReading("GPU-1", "ok", tuple(values), bytes(absent)),), (GPU,),
+                       listed)
+
+
+@dataclass
+class Bed:
+    hub: HubProcess
+    source: Sampled
+    data: Path
+    neighbour: Child
+    rules: list[str] = field(default_factory=list)
+
+    def hog(self) -> Child:
+        self.is_clear()
+        child = self.source.start()
+        wait_for(lambda: self.task(child), why="the hub sees the hog")
+        return child
+
+    def is_clear(self) -> None:
+        """No rule of another test is there any more."""
+        for rule_id in self.rules:
+            assert self.ask("DELETE", f"rules/{rule_id}").status == 204
+        self.rules.clear()
+        for child in self.source.all:
+            if child is not self.neighbour and child.is_alive():
+                child.process.kill()
+                child.process.wait(5)
+
+    def task(self, child: Child) -> Any:
+        return next((each for each in self.hub.get("/api/v1/tasks")["items"]
+                     if each["id"] == child.task_id), None)
+
+    def ask(self, method: str, path: str, body: Any = None) -> Answer:
+        return self.hub.ask(f"/api/v1/{path}", method, "api",
+                            None if body is None else json.dumps(body).encode(),
+                            Content_Type="application/json")
+
+    def put(self, mode: str, **more: Any) -> str:
+        """A rule that has been tried out for eight days, by another admin."""
+        rule = {"id": f"idle-{secrets.token_hex(3)}", "title": "Idle with memory held",
+                "of": "task", "scope": "*", "signal": "sm_pct", "fire": "<= 1", "for": "1s",
+                "where": ["mem_used_bytes >= 100MiB"], "mode": "dry_run", "cooldown": "0s",
+                "ladder": [{"do": "tell"}, {"do": "tell", "after": "1s"},
+                           {"do": "end", "after": "1s"}]} | more
+        import dashboard.core.alerts.rule as grammar
+        assert grammar.LADDER_FOR_S == 30, "it is the hub that hurries, not we"
+        with open_state(self.hub) as state:
+            state.alerts.put_rule(read(rule), "ada", time.time() - 8 * DAYS_S)
+        answer = self.ask("PUT", f"rules/{rule['id']}", rule)
+        assert answer.status == 200, answer.body
+        self.rules.append(str(rule["id"]))
+        if mode != "dry_run":
+            answer = self.mode(rule["id"], mode)
+            assert answer.status == 200, answer.body
+            assert answer.json["mode"] == mode
+        return str(rule["id"])
+
+    def mode(self, rule_id: Any, mode: str) -> Answer:
+        expires = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))
+        return self.ask("POST", f"rules/{rule_id}/mode", {"mode": mode, "expires": expires})
+
+    def alert(self, child: Child) -> Any:
+        return next((each for each in self.hub.get("/api/v1/alerts")["items"]
+                     if each["target"] == child.task_id), None)
+
+    def ladder(self, child: Child) -> dict[str, Any]:
+        alert = self.alert(child)
+        found: dict[str, Any] = (alert or {}).get("ladder") or {}
+        return found
+
+    def commands(self, child: Child) -> list[Any]:
+        found = self.hub.get(f"/api/v1/commands?task={child.task_id}")["items"]
+        return sorted(found, key=lambda each: each["id"])
+
+    def ending(self, child: Child) -> Any:
+        return next((each for each in self.commands(child) if each["action"] == "end"), None)
+
+    def node_id(self) -> str:
+        return str(self.hub.get("/api/v1/nodes")["items"][0]["id"])
+
+    def check(self) -> None:
+        """What every test ends with."""
+        assert self.neighbour.is_alive()
+        assert self.hub.get("/api/v1/brakes")["breaker"] is None
+        assert "Traceback" not in self.hub.log.read_text()
+        assert verify(ActsJournal(ActsStore(self.data / "acts.db")).links()) is None
+
+
+@pytest.fixture(name="bed", scope="module")
+def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    folder = tmp_path_factory.mktemp("rules")
+    data = folder / "agent"
+    data.mkdir(mode=0o700)
+    a_ceiling(data, rules_may_act=True)
+    source, stop = Sampled(), threading.Event()
+    youngest_s, guard.YOUNGEST_S = guard.YOUNGEST_S, 0.0
+    with Hurried(folder / "hub", 0, "--signer-ends-per-node-hour", "100") as hub:
+        token = hub.token()
+        identity = Identity(node_key(data), token.hub, token)
+        journal = Journal(data / "journal.db")
+        config = NodeConfig(hub.url, None, identity, "host", "simulated", boot_id(), data,
+                            ActsStore(data / "acts.db"), ceiling=data / "ceiling.toml")
+        listed: Source = source
+        thread = threading.Thread(target=run_node, args=(config, listed, journal.outbox(), stop))
+        thread.start()
+        try:
+            neighbour = source.start()
+            source.sm[neighbour.pid] = 80.0
+            yield Bed(hub, source, data, neighbour)
+        finally:
+            stop.set()
+            thread.join(timeout=5)
+            journal.close()
+            config.acts.close()
+            source.close()
+            guard.YOUNGEST_S = youngest_s
+
+
+def test_a_dry_run_says_whom_it_would_have_hit_and_touches_nobody(bed: Bed) -> None:
+    hog = bed.hog()
+    rule = bed.put("dry_run")
+    found = wait_for(lambda: (ladder := bed.ladder(hog)).get("state") == "finished" and ladder, 20,
+                     "it has come to its end")
+    assert [each["do"] for each in found["done"]] == ["tell", "tell", "end"]
+    assert all(each["sentence"].startswith("dry run") for each in found["done"])
+    records = [each for each in bed.hub.get("/api/v1/audit?kind=ladder")["items"]
+               if rule in str(each)]
+    assert len(records) == 3
+    assert bed.commands(hog) == []
+    assert hog.is_alive()
+    bed.check()
+
+
+def test_the_idle_one_is_told_twice_and_ends_and_its_memory_is_back(bed: Bed) -> None:
+    hog = bed.hog()
+    rule = bed.put("auto")
+    ended = wait_for(lambda: (end := bed.ending(hog)) and end["state"] == "done" and end, 30,
+                     "it is ended")
+    assert hog.process.wait(1) == -signal.SIGTERM
+    assert [each["action"] for each in bed.commands(hog)] == ["notify", "notify", "end"]
+    verified = ended["verified"]
+    assert (verified["exited"], verified["memory_returned"], verified["bystanders_alive"]) == (
+        True, True, True)
+    assert verified["mem_before_bytes"] == hog.mem_used_bytes
+    assert (ended["by"]["kind"], ended["by"]["name"].startswith(rule)) == ("rule", True)
+    assert "Idle with memory held" in ended["reason"]
+    wait_for(lambda: bed.alert(hog) is None, 10, "what is gone fires no more")
+    assert any(each["source"] == f"rule {rule}"
+               for each in bed.hub.get("/api/v1/brakes")["spent"])
+    bed.check()
+
+
+def test_a_silence_reaches_a_command_that_is_with_the_node(bed: Bed) -> None:
+    hog = bed.hog()
+    rule = bed.put("auto")
+    wait_for(lambda: len(bed.commands(hog)) == 2, 20, "told twice")
+    wait_for(lambda: bed.ending(hog), 20, "it is ordered")
+    bed.source.is_mute = True  # the node waits for its own two samples
+    wait_for(lambda: "two samples" in str(bed.ending(hog)) or bed.ending(hog)["state"] == "done")
+    made = bed.ask("POST", "silences", {"until": time.time() + 600, "because": "demo day",
+                                        "rule": rule}).json
+    time.sleep(2.0)  # that is what it may take: nothing is signalled after
+    bed.source.is_mute = False
+    found = wait_for(lambda: (end := bed.ending(hog))["state"] == "refused" and end, 15)
+    assert "demo day" in found["refusal"]["sentence"]
+    assert hog.is_alive()
+    assert any("silenced" in why for why in bed.alert(hog)["holds"])
+    assert bed.ladder(hog)["state"] != "stopped"
+    assert bed.ask("DELETE", f"silences/{made['id']}").status == 204
+    bed.check()
+
+
+def test_the_node_looks_for_itself_and_what_works_again_lives(bed: Bed) -> None:
+    hog = bed.hog()
+    bed.put("auto")
+    wait_for(lambda: bed.ending(hog), 25, "it is ordered")
+    bed.source.sm[hog.pid] = float(random.randint(30, 90))
+    found = wait_for(lambda: (end := bed.ending(hog))["state"] in ("refused", "done") and end, 15)
+    assert found["state"] == "refused", found
+    assert found["refusal"]["code"] in ("condition", "hold")
+    assert hog.is_alive()
+    bed.check()
+
+
+def person(bed: Bed, name: str, role: str = "operator") -> Visitor:
+    add_person(bed.hub, name, role, ["*"])
+    return signed_in(bed.hub, name)
+
+
+def test_confirm_is_by_a_person_with_a_preview_of_exactly_that(bed: Bed) -> None:
+    hog = bed.hog()
+    bed.put("confirm")
+    found = wait_for(lambda: (ladder := bed.ladder(hog)).get("confirm") and ladder, 25, "it waits")
+    assert (found["next"], found["task_ids"]) == ("end", [hog.task_id])
+    assert bed.ending(hog) is None
+    ops, path = person(bed, "ops"), f"/api/v1/alerts/{bed.alert(hog)['id']}/confirm"
+    shown = ops.send("/api/v1/previews", {"action": "end", "targets": [bed.neighbour.task_id]})
+    wrong = ops.send(path, {"preview": shown.json["id"], "reason": "why"})
+    assert wrong.status == 409, wrong.body
+    shown = ops.send("/api/v1/previews", {"action": "end", "targets": [hog.task_id]}).json
+    assert person(bed, "other").send(path, {"preview": shown["id"]}).status == 409
+    assert hog.is_alive()
+    answer = ops.send(path, {"preview": shown["id"], "reason": "I asked him"})
+    assert answer.status == 202, answer.body
+    assert answer.json["by"]["name"] == "ops"
+    wait_for(lambda: not hog.is_alive(), 15, "it ends")
+    assert ops.send(path, {"preview": shown["id"]}).status in (404, 409)
+    assert "I asked him" in bed.ending(hog)["reason"]
+    bed.check()
+
+
+def test_on_a_node_in_maintenance_nothing_acts_and_people_click_twice(bed: Bed) -> None:
+    hog = bed.hog()
+    ops, path = person(bed, "crew"), f"/api/v1/nodes/{bed.node_id()}/maintenance"
+    because = f"new fans {secrets.token_hex(2)}"
+    began = ops.send(path, {"because": because, "until": time.time() + 600}, "PUT")
+    assert began.status == 200, began.body
+    bed.put("auto")
+    wait_for(lambda: any(because in why for why in (bed.alert(hog) or {}).get("holds", ())), 20)
+    wait_for(lambda: len(bed.ladder(hog).get("done", ())) == 2, 20, "telling is not acting")
+    shown = ops.send("/api/v1/previews", {"action": "end", "targets": [hog.task_id]}).json
+    assert shown["needs"]["maintenance"]
+    said = {"preview": shown["id"], "reason": "it is mine"}
+    once = ops.send("/api/v1/commands", said)
+    assert (once.status, once.json["type"]) == (409, "urn:gpudeck:problem:maintenance")
+    assert hog.is_alive()
+    assert ops.send("/api/v1/commands", said | {"despite_maintenance": True}).status == 202
+    wait_for(lambda: not hog.is_alive(), 15, "the second click counts")
+    assert [each["because"] for each in bed.hub.get("/api/v1/maintenance")["items"]] == [because]
+    assert ops.send(path, {}, "DELETE").status == 204
+    assert ops.send(path, {}, "DELETE").status == 404
+    bed.check()
+
+
+def test_no_rule_acts_that_was_not_tried_out(bed: Bed) -> None:
+    bed.is_clear()
+    rule = {"id": "eager", "title": "Eager", "of": "task", "scope": "*", "signal": "sm_pct",
+            "fire": "<= 1", "for": "30s", "ladder": [{"do": "tell"}], "mode": "auto",
+            "expires": "2026-12-31"}
+    new = bed.ask("PUT", "rules/eager", rule)
+    assert (new.status, "begins in observe or dry_run" in new.body.decode()) == (409, True)
+    assert bed.ask("PUT", "rules/eager", rule | {"mode": "dry_run"}).status == 200
+    early = bed.mode("eager", "auto")
+    assert (early.status, "another admin" in early.body.decode()) == (409, True)
+    assert bed.mode("eager", "confirm").status == 200
+    edited = bed.ask("PUT", "rules/eager", rule | {"mode": "confirm", "fire": "<= 2"})
+    assert (edited.status, edited.json["mode"]) == (200, "dry_run")
+    assert person(bed, "low").send("/api/v1/rules/eager/mode", {"mode": "observe"}).status == 200
+    assert person(bed, "lower").send("/api/v1/rules/eager/mode", {"mode": "dry_run"}).status == 403
+    assert bed.ask("DELETE", "rules/eager").status == 204
+
+
+def test_a_reset_has_a_reason_and_something_to_reset(bed: Bed) -> None:
+    nothing = bed.ask("POST", "brakes", {"reason": "all is well"})
+    assert (nothing.status, "nothing holds" in nothing.body.decode()) == (409, True)
+    assert bed.ask("POST", "brakes", {"reason": " "}).status == 409
+    shown = bed.hub.get("/api/v1/brakes")
+    assert [each["name"] for each in shown["brakes"]] == [
+        "breaker", "storm", "node", "cause", "fleet", "pace"]
