@@ -16,6 +16,7 @@ const COUNTS = [["each", "for each of them"], ["together", "for all of them in o
 const PERS = [["day", "per day"], ["week", "per week"]];
 const OFFLINES = [["wait", "wait for the hub"], ["allow", "may end tasks for 24 h"]];
 const PRIORITIES = [["0", "0: goes last"], ["1", "1"], ["2", "2"], ["3", "3"], ["4", "4: goes first"]];
+const MEANS = { ladder: "Ladder (in use)", memory_limit: "Memory limits of the driver (not used yet)", hami: "HAMi-core (not used yet)", mig: "MIG (not used yet)" };
 const MECHANISMS = { ladder: "owners are told, then tasks are ended; nothing stops an allocation", none: "nothing" };
 
 export class QuotasPage {
@@ -42,7 +43,9 @@ export class QuotasPage {
     clearTimeout(this.timer);
     if (document.hidden) return;
     try {
-      this.take((await look("quotas")).items);
+      const { items, mechanisms } = await look("quotas");
+      this.take(items);
+      this.tellMeans(mechanisms);
       show(byId("quotas-problem"), false);
     } catch (error) {
       say(byId("quotas-problem"), `This page is not up to date: ${sentence(error.message)}`);
@@ -66,6 +69,18 @@ export class QuotasPage {
       const card = this.card(item);
       if (this.place.children[at] !== card.root && !card.root.contains(document.activeElement)) this.place.insertBefore(card.root, this.place.children[at] ?? null);
     });
+  }
+
+  /** Each mechanism, where it is there, and why not elsewhere. */
+  tellMeans(mechanisms) {
+    show(byId("quotas-means"), mechanisms.length > 0);
+    const text = JSON.stringify(mechanisms);
+    if (this.means === text) return;
+    this.means = text;
+    byId("quotas-means-list").replaceChildren(...mechanisms.map(({ name, there, not_there: notThere }) => make("li", {},
+      make("strong", {}, MEANS[name] ?? name), ": ",
+      there.length === 0 ? "on no node" : `on ${plural(there.length, "node")} (${there[0].host}: ${there[0].proof})`,
+      Object.keys(notThere).length === 0 ? "." : `; not on others: ${Object.entries(notThere).map(([why, count]) => `${why} (${plural(count, "node")})`).join("; ")}.`)));
   }
 
   card(item) {

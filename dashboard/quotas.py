@@ -3,7 +3,7 @@ and summed up on the whole fleet; what is done about them is done by the ladder.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import gevent
 import msgspec
@@ -199,6 +199,13 @@ class QuotaDesk:
             self.generation = self._store.next_generation()
 
     # -- what is known
+
+    def said_by_nodes(self) -> Iterator[tuple[str, str, InForce]]:
+        """Node, its host, and what it said last."""
+        for node_id, said in self.in_force.items():
+            node = self._fleet.nodes.get(node_id)
+            if node is not None:
+                yield node_id, node.hello.host, said
 
     def deployed(self, quota: Quota) -> list[Deployment]:
         return [*deployments(quota, self.generation, self._fleet, self.in_force)]

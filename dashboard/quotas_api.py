@@ -23,6 +23,7 @@ from .quotas_views import (
     QuotaView,
     balance_view,
     flaw_view,
+    mechanism_views,
     quota_view,
     version_view,
 )
@@ -39,8 +40,11 @@ class QuotasApi:
 
     def quotas(self) -> Response:
         lens = self._lens()
+        means = mechanism_views(
+            (node_id, host, said) for node_id, host, said in self._desk.said_by_nodes()
+            if lens.sees_node(node_id))
         return answer(QuotaList(self._desk.generation, self._desk.looked_at, [
-            self._view(version, lens) for version in self._desk.versions.values()]))
+            self._view(version, lens) for version in self._desk.versions.values()], means))
 
     def quota(self, quota_id: str) -> Response:
         return answer(self._view(self._version(quota_id), self._lens()))

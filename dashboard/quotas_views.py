@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from gpudeck.balance import Balance, Offender
+from gpudeck.desired import InForce
 from gpudeck.quota import Limit, Quota, QuotaProblem, meaning
 
 from .core.quotas import Deployment
@@ -68,12 +69,28 @@ class QuotaView(Struct):
     over: int
 
 
+class NodeMeans(Struct):
+    node: str
+    host: str
+    proof: str
+
+
+class MechanismView(Struct):
+    """A means to hold a Quota: on which nodes it is there, and what they say of it; `not_there`:
+    why, with the number of nodes that say so."""
+
+    name: str
+    there: list[NodeMeans]
+    not_there: dict[str, int]
+
+
 class QuotaList(Struct):
     """`looked_at`: when use was summed up; None: not yet."""
 
     generation: int
     looked_at: float | None
     items: list[QuotaView]
+    mechanisms: list[MechanismView]
 
 
 class QuotaVersion(Struct):
@@ -152,6 +169,22 @@ def quota_view(version: Version, deployed: Iterable[Deployment], found: Iterable
                         each.mechanism, each.proof) for each in nodes[:NODES_SHOWN]],
         [balance_view(each) for each in balances[:HOLDERS_SHOWN]],
         sum(each.is_over for each in balances))
+
+
+def mechanism_views(said: Iterable[tuple[str, str, InForce]]) -> list[MechanismView]:
+    """Of each node its id, its host, and what it says."""
+    found: dict[str, MechanismView] = {}
+    for node_id, host, in_force in said:
+        for each in in_force.mechanisms:
+            view = found.setdefault(each.name, MechanismView(each.name, [], {}))
+            if each.state == "there":
+                view.there.append(NodeMeans(node_id, host, each.proof))
+            else:
+                view.not_there[each.proof] = view.not_there.get(each.proof, 0) + 1
+    for view in found.values():
+        view.there = view.there[:NODES_SHOWN]
+        view.not_there = dict(sorted(view.not_there.items(), key=lambda each: -each[1])[:20])
+    return [found[name] for name in sorted(found)]
 
 
 def version_view(version: Version) -> QuotaVersion:

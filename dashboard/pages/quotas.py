@@ -19,5 +19,8 @@ def quotas_page() -> Component:
             html.Div(id="quotas-problem", className="problem", hidden="hidden", role="alert"),
             html.P("Loading …", id="quotas-none", className="none", role="status"),
             html.Ul(id="quotas-place", className="quotas-place"),
+            html.Details([html.Summary("What the nodes have to hold a quota by"),
+                          html.Ul(id="quotas-means-list")],
+                         id="quotas-means", className="quotas-means", hidden="hidden"),
         ],
     )
