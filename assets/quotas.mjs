@@ -8,7 +8,7 @@ import { amount, gibibytes, moment, plural, when } from "./format.mjs";
 import { change } from "./fresh.mjs";
 import { nameTab } from "./tab.mjs";
 
-const EVERY_MS = 5_000;
+const EVERY_MS = 3_000;
 const TYPED_MS = 400;
 const TONES = { observe: "", warn: "stale", act: "lost" };
 const MODES = [["observe", "observe: say who is over"], ["warn", "warn: tell them, too"], ["act", "act: tell, then end a task"]];

@@ -123,32 +123,48 @@ def test_what_is_wrong_is_refused_and_loses_nothing(demo: Demo, client: Client) 
             ] == ["subject"]
 
 
-def test_who_is_over_is_told_and_told_again_and_ended(demo: Demo, client: Client) -> None:
+def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client: Client) -> None:
     held = settled(demo)
-    user = random.choice(sorted(held))
-    theirs = {task["pid"] for task in held[user]}
+    spared = random.choice(sorted(held))
+    permit(demo, True, f'protected_users = ["{spared}"]')
+    theirs = {task["pid"] for task in held[spared]}
     others = pids_of(held) - theirs
-    quota_id = f"end-{random.randrange(10**6)}"
-    client.put_quota(quota_id, {"subject": f"user:{user}", "scope": "group:real",
-                                "gpus": 0, "mode": "act", "ladder": QUICK,
-                                "because": "the night is for others"})
-    client.put_quota(f"rest-{quota_id}", {"subject": "*", "scope": "group:real", "gpus": 9,
-                                          "mode": "act", "ladder": QUICK})
-    assert soon(lambda: alive(theirs) != theirs, 45), (commands(client, quota_id), theirs)
-    assert soon(lambda: ("end", "done") in commands(client, quota_id), 20), commands(
+    quota_id = f"star-{random.randrange(10**6)}"
+    client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 0, "mode": "act",
+                                "ladder": QUICK, "because": "the night is for others"})
+    assert soon(lambda: ("end", "done") in commands(client, quota_id), 45), commands(
         client, quota_id)
+    assert alive(others) != others
+    assert soon(lambda: any("protects the tasks of" in str(each) for each in client.audit(
+        kind="ladder", limit="50")["items"]), 30), "the end of the protected was tried, and refused"
     client.remove_quota(quota_id)
-    told = [each for each in reversed(client.commands(limit="100")) if quota_id in str(each)]
-    ended = next(each for each in told if each.action == "end")
+    told = [each for each in reversed(client.commands(limit="200")) if quota_id in str(each)]
+    ended = next(each for each in told if (each.action, each.state) == ("end", "done"))
     of_it = [each.action for each in told if each.task_id == ended.task_id]
     assert of_it == ["notify", "notify", "end"]
+    assert all("the night is for others" in each.reason for each in told)
+    assert alive(theirs) == theirs
+
+
+@pytest.mark.soak
+def test_priority_4_goes_before_1_and_who_is_within_stays(demo: Demo, client: Client) -> None:
+    """In short: tests/unit/test_quota.py."""
+    held = settled(demo)
+    first, last = random.sample(sorted(held), 2)
+    for user, priority in ((first, 4), (last, 1)):
+        client.put_quota(f"p-{priority}", {"subject": f"user:{user}", "priority": priority})
+    gpus = {(task["node"], use["uuid"]) for tasks in held.values() for task in tasks
+            for use in task["gpus"]}
+    client.put_quota("sum", {"subject": "*", "scope": "group:real", "count": "together",
+                             "gpus": len(gpus) - 1, "mode": "act", "ladder": QUICK})
+    theirs = {task["pid"] for task in held[first]}
+    others = pids_of(held) - theirs
+    assert soon(lambda: alive(theirs) != theirs, 45), commands(client, "sum")
+    client.remove_quota("sum")
     assert alive(others) == others
-    assert commands(client, "rest-") == []
-    [record] = [each for each in client.audit(kind="command", limit="50")["items"]
-                if quota_id in str(each) and "requested" in str(each)][-1:]
-    assert "the night is for others" in str(record)
 
 
+@pytest.mark.soak
 def test_where_rules_may_not_act_it_says_so_and_ends_nothing(demo: Demo, client: Client) -> None:
     permit(demo, False)
     pids = pids_of(settled(demo))
@@ -168,19 +184,3 @@ def test_where_rules_may_not_act_it_says_so_and_ends_nothing(demo: Demo, client:
     assert not any(action == "end" and state == "done"
                    for action, state in commands(client, quota_id))
     assert alive(pids) == pids
-
-
-def test_star_spares_the_protected(demo: Demo, client: Client) -> None:
-    held = settled(demo)
-    spared = random.choice(sorted(held))
-    permit(demo, True, f'protected_users = ["{spared}"]')
-    theirs = {task["pid"] for task in held[spared]}
-    others = pids_of(held) - theirs
-    client.put_quota("star", {"subject": "*", "scope": "group:real", "gpus": 0, "mode": "act",
-                              "ladder": QUICK})
-    assert soon(lambda: alive(others) != others, 45), commands(client, "star")
-    assert soon(lambda: any("protects the tasks of" in str(each) for each in client.audit(
-        kind="ladder", limit="50")["items"]), 30), "its end was tried, and refused"
-    assert alive(theirs) == theirs
-
-
