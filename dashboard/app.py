@@ -227,7 +227,7 @@ class Hub:
             self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
             self.lenses, alerts.rule))
         add_quotas_api(self.server, QuotasApi(
-            self.quotas, self.lenses, self.settings.quota_end_after_s))
+            self.quotas, self.room.fleet, self.lenses, self.settings.quota_end_after_s))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
             self.history, self.state.commands, self.counts, self.lag_s, time.time())))

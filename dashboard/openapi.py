@@ -59,7 +59,15 @@ from .people_views import (
     Users,
     UserView,
 )
-from .quotas_views import NewQuota, QuotaCheck, QuotaDraft, QuotaList, QuotaVersions, QuotaView
+from .quotas_views import (
+    NewQuota,
+    QuotaCheck,
+    QuotaDraft,
+    QuotaList,
+    QuotaVersions,
+    QuotaView,
+    TaskQuotas,
+)
 from .report_views import Report
 from .standing_views import AddressList, HoldState, NewHold, NewKeep
 from .task_list import GROUP_BYS, SORTS, TaskList
@@ -187,6 +195,8 @@ OPERATIONS = (
     Operation("get", "quotas/{quota_id}", "get_quota", "One Quota.", QuotaView, None, 200, (404,)),
     Operation("get", "quotas/{quota_id}/versions", "list_quota_versions", "What it was, newest "
               "first; also of one that was removed.", QuotaVersions, None, 200, (404,)),
+    Operation("get", "tasks/{id}/quotas", "get_task_quotas", "Which Quotas count for a Task, why "
+              "these, and what its owner has of them.", TaskQuotas, None, 200, (404,)),
     Operation("put", "quotas/{quota_id}", "put_quota", "A new Quota, or a change of one. Nodes "
               "hold it from their next look on, also without the hub.", QuotaView, NewQuota, 200,
               (400, 409, 415, 503)),

@@ -9,9 +9,9 @@ import gevent
 import msgspec
 
 from gpudeck.acts import Preview, Refusal, RefusalCode
-from gpudeck.balance import Balance, Quotas, balances
+from gpudeck.balance import Balance, Choice, Quotas, balances, explained, holder_of
 from gpudeck.desired import REISSUE_EVERY_S, Desired, InForce, SignedDesired
-from gpudeck.quota import MAX_QUOTAS, PER_S, Per, Quota
+from gpudeck.quota import MAX_QUOTAS, PER_S, Limit, Per, Quota
 
 from .accounts import CannotChange, NoSuch
 from .audit import Auditor, by
@@ -212,6 +212,17 @@ class QuotaDesk:
 
     def of(self, quota_id: str) -> list[Balance]:
         return worst_first(each for each in self.balances if each.quota.id == quota_id)
+
+    def of_task(self, node: Node, task_id: str
+                ) -> Iterator[tuple[Limit, Choice, Balance | None]]:
+        """Which counts for it, and what its holder has of that."""
+        for holding in holdings(self._fleet, node):
+            if holding.task.id == task_id:
+                for limit, choice in explained(self.quotas, holding):
+                    holder = holder_of(choice.quota, holding.task)
+                    yield limit, choice, next(
+                        (each for each in self.of(choice.quota.id)
+                         if (each.limit, each.holder) == (limit, holder)), None)
 
     def history(self, quota_id: str) -> list[Version]:
         return self._store.versions(quota_id)

@@ -10,6 +10,7 @@ from flask import Blueprint, Flask, Response
 from gpudeck.quota import END_AFTER_S, Quota, QuotaProblems, meaning, read
 
 from .api import PREFIX, Wrong, answer, bad
+from .core.fleet import Fleet
 from .core.lens import Lens, Lenses, Sight
 from .people_api import asker, body
 from .quotas import QuotaDesk
@@ -21,17 +22,21 @@ from .quotas_views import (
     QuotaList,
     QuotaVersions,
     QuotaView,
+    TaskQuotas,
     balance_view,
     flaw_view,
     mechanism_views,
     quota_view,
+    task_quota,
     version_view,
 )
 
 
 class QuotasApi:
-    def __init__(self, desk: QuotaDesk, lenses: Lenses, end_after_s: float = END_AFTER_S) -> None:
+    def __init__(self, desk: QuotaDesk, fleet: Fleet, lenses: Lenses,
+                 end_after_s: float = END_AFTER_S) -> None:
         self._desk = desk
+        self._fleet = fleet
         self._lenses = lenses
         self._end_after_s = end_after_s
 
@@ -63,6 +68,17 @@ class QuotasApi:
         found = [each for each in self._desk.of(version.quota.id)
                  if sees_all or each.holder in lens.reads.own]
         return quota_view(version, deployed, found)
+
+    def of_task(self, task_id: str) -> Response:
+        lens = self._lens()
+        for node in lens.nodes(self._fleet):
+            if task_id in node.tasks:
+                whose = node.tasks[task_id].user
+                may_read = lens.is_whole or (whose is not None and whose in lens.reads.own)
+                return answer(TaskQuotas([
+                    task_quota(limit, choice, balance if may_read else None, task_id)
+                    for limit, choice, balance in self._desk.of_task(node, task_id)]))
+        raise Wrong(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
 
     def versions(self, quota_id: str) -> Response:
         found = self._desk.history(quota_id)
@@ -104,6 +120,7 @@ def add_quotas_api(server: Flask, api: QuotasApi) -> None:
         ("PUT", "/quotas/<quota_id>", api.put), ("DELETE", "/quotas/<quota_id>", api.remove),
         ("GET", "/quotas/<quota_id>/versions", api.versions),
         ("POST", "/quota-checks", api.check),
+        ("GET", "/tasks/<path:task_id>/quotas", api.of_task),
     )
     for method, rule, view in table:
         routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from gpudeck.balance import Balance, Offender
+from gpudeck.balance import Balance, Choice, Offender
 from gpudeck.desired import InForce
-from gpudeck.quota import Limit, Quota, QuotaProblem, meaning
+from gpudeck.quota import Limit, Quota, QuotaMode, QuotaProblem, meaning
 
 from .core.quotas import Deployment
 from .quotas_store import Version
@@ -106,6 +106,25 @@ class QuotaVersions(Struct):
     items: list[QuotaVersion]
 
 
+class TaskQuota(Struct):
+    """Which Quota counts for one limit of a Task, and why that one. `sentence`: what its holder
+    has of it now; None: it is not for the asker, or not known yet. `goes`: the Task is of a job
+    that would go."""
+
+    quota: str
+    limit: Limit
+    mode: QuotaMode
+    meaning: str
+    why: str
+    sentence: str | None
+    is_over: bool
+    goes: bool
+
+
+class TaskQuotas(Struct):
+    items: list[TaskQuota]
+
+
 class QuotaDraft(Struct, forbid_unknown_fields=True):
     """As it is being written: anything may be wrong with it. Sizes and spans as numbers, or as
     `40GiB` and `12h`."""
@@ -150,6 +169,14 @@ def balance_view(balance: Balance) -> BalanceView:
         balance.quota.id, balance.limit, balance.holder, balance.used, balance.most,
         balance.is_over, balance.is_whole, balance.tasks, [*balance.users], balance.sentence,
         [_offender(each) for each in balance.offenders[:20]])
+
+
+def task_quota(limit: Limit, choice: Choice, balance: Balance | None, task_id: str) -> TaskQuota:
+    goes = balance is not None and any(task_id in each.task_ids for each in balance.offenders)
+    quota = choice.quota
+    return TaskQuota(quota.id, limit, quota.mode, meaning(quota), choice.why,
+                     None if balance is None else balance.sentence,
+                     balance is not None and balance.is_over, goes)
 
 
 def _offender(one: Offender) -> OffenderView:

@@ -347,8 +347,8 @@ def _offender(job: _Job) -> Offender:
                     job.priority, min(starts) if len(starts) == len(tasks) else None)
 
 
-def explained(quotas: Quotas, holding: Holding) -> Iterator[str]:
-    """Of each limit, which Quota counts for this Task, and why."""
+def explained(quotas: Quotas, holding: Holding) -> Iterator[tuple[Limit, Choice]]:
+    """Of each limit, which Quota counts for this Task."""
     for limit in LIMITS:
         for count in COUNTS:
             said = set()
@@ -356,5 +356,4 @@ def explained(quotas: Quotas, holding: Holding) -> Iterator[str]:
                 choice = quotas.choice(holding, uuid, limit, count)
                 if choice is not None and choice.quota.id not in said:
                     said.add(choice.quota.id)
-                    most = amount_words(limit, choice.quota.limit(limit) or 0.0, choice.quota.per)
-                    yield f"{most}: {choice.why}"
+                    yield limit, choice

@@ -3,13 +3,16 @@
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.quota_cli import quota
 from gpudeck.client import Client, NotThere
 from gpudeck.errors import CommandError
 from tests.demos import Demo, alive, soon
+from widget.hub import connect
 
 # As soon as a demo's hub lets an end follow.
 # So many that the fleet bears three acts in ten minutes; the first ones have real tasks.
@@ -38,8 +41,8 @@ def _client(demo: Demo) -> Iterator[Client]:
     client = Client(told["url"], told["token"])
     permit(demo, True)
     yield client
-    for quota in client.quotas():
-        client.remove_quota(quota["quota"]["id"])
+    for each in client.quotas():
+        client.remove_quota(each["quota"]["id"])
 
 
 def permit(demo: Demo, rules: bool, *more: str) -> None:
@@ -121,6 +124,34 @@ def test_what_is_wrong_is_refused_and_loses_nothing(demo: Demo, client: Client) 
     assert {each["holder"] for each in found["over"]} == {*jobs(demo)}
     assert [each["field"] for each in client.check_quota({"id": "x", "subject": "me"})["problems"]
             ] == ["subject"]
+
+
+def test_from_the_terminal_and_a_notebook(
+        demo: Demo, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = demo.told()
+    file = tmp_path / "token"
+    file.write_text(told["token"])
+    file.chmod(0o600)
+
+    def run(*words: str) -> str:
+        assert quota([*words, "--hub", told["url"], "--token-file", str(file)]) == 0
+        return capsys.readouterr().out
+
+    said = run("check", "typed", "--subject", "*", "--scope", "group:real", "--gpus", "0")
+    assert said.count("over: ") == len(jobs(demo))
+    assert client.quota("typed") is None
+    run("set", "typed", "--subject", "*", "--scope", "group:real", "--gpus", "1", "--mem", "2TiB")
+    run("set", "typed", "--mem", "none", "--because", "few are there")
+    kept = one(client, "typed")["quota"]
+    assert (kept["gpus"], kept["mem_bytes"], kept["because"]) == (1, None, "few are there")
+    assert soon(lambda: "holds" in run("list"), 10)
+    frame = connect(told["url"], told["token"]).quotas()
+    assert {*frame["holder"]} == {*jobs(demo)}
+    assert {*frame["limit"]} == {"gpus"}
+    with pytest.raises(CommandError, match="no size"):
+        run("set", "typed", "--mem", "2.5G")
+    assert "limits nobody now" in run("remove", "typed")
+    assert client.quota("typed") is None
 
 
 def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client: Client) -> None:

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,8 +26,8 @@ def desired(*wanted: Quota, **more: Any) -> Desired:
 
 
 def quota(**more: Any) -> Quota:
-    return Quota(**({"id": "q", "subject": "*", "scope": "node:host", "gpus": 0, "mode": "act",
-                     "ladder": LADDER, "offline": "allow"} | more))
+    return msgspec.structs.replace(Quota("q", "*", "node:host", gpus=0, mode="act", ladder=LADDER,
+                                         offline="allow"), **more)
 
 
 def scene(*names: str, **more: Any) -> Scene:
@@ -38,7 +39,7 @@ def scene(*names: str, **more: Any) -> Scene:
 def run(wanted: Desired, seconds: int, hub_now: float | None = ISSUED, hub: Any = "gone",
         **more: Any) -> list[tuple[int, str]]:
     """What is done when, if each step succeeds at once."""
-    stand, done = Stand(), []
+    stand, done = Stand(), list[tuple[int, str]]()
     for now in range(seconds):
         at = None if hub_now is None else hub_now + now
         stand = quotas.stand(stand, wanted, scene("t", **more), hub, at, float(now))

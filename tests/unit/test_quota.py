@@ -132,8 +132,8 @@ def test_a_use_counts_once_and_explains_itself() -> None:
     assert {each.quota.id: (each.used, each.is_over) for each in found} == {
         "fleet": (1.0, False), "here": (2.0, False)}
     [said] = explained(Quotas([fleet, here]), holding(task("a"), ("G1", 1.0)))
-    assert "here" in said
-    assert "more specific than fleet" in said
+    assert said[0] == "gpus"
+    assert said[1].why == ("here (user:alice on node:host-n1) is more specific than fleet")
 
 
 def test_each_and_together_both_count() -> None:
