@@ -48,6 +48,8 @@ WAL_KEPT_BYTES = 4 * 2**20
 # A file of before, without what shrinking needs, is written anew when this little is in it.
 REBUILT_MAX_PAGES = 256
 
+# A message with a rowid: in an index of its own a row may fill a quarter of a page, and each Frame
+# of 2 kB would need a page beside it, which is listed as free again a second later.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
@@ -57,7 +59,7 @@ CREATE TABLE IF NOT EXISTS told (node INTEGER PRIMARY KEY, dropped INTEGER NOT N
 CREATE TABLE IF NOT EXISTS message (
     node INTEGER NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, generation INTEGER,
     body BLOB NOT NULL, PRIMARY KEY (node, seq)
-) WITHOUT ROWID;
+);
 CREATE TABLE IF NOT EXISTS inventory (
     node INTEGER NOT NULL, generation INTEGER NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (node, generation)

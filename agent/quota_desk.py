@@ -120,7 +120,9 @@ class QuotaDesk:
             return
         try:
             self._journal.keep(self._name, _kept(message, self._hub_key or b""), {
-                "kind": "quotas", "epoch": desired.epoch, "generation": desired.generation,
+                "kind": "quotas", "sentence": f"holds {len(desired.quotas)} quotas of the hub, "
+                f"generation {desired.generation}", "epoch": desired.epoch,
+                "generation": desired.generation,
                 "quotas": [quota.id for quota in desired.quotas]})
         except JournalRefuses as why:
             self._refuse(str(why))

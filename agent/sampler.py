@@ -1,12 +1,13 @@
 """Readings, tasks and the clock in; Inventory, Frames and Events out. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import compress
 from operator import le
 from typing import NamedTuple
 
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gpudeck.metrics import COLUMNS, SLOW, SLOW_WIDTH, WIDTH, Absence, Metric
 from gpudeck.wire import (
@@ -52,8 +53,7 @@ _STALE = GPU_STATES.index("stale")
 _PRESENT, _UNKNOWN, _LOST = int(Absence.PRESENT), int(Absence.UNKNOWN), int(Absence.LOST)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """A Task found on a Gpu."""
 
     task: Task
@@ -66,21 +66,20 @@ class Seen:
 Values = tuple[tuple[float, ...], bytes]  # and why which are absent
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """What the next message is compared with. `generation` outlives a restart, because Frames
     that still wait on disk refer to it."""
 
     generation: int = 0
     facts: tuple[GpuFacts, ...] | None = None
     links: tuple[GpuLink, ...] = ()
-    states: Mapping[str, GpuState] = field(default_factory=dict)
+    states: Mapping[str, GpuState] = {}
     # None: no process list yet, so nothing has "begun"
     seen: tuple[Seen, ...] | None = None
     described: frozenset[str] = frozenset()
     snapshot_at: float | None = None
     # By Gpu, what the backend said last; and what was sent last, when.
-    slow: Mapping[str, Values] = field(default_factory=dict)
+    slow: Mapping[str, Values] = {}
     slow_sent: Slow | None = None
     slow_at: float | None = None
     reader: ReaderState = "starting"
@@ -163,7 +162,7 @@ class _Numbered:
 
     def events(self, events: Iterable[Event]) -> None:
         for event in events:
-            self.messages.append(structs.replace(event, seq=self.next_seq))
+            self.messages.append(replace(event, seq=self.next_seq))
 
 
 def _with_facts(
@@ -246,7 +245,7 @@ def _cleaned(row: Values, bounds: Bounds) -> Values:
 
 def lost_or_unknown(gpu: GpuReading) -> GpuReading:
     why = _LOST if gpu.state == "lost" else _UNKNOWN
-    return structs.replace(gpu, values=(0.0,) * WIDTH, absent=bytes([why]) * WIDTH)
+    return replace(gpu, values=(0.0,) * WIDTH, absent=bytes([why]) * WIDTH)
 
 
 def _tasks(
@@ -307,5 +306,5 @@ def _cut_to_fit(tasks: list[Task]) -> tuple[Task, ...]:
         return tuple(tasks)
     room = COMMANDS_BYTES // len(tasks) // 4  # a character has at most four bytes
     return tuple(
-        structs.replace(task, command=task.command and task.command[:room]) for task in tasks
+        replace(task, command=task.command and task.command[:room]) for task in tasks
     )

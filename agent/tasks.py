@@ -5,7 +5,7 @@ import grp
 import os
 import pwd
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -108,7 +108,7 @@ class TaskTable:
         if known is None or seen.task.kind != "compute":
             return seen
         known.task = structs.replace(known.task, kind="mps_client")
-        return replace(seen, task=known.task)
+        return structs.replace(seen, task=known.task)
 
     def _seen(self, process: ProcessReading) -> Seen:
         if process.task is not None:

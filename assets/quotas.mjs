@@ -185,7 +185,7 @@ function useOf(one) {
   const [first] = one.offenders;
   return make("li", {}, make("span", { class: "holder" }, one.holder), bar,
     make("span", { class: "numbers" }, `${one.is_whole ? "" : "≥ "}${words(one.used)} of ${words(one.most)} ${LIMITS[one.limit].name}`, one.is_over ? make("span", { class: "pill lost over" }, "over") : null),
-    !one.is_over ? null : make("span", { class: "next" }, first === undefined ? "No task of it may be ended." : `Would go first: ${first.user ?? "?"} on ${first.host}, priority ${first.priority}${one.offenders.length > 1 ? `; ${amount(one.offenders.length - 1)} more after it` : ""}.`));
+    !one.is_over ? null : make("span", { class: "next" }, first === undefined ? "No task of it may be ended." : `Would go first: ${first.user ?? "?"} on ${first.host}, priority ${first.priority}${one.offenders.length > 1 ? `; ${amount(one.offenders.length - 1)} more after it` : ""}.${first.ladder === "" ? "" : ` ${sentence(first.ladder)}`}`));
 }
 
 const memory = (bytes) => { const { text, unit } = gibibytes(bytes); return `${text} ${unit}`; };

@@ -14,8 +14,9 @@ from .alerts_store import AlertsStore
 from .audit import Auditor, by
 from .core.access import Actor, may
 from .core.alerts.alerts import Alert, Alerts, Changed, Named
-from .core.alerts.evaluator import Evaluator
+from .core.alerts.evaluator import Asks, Evaluator
 from .core.alerts.memory import Restart, identity, remember
+from .core.alerts.minutes import Closed
 from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
 from .core.alerts.scenes import NamedScene, Scenes
 from .core.alerts.silence import MOST_S, Silence
@@ -23,7 +24,10 @@ from .core.alerts.watch import Watch
 from .core.events import Events
 from .core.fleet import Fleet
 from .core.lens import Lens
+from .history.grid import Grid
+from .history.spans import Spans
 from .people import Refused
+from .rule_past import LIVE, closed_minute
 from .rules_file import PACK, parse
 
 log = logging.getLogger("gpudeck.alerts")
@@ -41,7 +45,7 @@ class AlertDesk:
     were sent away."""
 
     def __init__(self, store: AlertsStore, auditor: Auditor, fleet: Fleet, events: Events,
-                 left: Callable[[], Collection[str]]) -> None:
+                 left: Callable[[], Collection[str]], spans: Spans | None = None) -> None:
         self._store = store
         self._auditor = auditor
         self._fleet = self.fleet = fleet
@@ -52,9 +56,11 @@ class AlertDesk:
         self._forgot_mono = -KEEP_EVERY_S
         self._remembered_mono = -REMEMBER_EVERY_S
         self._give_back_at = 0.0
-        self.evaluator = Evaluator()
+        self._spans = spans
+        self.evaluator = Evaluator(() if spans is None else LIVE)
         self.alerts = Alerts()
         self.gate: Callable[[Actor, Rule | None, Rule], Rule] = only_observe
+        self.author_of: Callable[[Actor], str] = lambda actor: actor.name
         self.on_change: list[Callable[[Alert], None]] = []
         self.rules: dict[str, tuple[int, Rule]] = {}
         self.ready: dict[str, Ready] = {}
@@ -98,10 +104,12 @@ class AlertDesk:
                 log.exception("rules_failed")
 
     def step(self) -> None:
-        now, mono = time.time(), time.monotonic()
+        now = time.time()
+        brought = self._brought(now)
+        mono = time.monotonic()
         self._shown = scenes = self._scenes.look(now, mono, self._since_mono, self._left())
         self._give_back(now)
-        for moved in self.evaluator.step(scenes, now):
+        for moved in self.evaluator.step(scenes, now, brought):
             changed = [change for each in moved for change in self.alerts.take(
                 each, lambda of, row: scenes[of].name(row))]
             self._keep(changed)
@@ -117,6 +125,17 @@ class AlertDesk:
         if mono - self._forgot_mono >= KEEP_EVERY_S:
             self._forgot_mono = mono
             self._store.forget(now)
+
+    def _brought(self, now: float) -> Mapping[str, Closed] | None:
+        """The minute that is over, from history: as a rehearsal will find it."""
+        asks, spans = self.evaluator.asks(now), self._spans
+        if asks is None or spans is None:
+            return None
+        found = gevent.get_hub().threadpool.apply(_minute, (spans, asks))
+        if isinstance(found, Exception):
+            log.error("rules_without_minute start=%d why=%r", asks.start, str(found))
+            return None
+        return closed_minute(found, self._fleet, asks)
 
     def _give_back(self, now: float) -> None:
         """A target may come some time after the hub: looked for now and then."""
@@ -159,7 +178,7 @@ class AlertDesk:
             raise CannotChange(f"at most {MOST_RULES} rules fit")
         with self._auditor.change("rule", by(actor) | {"action": "put", "detail": {
                 "rule": rule.id, "version": ready.version, "mode": rule.mode}}):
-            number = self._store.put_rule(rule, actor.name, time.time())
+            number = self._store.put_rule(rule, self.author_of(actor), time.time())
         self._load()
         return number
 
@@ -169,7 +188,7 @@ class AlertDesk:
         with self._auditor.change("rule", by(actor) | {"action": "mode", "detail": {
                 "rule": rule.id, "version": ready.version, "from": before.mode, "to": rule.mode,
                 "expires": rule.expires}}):
-            number = self._store.put_rule(rule, actor.name, time.time())
+            number = self._store.put_rule(rule, self.author_of(actor), time.time())
         self._load()
         return number
 
@@ -265,6 +284,14 @@ def only_observe(actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
     if wanted.mode != "observe":
         raise CannotChange("nothing here lets rules act: set mode to observe")
     return wanted
+
+
+def _minute(spans: Spans, asks: Asks) -> Grid | Exception:
+    """gevent writes an exception that leaves a thread to stderr."""
+    try:
+        return spans.minute(asks.start, asks.wanted)
+    except Exception as error:
+        return error
 
 
 def _clock(at: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from .core.alerts.alerts import Alert
+from .core.alerts.backtest import Backtest
 from .core.alerts.memory import Memory
 from .core.alerts.rule import Rule
 from .core.alerts.silence import Silence
@@ -28,12 +29,20 @@ create table silences (id text primary key, until real not null, body blob not n
 MEMORY_SCHEMA = """
 create table alert_memory (id integer primary key check (id = 1), body blob not null);
 """
+BACKTEST_SCHEMA = """
+create table backtests (
+  id text primary key, rule_id text not null, asked_at real not null, body blob not null
+) without rowid;
+create index backtests_by_time on backtests (asked_at);
+"""
+MOST_BACKTESTS = 200
 KEPT_S = 90 * 86_400
 MOST_LISTED = 1_000
 
 _encode = msgspec.json.Encoder().encode
 _rules = msgspec.json.Decoder(Rule)
 _alerts = msgspec.json.Decoder(Alert)
+_backtests = msgspec.json.Decoder(Backtest)
 _memory = msgspec.json.Decoder(Memory)
 _silences = msgspec.json.Decoder(Silence)
 
@@ -107,3 +116,24 @@ class AlertsStore:
     def put_silence(self, silence: Silence) -> None:
         self._db.execute("insert or replace into silences values (?, ?, ?)",
                          (silence.id, silence.until, _encode(silence)))
+
+    # -- rehearsals
+
+    def backtests(self, rule_id: str | None = None) -> list[Backtest]:
+        """Newest first."""
+        return [_backtests.decode(body) for body, in self._db.execute(
+            "select body from backtests where ? is null or rule_id = ? order by asked_at desc",
+            (rule_id, rule_id))]
+
+    def backtest(self, backtest_id: str) -> Backtest | None:
+        found = self._db.execute("select body from backtests where id = ?",
+                                 (backtest_id,)).fetchone()
+        return None if found is None else _backtests.decode(found[0])
+
+    def put_backtest(self, made: Backtest) -> None:
+        """What somebody has approved stays, however many there are."""
+        self._db.execute("insert or replace into backtests values (?, ?, ?, ?)",
+                         (made.id, made.rule_id, made.asked_at, _encode(made)))
+        self._db.execute(
+            "delete from backtests where json_extract(body, '$.approved_by') is null and id not in "
+            "(select id from backtests order by asked_at desc limit ?)", (MOST_BACKTESTS,))

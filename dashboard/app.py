@@ -72,6 +72,7 @@ from .events_api import add_events_api
 from .hands import HubHands
 from .history.embedded import Embedded
 from .history.keeper import keep
+from .history.spans import Spans
 from .history.store import Keep
 from .history_api import add_history_api
 from .holds import Holds, Place
@@ -95,6 +96,8 @@ from .quota_wants import QuotaWants
 from .quotas import QuotaDesk
 from .quotas_api import QuotasApi, add_quotas_api
 from .recorder import Recorder
+from .rehearsals import Rehearsals
+from .rehearsals_api import RehearsalsApi, add_rehearsals_api
 from .room import Room
 from .rule_modes import RuleModes
 from .rule_wants import AlertDetails, RuleWants
@@ -163,7 +166,9 @@ class Hub:
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
         self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
-                                self._left)
+                                self._left, Spans(self.history.store))
+        self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
+                                     Spans(self.history.store))
         self.alerts.on_change.append(self._announce_alert)
         self.quotas = QuotaDesk(state.quotas, self.audit, self.room.fleet, self.signer,
                                 self.room.link_of, self.perform, self.history,
@@ -186,13 +191,15 @@ class Hub:
         self.maintenance = MaintenanceDesk(state.brakes, self.audit, room.fleet, self.lenses)
         self.acts.maintenance = self.maintenance.why
         self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person)
-        self.alerts.gate = self.modes.gate
+        self.alerts.gate, self.alerts.author_of = self.modes.gate, self.people.behind
+        self.modes.rehearsals = self.rehearsals.of_rule
         self.ladders = Ladders(self.brakes, HubHands(room, self.looker, self.commander, self),
                                self.audit)
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
         self.alert_details = AlertDetails(rules, self.ladders)
-        self.ladders.sources += [rules, QuotaWants(self.quotas, self.room.fleet, self.keeps,
-                                                   self.holds, self.maintenance)]
+        self.quota_wants = QuotaWants(self.quotas, room.fleet, self.keeps, self.holds,
+                                      self.maintenance)
+        self.ladders.sources += [rules, self.quota_wants]
         self.brakes.on_reset.append(self.alerts.begin_anew)
         self.commander.on_change.append(self.ladders.changed)
 
@@ -227,7 +234,9 @@ class Hub:
             self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
             self.lenses, alerts.rule))
         add_quotas_api(self.server, QuotasApi(
-            self.quotas, self.room.fleet, self.lenses, self.settings.quota_end_after_s))
+            self.quotas, self.room.fleet, self.lenses,
+            lambda: self.quota_wants.told(self.ladders), self.settings.quota_end_after_s))
+        add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
             self.history, self.state.commands, self.counts, self.lag_s, time.time())))

@@ -9,6 +9,7 @@ from typing import Any
 
 import gevent
 
+from gpudeck.websocket import CloseCode, Violation
 from gpudeck.wire import (
     EVENT,
     MAX_MESSAGE_BYTES,
@@ -29,7 +30,6 @@ from gpudeck.wire import (
 from .backfills import Backfills
 from .core.access import may
 from .core.rate import Bucket
-from .core.websocket import CloseCode, Violation
 from .effects import Close, HubEvent, Left, OverRate, Said, Tell
 from .enrolment import Impostor, Nodes
 from .http_server import Connection

@@ -16,13 +16,13 @@ import msgspec
 from gevent.event import Event
 
 from gpudeck.metrics import COLUMN, SLOW_COLUMN
+from gpudeck.websocket import CloseCode, Violation
 
 from . import events_views, views
 from .core.access import Actor, may
 from .core.filters import Filter, FilterError, parse
 from .core.lens import Lens, Lenses, Reads, Sight
 from .core.lines import MOST_GPUS, Lines
-from .core.websocket import CloseCode, Violation
 from .effects import Applied
 from .room import Room
 from .sockets import BoundedServer, BoundedSocket, event_frame

@@ -68,6 +68,7 @@ from .quotas_views import (
     QuotaView,
     TaskQuotas,
 )
+from .rehearsals_views import BacktestList, BacktestView, NewBacktest
 from .report_views import Report
 from .standing_views import AddressList, HoldState, NewHold, NewKeep
 from .task_list import GROUP_BYS, SORTS, TaskList
@@ -184,6 +185,17 @@ OPERATIONS = (
               "was is kept.", None, None, 204, (404, 503)),
     Operation("post", "rule-checks", "check_rule", "What is wrong with it, or of which targets its "
               "condition is true at this moment.", RuleCheck, RuleDraft, 200, (400, 415)),
+    Operation("get", "rules/backtests", "list_backtests", "Rehearsals of Rules, newest first; with "
+              "`rule`, of that one.", BacktestList, None, 200, (400, 403),
+              (("rule", {"type": "string", "maxLength": MAX_WORD}),)),
+    Operation("post", "rules/backtests", "begin_backtest", "Rehearses a Rule on the past: which "
+              "alerts there would have been, and whom its ladder would have reached.",
+              BacktestView, NewBacktest, 202, (400, 403, 409, 415, 503)),
+    Operation("get", "rules/backtests/{backtest_id}", "get_backtest", "One rehearsal, with what is "
+              "known of it by now.", BacktestView, None, 200, (403, 404)),
+    Operation("post", "rules/backtests/{backtest_id}/approve", "approve_backtest", "Its report was "
+              "read, and is taken as proof of what this version of the Rule would do.",
+              BacktestView, None, 200, (403, 404, 409, 503)),
     Operation("get", "silences", "list_silences", "All Silences, those that are over as well.",
               SilenceList),
     Operation("post", "silences", "add_silence", "Matching alerts neither tell nor act until "

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .core.fleet import Fleet
-from .core.quota_wants import Beside, Kept, wants
+from .core.quota_wants import SOURCE, Beside, Kept, cause_of, progress, target_of, wants
 from .core.wants import Want
 from .holds import Holds
 from .keeps import Keeps
+from .ladders import Ladders
 from .maintenance import MaintenanceDesk
 from .quotas import QuotaDesk
 
@@ -26,6 +27,16 @@ class QuotaWants:
         beside = Beside(lambda quota_id: desk.versions[quota_id].generation, self._held,
                         self._kept, self._sample_age_s, len(self.fleet.nodes))
         return wants(desk.balances, desk.over, beside, desk.hold_s, time.time())
+
+    def told(self, ladders: Ladders) -> dict[tuple[str, str, str], str]:
+        """By Quota, node and job: how far its ladder is."""
+        now, climbs, versions = ladders.now(), ladders.of(SOURCE), self.desk.versions
+        over = [(each.quota.id, offender) for each in self.desk.balances
+                if each.quota.id in versions for offender in each.offenders]
+        found = {(quota_id, offender.node_id, offender.job_id): climbs.get(
+            (cause_of(quota_id, versions[quota_id].generation), target_of(offender)))
+            for quota_id, offender in over}
+        return {key: progress(kept.climb, now) for key, kept in found.items() if kept is not None}
 
     def _held(self, node_id: str) -> str | None:
         one = self.maintenance.of(node_id)

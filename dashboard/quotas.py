@@ -11,7 +11,7 @@ import msgspec
 from gpudeck.acts import Preview, Refusal, RefusalCode
 from gpudeck.balance import Balance, Choice, Quotas, balances, explained, holder_of
 from gpudeck.desired import REISSUE_EVERY_S, Desired, InForce, SignedDesired
-from gpudeck.quota import MAX_QUOTAS, PER_S, Limit, Per, Quota
+from gpudeck.quota import MAX_QUOTAS, PER_S, Limit, Per, Quota, meaning
 
 from .accounts import CannotChange, NoSuch
 from .audit import Auditor, by
@@ -246,7 +246,9 @@ class QuotaDesk:
             raise CannotChange(f"{twin.id} limits the same for {quota.subject} on {quota.scope}: "
                                "change that one, or take its limit away first")
         before = self.versions.get(quota.id)
-        with self._auditor.change("quota", by(actor) | {"action": "put", "detail": {
+        with self._auditor.change("quota", by(actor) | {
+                "action": "put", "sentence": f"{actor.name} set the quota {quota.id} "
+                f"({quota.mode}): {meaning(quota)}", "detail": {
                 "quota": msgspec.to_builtins(quota),
                 "before": None if before is None else msgspec.to_builtins(before.quota)}}):
             self._store.put(quota, actor.name, time.time())
@@ -257,8 +259,9 @@ class QuotaDesk:
         self._may(actor, "DELETE /api/v1/quotas/<quota_id>")
         if quota_id not in self.versions:
             raise NoSuch(f"there is no quota {quota_id[:80]!r}")
-        with self._auditor.change("quota", by(actor) | {"action": "remove", "detail": {
-                "quota": quota_id}}, takes_away=True):
+        with self._auditor.change("quota", by(actor) | {
+                "action": "remove", "sentence": f"{actor.name} removed the quota {quota_id}",
+                "detail": {"quota": quota_id}}, takes_away=True):
             self._store.put(self.versions[quota_id].quota, actor.name, time.time(),
                             is_there=False)
         self._changed()

@@ -16,6 +16,7 @@ from .people_api import asker, body
 from .quotas import QuotaDesk
 from .quotas_store import Version
 from .quotas_views import (
+    Ladder,
     NewQuota,
     QuotaCheck,
     QuotaDraft,
@@ -34,8 +35,9 @@ from .quotas_views import (
 
 class QuotasApi:
     def __init__(self, desk: QuotaDesk, fleet: Fleet, lenses: Lenses,
-                 end_after_s: float = END_AFTER_S) -> None:
+                 ladder: Callable[[], Ladder], end_after_s: float = END_AFTER_S) -> None:
         self._desk = desk
+        self._ladder = ladder
         self._fleet = fleet
         self._lenses = lenses
         self._end_after_s = end_after_s
@@ -44,15 +46,15 @@ class QuotasApi:
         return self._lenses.of(Sight.of(asker()))
 
     def quotas(self) -> Response:
-        lens = self._lens()
+        lens, ladder = self._lens(), self._ladder()
         means = mechanism_views(
             (node_id, host, said) for node_id, host, said in self._desk.said_by_nodes()
             if lens.sees_node(node_id))
         return answer(QuotaList(self._desk.generation, self._desk.looked_at, [
-            self._view(version, lens) for version in self._desk.versions.values()], means))
+            self._view(version, lens, ladder) for version in self._desk.versions.values()], means))
 
     def quota(self, quota_id: str) -> Response:
-        return answer(self._view(self._version(quota_id), self._lens()))
+        return answer(self._view(self._version(quota_id), self._lens(), self._ladder()))
 
     def _version(self, quota_id: str) -> Version:
         version = self._desk.versions.get(quota_id)
@@ -60,14 +62,14 @@ class QuotasApi:
             raise Wrong(HTTPStatus.NOT_FOUND, f"there is no quota {quota_id[:80]!r}")
         return version
 
-    def _view(self, version: Version, lens: Lens) -> QuotaView:
+    def _view(self, version: Version, lens: Lens, ladder: Ladder) -> QuotaView:
         everywhere = self._desk.deployed(version.quota)
         deployed = [each for each in everywhere if lens.sees_node(each.node_id)]
         # A sum over more than one may see is told only to whom it is about.
         sees_all = lens.is_whole or len(deployed) == len(everywhere)
         found = [each for each in self._desk.of(version.quota.id)
                  if sees_all or each.holder in lens.reads.own]
-        return quota_view(version, deployed, found)
+        return quota_view(version, deployed, found, ladder)
 
     def of_task(self, task_id: str) -> Response:
         lens = self._lens()

@@ -1,6 +1,6 @@
 """Quotas, as the API and the page show them. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -14,6 +14,8 @@ from .quotas_store import Version
 
 NODES_SHOWN = 200
 HOLDERS_SHOWN = 200
+Ladder = Mapping[tuple[str, str, str], str]  # by Quota, node and job
+NO_LADDER: Ladder = {}
 
 
 class OffenderView(Struct):
@@ -24,6 +26,7 @@ class OffenderView(Struct):
     user: str | None
     priority: int
     started_at: float | None
+    ladder: str  # how far it is, and why it waits; "": nothing is done
 
 
 class BalanceView(Struct):
@@ -164,11 +167,12 @@ class NewQuota(Struct, forbid_unknown_fields=True):
     because: str = ""
 
 
-def balance_view(balance: Balance) -> BalanceView:
+def balance_view(balance: Balance, ladder: Ladder = NO_LADDER) -> BalanceView:
     return BalanceView(
         balance.quota.id, balance.limit, balance.holder, balance.used, balance.most,
         balance.is_over, balance.is_whole, balance.tasks, [*balance.users], balance.sentence,
-        [_offender(each) for each in balance.offenders[:20]])
+        [_offender(each, ladder.get((balance.quota.id, each.node_id, each.job_id), ""))
+         for each in balance.offenders[:20]])
 
 
 def task_quota(limit: Limit, choice: Choice, balance: Balance | None, task_id: str) -> TaskQuota:
@@ -179,13 +183,13 @@ def task_quota(limit: Limit, choice: Choice, balance: Balance | None, task_id: s
                      balance is not None and balance.is_over, goes)
 
 
-def _offender(one: Offender) -> OffenderView:
+def _offender(one: Offender, ladder: str) -> OffenderView:
     return OffenderView(one.node_id, one.host, one.job_id, [*one.task_ids], one.user, one.priority,
-                        one.started_at)
+                        one.started_at, ladder)
 
 
-def quota_view(version: Version, deployed: Iterable[Deployment], found: Iterable[Balance]
-               ) -> QuotaView:
+def quota_view(version: Version, deployed: Iterable[Deployment], found: Iterable[Balance],
+               ladder: Ladder = NO_LADDER) -> QuotaView:
     nodes = sorted(deployed, key=lambda each: (each.is_in_force, each.is_applied, each.host))
     balances = list(found)
     return QuotaView(
@@ -194,7 +198,7 @@ def quota_view(version: Version, deployed: Iterable[Deployment], found: Iterable
         sum(each.is_in_force for each in nodes),
         [DeploymentView(each.node_id, each.host, each.is_applied, each.is_in_force,
                         each.mechanism, each.proof) for each in nodes[:NODES_SHOWN]],
-        [balance_view(each) for each in balances[:HOLDERS_SHOWN]],
+        [balance_view(each, ladder) for each in balances[:HOLDERS_SHOWN]],
         sum(each.is_over for each in balances))
 
 

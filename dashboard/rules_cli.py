@@ -1,4 +1,4 @@
-"""`gpudeck rules check|test|export`: rules as files, without a hub."""
+"""`gpudeck rules`: rules as files, without a hub; and those of a hub."""
 
 import argparse
 import json
@@ -13,6 +13,7 @@ from .access_cli import make_parser
 from .core.alerts import drill
 from .core.alerts.rule import RuleProblems
 from .rules_file import PACK, RulesFile, parse
+from .rules_hub_cli import add_reach, backtest, give_out, take_in
 
 
 def rules(argv: Sequence[str]) -> int:
@@ -81,8 +82,28 @@ def _pack(asked: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def _good(asked: argparse.Namespace) -> RulesFile | None:
+    """None: it was said what is wrong in it."""
+    found = _read(asked.file)
+    if found.faults:
+        _check(asked)
+        return None
+    return found
+
+
+def _backtest(asked: argparse.Namespace) -> int:
+    found = _good(asked)
+    return ExitCode.FAILED if found is None else backtest(asked, found)
+
+
+def _import(asked: argparse.Namespace) -> int:
+    found = _good(asked)
+    return ExitCode.FAILED if found is None else take_in(asked, found)
+
+
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "check": _check, "test": _test, "pack": _pack}
+    "check": _check, "test": _test, "pack": _pack, "backtest": _backtest, "import": _import,
+    "export": give_out}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,4 +116,24 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--json", action="store_true", help="as JSON")
     says = "prints the rules that come with gpudeck, with their tests"
     verbs.add_parser("pack", help=says, description=says, allow_abbrev=False)
+    _add_hub_verbs(verbs)
     return parser
+
+
+def _add_hub_verbs(verbs: Any) -> None:
+    says = "rehearses the rules of a file on the past that a hub keeps"
+    tried = verbs.add_parser("backtest", help=says, description=says, allow_abbrev=False)
+    tried.add_argument("file", type=Path, help="YAML; - reads standard input")
+    tried.add_argument("--rule", metavar="ID", help="only this one")
+    tried.add_argument("--start", default="24h", metavar="TIME",
+                       help="24h or 7d (so long ago), UTC seconds, or RFC 3339; default: 24h")
+    tried.add_argument("--end", default="now", metavar="TIME", help="default: now")
+    says = "puts the rules of a file into a hub; a rule that comes in only observes"
+    taken = verbs.add_parser("import", help=says, description=says, allow_abbrev=False)
+    taken.add_argument("file", type=Path, help="YAML; - reads standard input")
+    says = "prints the rules of a hub as a file"
+    given = verbs.add_parser("export", help=says, description=says, allow_abbrev=False)
+    for made in (tried, taken, given):
+        add_reach(made)
+        if made is not given:
+            made.add_argument("--json", action="store_true", help="as JSON")

@@ -26,8 +26,7 @@ from flask_socketio import SocketIO
 from gevent.event import Event
 from socketio.msgpack_packet import MsgPackPacket
 
-from .core.rate import Bucket
-from .core.websocket import (
+from gpudeck.websocket import (
     CloseCode,
     Message,
     Opcode,
@@ -37,6 +36,8 @@ from .core.websocket import (
     close_frame,
     frame,
 )
+
+from .core.rate import Bucket
 from .http_server import Connection, Tally, cut
 
 log = logging.getLogger("gpudeck.sockets")

@@ -43,7 +43,7 @@ create table nodes (node_id text primary key, checkpoint blob not null) without 
 # Step n leads from version n to n + 1. What was written once is never edited.
 STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_store.SCHEMA,
          standing.SCHEMA, alerts_store.SCHEMA, alerts_store.MEMORY_SCHEMA,
-         brakes_store.SCHEMA, quotas_store.SCHEMA)
+         alerts_store.BACKTEST_SCHEMA, brakes_store.SCHEMA, quotas_store.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
         "history")

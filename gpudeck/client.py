@@ -137,6 +137,21 @@ class Client:
     def check_quota(self, fields: Mapping[str, Any]) -> Item:
         return self._told("POST", "quota-checks", {"quota": {**fields}})
 
+    # -- Rules
+
+    def rules(self) -> list[Item]:
+        return list(self._get("rules")["items"])
+
+    def put_rule(self, rule_id: str, rule: Mapping[str, Any]) -> Item:
+        return self._told("PUT", f"rules/{_quoted(rule_id)}", {**rule})
+
+    def rehearse(self, rule: Mapping[str, Any], start: float, end: float) -> Item:
+        return self._told("POST", "rules/backtests", {"rule": {**rule}, "start": start,
+                                                      "end": end})
+
+    def rehearsal(self, backtest_id: str) -> Item:
+        return self._told("GET", f"rules/backtests/{_quoted(backtest_id)}")
+
     # -- the Audit
 
     def audit(self, **query: str) -> Item:

@@ -24,17 +24,18 @@ PURE = (
     "agent/hub_clock.py", "agent/checkup.py", "agent/managers.py", "agent/launch.py",
     "agent/notebooks.py", "agent/condition.py",
     "agent/owners.py", "agent/quotas.py", "dashboard/views.py", "dashboard/owner_views.py",
-    "dashboard/events_views.py", "dashboard/metrics_views.py",
+    "dashboard/events_views.py", "dashboard/metrics_views.py", "dashboard/rehearsals_views.py",
     "gpudeck/wire.py", "gpudeck/metrics.py", "gpudeck/events.py", "gpudeck/xid.py",
     "gpudeck/acts.py", "gpudeck/bounds.py", "gpudeck/chain.py", "gpudeck/act_views.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
     "gpudeck/quota.py", "gpudeck/packed.py", "gpudeck/balance.py", "gpudeck/desired.py",
-    "dashboard/quotas_views.py",
+    "dashboard/quotas_views.py", "gpudeck/websocket.py",
     "gpudeck/exposition.py", "gpudeck/dcgm.py", "gpudeck/ladder.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
     "widget/picture.py", "widget/still.py", "widget/simulate.py", "widget/measured.py",
     "widget/cost_words.py", "widget/fleet_picture.py",
     "dashboard/history/rollup.py", "dashboard/history/tally.py", "dashboard/history/usage.py",
+    "dashboard/history/grid.py",
 )
 PURE_FOLDERS = ("dashboard/core",)
 IMPURE_MODULES = frozenset((
@@ -54,6 +55,9 @@ HOME = {
                "agent/backends/nvml_report.py", "agent/backends/nvml_session.py",
                "agent/backends/nvml_slow.py"),
     "flask_socketio": ("dashboard/sockets.py",),
+    # A node carries neither of these, nor what they bring.
+    "socketio": ("dashboard/sockets.py", "bench/ingest.py"),
+    "engineio": ("dashboard/sockets.py",),
     "dash": ("dashboard/pages", "dashboard/app.py"),
     "plotly": ("dashboard/pages", "widget/plot.py"),
     "duckdb": ("dashboard/history/embedded.py",),

@@ -26,7 +26,7 @@ from .nvml_accounting import Accounting
 from .nvml_ask import Asker, Lost, taken
 from .nvml_errors import Code, unavailable
 from .nvml_events import Events
-from .nvml_facts import read_facts
+from .nvml_facts import read_facts, read_pending
 from .nvml_fields import Answers, Field, read_fields
 from .nvml_gpm import Gpm
 from .nvml_links import Topology
@@ -195,6 +195,7 @@ class Board(Asker):
     def _begin(self) -> None:
         """With nothing to take differences from, as after a reset."""
         self._limits_at: float | None = None
+        self.pending: tuple[str, ...] = ()  # modes that wait for a reset, for people
         self._counters = {PCIE_TX: Counter(hides_32=True), PCIE_RX: Counter(hides_32=True)}
         self._samples = Samples(self)
         self._gpm = Gpm(GPM)
@@ -267,6 +268,7 @@ class Board(Asker):
         memory, temp_c = self._memory(), self._temperature()
         if self._limits_at is None or now - self._limits_at >= LIMITS_EVERY_S:
             self.facts, self._limits_at = read_facts(self, self.facts, memory, temp_c), now
+            self.pending = read_pending(self)
         row = self._read_row(now, answers, memory, temp_c)
         slow_row = None
         if slow:

@@ -18,6 +18,7 @@ SLOWDOWN_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, 0)
 MEMORY_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, 0)
 MARGIN_MOST_C = 150
 NODE_WORDS = 16  # of 64 NUMA nodes each
+_SWITCH = {0: "off", 1: "on"}
 # Beyond it a fact is a driver's sentinel, and the hub would refuse the message.
 HIGH: dict[str, float] = {
     "minor": 65_535, "numa_node": 65_535, "mem_total_bytes": metric("mem_used_bytes").high,
@@ -72,6 +73,15 @@ def read_facts(asker: Asker, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFa
     lies = {key for key, value in found.items()
             if key in HIGH and value is not None and not 0 <= value <= HIGH[key]}
     return structs.replace(facts, **found | dict.fromkeys(lies))
+
+
+def read_pending(asker: Asker) -> tuple[str, ...]:
+    """Modes that are set and not in force yet, for people."""
+    pairs = ((mode, asker.ask(call)) for mode, call in (
+        ("ECC", "nvmlDeviceGetEccMode"), ("MIG", "nvmlDeviceGetMigMode")))
+    return tuple(f"{mode} is {_SWITCH[said[0]]}, and {_SWITCH[said[1]]} from its next reset on"
+                 for mode, said in pairs if type(said) is not Absence and said[0] != said[1]
+                 and {*said} <= _SWITCH.keys())
 
 
 def _word(said: object) -> str | None:

@@ -44,6 +44,7 @@ class Board(Protocol):
     asleep: bool
     needs_reset: bool
     facts: GpuFacts
+    pending: tuple[str, ...]
 
     @property
     def handle(self) -> Any: ...
@@ -170,7 +171,7 @@ def _note(board: Board) -> str:
         return (f"{which} runs kernels and its performance counters (GPM) say 0: SM activity and "
                 "its kin are unknown. Another profiler may hold them; a reset of the Gpu, or the "
                 "driver loaded anew, gives them back.")
-    return ""
+    return " ".join(f"{which}: {each}." for each in board.pending)
 
 
 def _unopened(error: Any) -> Unavailable:

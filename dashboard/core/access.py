@@ -172,6 +172,11 @@ ROUTES = (
     _see("rules", reach=Reach.NONE),
     _see("rules/<rule_id>", reach=Reach.NONE),
     _change("POST rule-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    # A rehearsal tells of the whole fleet, as the handlers see to.
+    _see("rules/backtests", Role.OPERATOR, Reach.NONE),
+    _change("POST rules/backtests", Role.OPERATOR, is_fresh=False),
+    _see("rules/backtests/<backtest_id>", Role.OPERATOR, Reach.NONE),
+    _change("POST rules/backtests/<backtest_id>/approve", Role.ADMIN),
     _change("PUT rules/<rule_id>", Role.ADMIN),
     _change("DELETE rules/<rule_id>", Role.ADMIN),
     _see("silences", reach=Reach.NONE),
@@ -276,6 +281,7 @@ VERBS = (
     _local("quota"), _local("quota list"), _local("quota set"), _local("quota remove"),
     _local("quota check"),
     _local("rules"), _local("rules check"), _local("rules test"), _local("rules pack"),
+    _local("rules backtest"), _local("rules import"), _local("rules export"),
     _local("address"), _local("address list"), _local("address set"), _local("address remove"),
     _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
 )

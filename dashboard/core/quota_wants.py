@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from gpudeck.acts import Bound, Condition
 from gpudeck.balance import Balance, Offender
-from gpudeck.quota import Quota
+from gpudeck.ladder import Climb
+from gpudeck.quota import Quota, span_words
 
 from .brakes import FLEET_S, fleet_most
 from .wants import Want
@@ -48,6 +49,30 @@ class Over:
         self.since = {key: self.since.get(key, now) for key in keys}
 
 
+def cause_of(quota_id: str, generation: int) -> str:
+    return f"quota {quota_id} v{generation}"
+
+
+def target_of(offender: Offender) -> str:
+    return f"{offender.node_id}/{offender.job_id}"
+
+
+def progress(climb: Climb, now: float) -> str:
+    """How far its ladder is, for people. `now`: by the clock of the ladder."""
+    told = sum(each.do == "tell" and each.outcome == "done" for each in climb.done)
+    parts = [("not told yet", "told once", "told twice")[told] if told < 3 else
+             f"told {told} times"]
+    rung = climb.next_rung
+    if climb.state == "acting" and climb.done:
+        parts.append(f"'{climb.done[-1].do}' is being done")
+    elif rung is not None and climb.state in ("waiting", "settling"):
+        left_s = max(0.0, climb.due_at - now)
+        parts.append(f"'{rung.do}' comes " + (f"in {span_words(left_s)}" if left_s > 0 else "next"))
+    if climb.why and climb.state != "acting" and (climb.due_at <= now or climb.state == "stopped"):
+        parts.append(climb.why)
+    return "; ".join(parts)
+
+
 def wants(found: Iterable[Balance], over: Over, beside: Beside, hold_s: float, now: float
           ) -> Iterator[Want]:
     """One per Quota and job: a job that is over two limits of one is told once."""
@@ -69,8 +94,8 @@ def _want(balance: Balance, offender: Offender, since: float, beside: Beside) ->
     rungs = quota.ladder if quota.mode == "act" else tuple(
         rung for rung in quota.ladder if rung.do == "tell")
     return Want(
-        cause=f"quota {quota.id} v{beside.generation(quota.id)}", source=SOURCE,
-        title=f"over the quota {quota.id}", target=f"{offender.node_id}/{offender.job_id}",
+        cause=cause_of(quota.id, beside.generation(quota.id)), source=SOURCE,
+        title=f"over the quota {quota.id}", target=target_of(offender),
         node_id=offender.node_id, host=offender.host, task_ids=offender.task_ids,
         owner=offender.user, rungs=rungs, mode="auto", so="yes",
         sample_age_s=beside.sample_age_s(offender.node_id), since=since,

@@ -27,6 +27,7 @@ from .columns import (
     missing_words,
     slow_words,
 )
+from .grid import rounded
 from .head import Rows
 from .manifest import SCHEMA_VERSION, Segment, digest, sync_folder
 from .rollup import Rollup
@@ -181,7 +182,7 @@ def rollup_table(kind: str, made: Rollup, names: Names) -> Table:
     for at, column in enumerate(STORED):
         none = made.n[at] == 0
         ends = _type(column.kind, column.dtype)
-        mean = _rounded(made.total[at] / np.maximum(made.n[at], 1), column.key, column.step)
+        mean = rounded(made.total[at] / np.maximum(made.n[at], 1), column.key, column.step)
         no_mean = none | (column.key in NO_MEAN)
         for values in (made.low[at], None, made.high[at]):
             if values is None:
@@ -192,12 +193,6 @@ def rollup_table(kind: str, made: Rollup, names: Names) -> Table:
                                     mask=none).cast(ends))
         columns.append(pa.array(made.n[at], pa.int32()))
     return pa.Table.from_arrays(columns, schema=schema(kind))
-
-
-def _rounded(mean: npt.NDArray[np.float64], key: str, step: float) -> npt.NDArray[np.float64]:
-    """To an eighth of a step; of bytes, to a mebibyte: more would be noise that does not pack."""
-    part = 2.0**20 if key == "mem_used_bytes" else step / 8
-    return np.rint(mean / part) * part
 
 
 def tasks_table(held: Held, names: Names) -> Table:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .columns import KEYS
+from .columns import KEYS, in_runs
+from .grid import End, Part, Wanted, seldom_part
 from .head import BLOCK_S
 from .manifest import SCHEMA_VERSION
 from .parquet import (
@@ -341,3 +342,62 @@ def _picked(column: Any, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
         begin += len(piece)
     found: npt.NDArray[Any] = pa.chunked_array(parts, column.type).to_numpy()
     return found
+
+
+def wide_parts(path: Path, kind: str, wanted: Wanted, span: tuple[int, int]) -> Iterator[Part]:
+    """Row group by row group; `kind`: minutes or raw."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    places: list[tuple[str, End]] = [(key, end) for key, ends in wanted.items() for end in ends]
+    column_of = {place: place[0] if kind == "raw" else f"{place[0]}_{place[1]}"
+                 for place in places}
+    counts = {} if kind == "raw" else {key: f"{key}_n" for key in wanted}
+    there = set(file.schema_arrow.names)
+    names = ["gpu", "node", "t", *({*column_of.values(), *counts.values()} & there)]
+    for group in _row_groups(file, "t", span[0], span[1] - 1):
+        table = file.read_row_group(group, columns=names, use_threads=False)
+        yield _part(table, column_of, counts, span)
+
+
+def _part(table: Table, column_of: dict[tuple[str, End], str], counts: dict[str, str],
+          span: tuple[int, int]) -> Part:
+    gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
+    used, name_at = in_runs(gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0])
+    t = _ints(table, "t")
+    values = {place: table.column(name).to_numpy() for place, name in column_of.items()
+              if name in table.column_names}
+    values = {place: found if found.dtype == np.float32 else found.astype(np.float64)
+              for place, found in values.items()}
+    n = {key: _ints(table, name).astype(np.uint16) for key, name in counts.items()
+         if name in table.column_names}
+    if not counts:
+        n = {key: (~np.isnan(found)).astype(np.uint16) for (key, _), found in values.items()}
+    inside = (t >= span[0]) & (t < span[1])
+    if not inside.all():
+        name_at, t = name_at[inside], t[inside]
+        n = {key: found[inside] for key, found in n.items()}
+        values = {place: found[inside] for place, found in values.items()}
+    return Part([(gpus[1][at // len(nodes[1])], nodes[1][at % len(nodes[1])])
+                 for at in used.tolist()], name_at, t, n, values)
+
+
+def seldom_parts(path: Path, keys: Sequence[str], span: tuple[int, int], step_s: int
+                 ) -> Iterator[Part]:
+    """Of the metrics that are told when they change."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    known = [key for key in keys if has_column(file, key)]
+    for group in _row_groups(file, "t", span[0], span[1] - 1):
+        table = file.read_row_group(group, columns=["gpu", "node", "t", *known],
+                                    use_threads=False)
+        gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
+        used, name_at = in_runs(gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0])
+        t = _ints(table, "t")
+        inside = (t >= span[0]) & (t < span[1])
+        if inside.any():
+            yield seldom_part(
+                [(gpus[1][at // len(nodes[1])], nodes[1][at % len(nodes[1])])
+                 for at in used.tolist()], name_at[inside], t[inside],
+                {key: table.column(key).to_numpy()[inside] for key in known}, step_s)

@@ -370,6 +370,10 @@ class Files:
         """Before it, files of this kind have been given up for their age or size."""
         return self._store.manifest.forgotten.get(kind, 0)
 
+    def rows(self, kind: str, t0: int, t1: int) -> int:
+        """Of all files that meet this time, however little."""
+        return sum(one.rows for one in self._segments if one.kind == kind and one.meets(t0, t1))
+
     def find(self, kind: str, t0: int, t1: int) -> list[Path]:
         return self._store.manifest.verified(
             one for one in self._segments if one.kind == kind and one.meets(t0, t1))

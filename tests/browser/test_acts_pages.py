@@ -11,7 +11,17 @@ from playwright.sync_api import Browser, expect
 
 from tests.demos import Demo, soon
 
-from .acting import Somebody, add_person, busy_seed, is_alive, jobs, living, state_of, tasks
+from .acting import (
+    Somebody,
+    add_person,
+    busy_seed,
+    is_alive,
+    jobs,
+    living,
+    send,
+    state_of,
+    tasks,
+)
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
@@ -157,6 +167,28 @@ def test_a_held_fleet_refuses_says_so_everywhere_and_is_released(demo: Demo, com
     for one in (person, watcher):
         expect(one.page.locator("#held")).to_be_hidden()
     assert is_alive(wanted["pid"])
+
+
+def test_on_a_node_in_maintenance_it_takes_one_click_more(demo: Demo, comes: Comes) -> None:
+    person, why = comes().open("/tasks"), reason()
+    wanted = alone(demo)[0]
+    others = living(task for task in tasks(demo) if task["id"] != wanted["id"])
+    path = f"nodes/{wanted['node']}/maintenance"
+    send(demo, "PUT", path, {"because": why, "until": time.time() + 600})
+    try:
+        person.row(wanted).locator("[data-act=end]").click()
+        person.give_reason(why)
+        expect(person.dialog).to_contain_text(f"This node is in maintenance by api.token: {why}")
+        despite = person.dialog.get_by_label("People work on this node")
+        expect(despite).to_be_visible()
+        expect(person.yes).to_be_disabled()
+        despite.check()
+        expect(person.yes).to_be_enabled()
+        person.yes.click()
+        assert soon(lambda: not is_alive(wanted["pid"]), ACTED_WITHIN_S)
+    finally:
+        send(demo, "DELETE", path)
+    assert others <= living(tasks(demo)), "a neighbour has ended"
 
 
 def test_an_old_look_is_not_acted_on(demo: Demo, comes: Comes) -> None:

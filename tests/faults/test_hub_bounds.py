@@ -16,8 +16,8 @@ import msgspec
 import pytest
 import websocket
 
-from dashboard.core.websocket import unmask
 from dashboard.sockets import ADMIT_WITHIN_S
+from gpudeck.websocket import unmask
 from gpudeck.wire import (
     EVENT,
     MAX_MESSAGE_BYTES,

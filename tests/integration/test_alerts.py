@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from dashboard.rules_file import PACK, parse
+from dashboard.rules_cli import rules
+from dashboard.rules_file import PACK, dump, parse
+from gpudeck.errors import CommandError
 from gpudeck.metrics import Absence
 from gpudeck.wire import Task, Tasks, Use
 from tests.integration.hubs import HubProcess, RawSocket
@@ -276,3 +278,101 @@ def test_rules_of_tasks_owners_and_nodes(hub: HubProcess) -> None:
     ended = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
                                      if each["id"] == found["task"]["id"]], "the task is gone")
     assert ended[0]["why"] == "the target is gone"
+
+
+def rehearsed(hub: HubProcess, rule: dict[str, Any], start: float, end: float) -> Any:
+    asked = ask(hub, "POST", "rules/backtests", {"rule": rule, "start": start, "end": end})
+    assert asked.status == 202, asked.body
+    until = time.monotonic() + 30
+    while (found := hub.get(f"/api/v1/rules/backtests/{asked.json['id']}"))["state"] == "running":
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert found["state"] == "done", found["why"]
+    return found
+
+
+def test_a_rehearsal_and_its_approval(hub: HubProcess) -> None:
+    teller, begin = come(hub), time.time()
+    rule = hot(signal="temp_margin_c", scope=f"node:{host_of(teller)}")
+    teller.slow[1]["temp_margin_c"] = 2.0
+    put(hub, rule)
+    telling(teller, lambda: any(each["rule"] == rule["id"] for each in alerts(hub, teller)),
+            "it fires")
+    # What was told a moment ago may not be in history yet.
+    found = telling(teller, lambda: done if (done := rehearsed(
+        hub, rule, begin - 60, time.time()))["alerts_count"] else None, "history has it")
+    assert (found["grain_s"], found["targets"]) == (1, 2)
+    [told] = found["alerts"]
+    assert (told["target"], told["value"]) == (teller.facts[1].uuid, 2.0)
+    short = ask(hub, "GET", f"rules/backtests?rule={rule['id']}").json["items"][0]
+    assert (short["id"], short["alerts_count"], short["alerts"]) == (found["id"], 1, [])
+    admin = add_program(hub, "admin")
+    approved = ask(hub, "POST", f"rules/backtests/{found['id']}/approve", {}, admin)
+    assert approved.status == 200, approved.body
+    assert approved.json["approved_by"]
+    part = add_program(hub, "operator", groups=("elsewhere",))
+    for path in ("rules/backtests", f"rules/backtests/{found['id']}"):
+        assert ask(hub, "GET", path, token=part).status == 403
+
+
+@pytest.mark.parametrize(("rule", "start", "end", "says"), [
+    ({}, 0, 60, "no history of that time"),
+    ({"signal": "sample_age_s"}, 0, 4e9, "history does not keep sample_age_s"),
+    ({"of": "node", "signal": "silent_s"}, 0, 4e9, "cannot be rehearsed"),
+    ({"signal": "nothing"}, 0, 4e9, "there is no number 'nothing'"),
+])
+def test_what_cannot_be_rehearsed_is_said(hub: HubProcess, rule: Any, start: float, end: float,
+                                          says: str) -> None:
+    come(hub)
+    answer = ask(hub, "POST", "rules/backtests", {"rule": hot(**rule), "start": start, "end": end})
+    assert answer.status in (400, 409)
+    assert says in answer.json["detail"]
+
+
+def test_rules_go_out_as_a_file_and_come_in_again(hub: HubProcess, tmp_path: Path,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    put(hub, mine := hot())
+    token = tmp_path / "token"
+    token.write_text(hub.api_token)
+    token.chmod(0o600)
+    reach = ["--hub", hub.url, "--token-file", str(token)]
+    assert rules(["export", *reach]) == 0
+    file = tmp_path / "rules.yaml"
+    file.write_text(capsys.readouterr().out)
+    assert mine["id"] in parse(file.read_text()).rules
+    assert rules(["import", str(file), *reach, "--json"]) == 0
+    assert {each["what"] for each in json.loads(capsys.readouterr().out)} == {"unchanged"}
+    new = f"new-{secrets.token_hex(3)}"
+    file.write_text(file.read_text().replace(mine["id"], new))
+    assert rules(["import", str(file), *reach]) == 0
+    assert f"new       {new}" in capsys.readouterr().out
+    assert hub.get(f"/api/v1/rules/{new}")["rule"]["signal"] == mine["signal"]
+    file.write_text("rules: [{id: x}]")
+    assert rules(["import", str(file), *reach]) == 1
+    assert "nothing of this file would be taken" in capsys.readouterr().out
+
+
+def test_a_file_is_rehearsed_from_the_terminal(hub: HubProcess, tmp_path: Path,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    teller = come(hub)
+    teller.slow[0]["temp_margin_c"] = 1.0
+    until = time.monotonic() + 6
+    while time.monotonic() < until:
+        teller.tell()
+        time.sleep(0.3)
+    good = parse(f"rules: {json.dumps([hot(scope='node:' + host_of(teller))])}").rules
+    file = tmp_path / "mine.yaml"
+    file.write_text(dump([ready.rule for ready in good.values()]))
+    token = tmp_path / "token"
+    token.write_text(hub.api_token)
+    token.chmod(0o600)
+    reach = ["--hub", hub.url, "--token-file", str(token)]
+    assert rules(["backtest", str(file), "--start", "1h", *reach]) == 0
+    told = capsys.readouterr().out
+    assert "1 alerts of 2 targets" in told
+    assert f"{host_of(teller)} GPU 0" in told
+    file.write_text(file.read_text().replace("temp_margin_c", "sample_age_s"))
+    assert rules(["backtest", str(file), *reach]) == 1
+    assert "history does not keep sample_age_s" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="is no time"):
+        rules(["backtest", str(file), "--start", "yesterday", *reach])

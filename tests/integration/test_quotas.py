@@ -166,6 +166,9 @@ def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client
     assert soon(lambda: ("end", "done") in commands(client, quota_id), 45), commands(
         client, quota_id)
     assert alive(others) != others
+    said = [offender["ladder"] for each in one(client, quota_id)["balances"]
+            for offender in each["offenders"]]
+    assert any("told twice" in each or "protects" in each for each in said), said
     assert soon(lambda: any("protects the tasks of" in str(each) for each in client.audit(
         kind="ladder", limit="50")["items"]), 30), "the end of the protected was tried, and refused"
     client.remove_quota(quota_id)

@@ -9,6 +9,7 @@ import secrets
 import signal
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +25,12 @@ from agent.key import Identity, node_key
 from agent.node import NodeConfig, Source, run_node
 from agent.tasks import boot_id
 from dashboard.core.alerts.rule import read
+from dashboard.state import State
 from gpudeck.chain import verify
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import GpuFacts
-from tests.fakes.children import Child, Children, a_ceiling
+from tests.demos import Demo
+from tests.fakes.children import Child, Children, a_ceiling, is_alive
 from tests.integration.hubs import Answer, HubProcess, wait_for
 from tests.integration.visitors import Visitor, add_person, open_state, signed_in
 
@@ -165,8 +168,9 @@ def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     data.mkdir(mode=0o700)
     a_ceiling(data, rules_may_act=True)
     source, stop = Sampled(), threading.Event()
-    youngest_s, guard.YOUNGEST_S = guard.YOUNGEST_S, 0.0
-    with Hurried(folder / "hub", 0, "--signer-ends-per-node-hour", "100") as hub:
+    with pytest.MonkeyPatch.context() as patch, Hurried(
+            folder / "hub", 0, "--signer-ends-per-node-hour", "100") as hub:
+        patch.setattr(guard, "YOUNGEST_S", 0.0)
         token = hub.token()
         identity = Identity(node_key(data), token.hub, token)
         journal = Journal(data / "journal.db")
@@ -185,7 +189,6 @@ def a_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
             journal.close()
             config.acts.close()
             source.close()
-            guard.YOUNGEST_S = youngest_s
 
 
 def test_a_dry_run_says_whom_it_would_have_hit_and_touches_nobody(bed: Bed) -> None:
@@ -329,3 +332,44 @@ def test_a_reset_has_a_reason_and_something_to_reset(bed: Bed) -> None:
     shown = bed.hub.get("/api/v1/brakes")
     assert [each["name"] for each in shown["brakes"]] == [
         "breaker", "storm", "node", "cause", "fleet", "pace"]
+
+
+@pytest.mark.soak
+def test_the_demos_hog_ends_in_real_time_and_the_others_go_on(tmp_path: Path) -> None:
+    """With all holds as they are: warm-up, 30 s of `for`, 60 s before an end; one node, so that
+    one act is all that there may be."""
+    demo = Demo(tmp_path / "demo", "--nodes", "1", "--faults", "off")
+    try:
+        rule = {"id": "hog", "title": "Idle with memory held", "of": "job", "scope": "*",
+                "signal": "max(busy_pct, 20s)", "fire": "<= 1", "for": "30s",
+                "where": ["mem_used_bytes >= 1GiB"], "mode": "dry_run",
+                "ladder": [{"do": "tell"}, {"do": "tell", "after": "5s"},
+                           {"do": "end", "after": "60s"}]}
+        state = State(demo.data / "hub")
+        state.alerts.put_rule(read(rule), "ada", time.time() - 8 * DAYS_S)
+        state.close()
+        expires = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))
+        tell(demo, "PUT", "rules/hog", rule)
+        tell(demo, "POST", "rules/hog/mode", {"mode": "auto", "expires": expires})
+        before = {each["id"]: each["pid"] for each in demo.told()["tasks"]}
+        [ended] = wait_for(lambda: [each for each in demo.ask("commands")
+                                    if each["action"] == "end" and each["state"] == "done"], 300)
+        assert ended["verified"]["memory_returned"]
+        assert ended["verified"]["bystanders_alive"] is not False
+        told = [each for each in demo.ask("commands") if each["action"] == "notify"
+                and each["task_id"] == ended["task_id"]]
+        assert len(told) == 2
+        gone = {before[task_id] for task_id in ended["task_ids"]}
+        assert not any(is_alive(pid) for pid in gone)
+        assert all(is_alive(pid) for pid in set(before.values()) - gone)
+        assert len([each for each in demo.ask("commands") if each["action"] == "end"]) == 1
+    finally:
+        demo.end()
+
+
+def tell(demo: Demo, method: str, path: str, body: Any) -> None:
+    request = urllib.request.Request(
+        f"{demo.url}/api/v1/{path}", json.dumps(body).encode(), method=method, headers={
+            "Authorization": f"Bearer {demo.told()['token']}", "Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        assert answer.status == 200

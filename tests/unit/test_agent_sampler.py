@@ -1,6 +1,5 @@
 import math
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -207,7 +206,7 @@ NAMES = ("user", "manager", "job_id", "container", "container_name", "pod", "nam
 @pytest.mark.parametrize("names", [{}, dict.fromkeys(NAMES, "x" * 128)], ids=["bare", "named"])
 def test_the_longest_command_lines_still_fit_a_message(names: dict[str, str]) -> None:
     tasks = [seen(f"{at:0128}", gpu="7", command="\U0001f600" * 1_024) for at in range(4_096)]
-    tasks = [replace(each, task=structs.replace(each.task, **names)) for each in tasks]
+    tasks = [structs.replace(each, task=structs.replace(each.task, **names)) for each in tasks]
     gpus = (slowly(a_gpu(str(at), util_pct=at / 3)) for at in range(MAX_GPUS))
     step = sample(Memory(), a_reading(*gpus), tasks, 1, 0.0)
     assert frame_of(step).slow is not None

@@ -201,7 +201,7 @@ def test_an_outcome_that_frightens_opens_the_breaker(world: World, outcome: str)
     world.put()
     world.outcome = lambda record: replace(
         record, state="unknown" if outcome == "unknown" else "not_effective",
-        verified=Verified(True, True, False, vanished=("other",))
+        verified=None if outcome == "unknown" else Verified(True, True, False, vanished=("other",))
     ) if record.action == "end" else replace(record, state="done")
     world.until(lambda: world.brakes.state.breaker)
     assert world.climbs()[0].climb.state == "stopped"

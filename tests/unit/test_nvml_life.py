@@ -239,6 +239,22 @@ def test_a_board_that_needs_a_reset_is_marked(machine: Machine, nvml: FakeNvml) 
     assert machine.read(reader).detail == ""
 
 
+def test_a_mode_that_waits_for_a_reset_is_said(machine: Machine, nvml: FakeNvml) -> None:
+    """The mode that is set is not the one in force (nvml A.2: current and pending)."""
+    now = random.randrange(2)
+    nvml.gpus[1].update(ecc=now, ecc_pending=1 - now, mig_pending=1)
+    nvml.save()
+    reader = machine.reader()
+    switch = ("off", "on")
+    assert machine.read(reader).detail == (
+        f"Gpu 1: ECC is {switch[now]}, and {switch[1 - now]} from its next reset on. "
+        "Gpu 1: MIG is off, and on from its next reset on.")
+    nvml.gpus[1].update(ecc_pending=now, mig_pending=2**31)
+    nvml.save()
+    machine.read(reader, 60)
+    assert machine.read(reader).detail == ""
+
+
 @pytest.mark.parametrize(("status", "state"), [("suspended", "D3hot"), ("active", "D3cold")])
 def test_a_sleeping_gpu_is_left_asleep(
     machine: Machine, nvml: FakeNvml, status: str, state: str

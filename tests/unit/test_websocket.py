@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, Ping, TextMessage
 
-from dashboard.core.websocket import (
+from gpudeck.websocket import (
     CloseCode,
     Control,
     Message,

@@ -1,11 +1,13 @@
 """All Rules over the whole fleet, once a second."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from .machine import Moves
-from .minutes import Minutes, MinuteScene
+from .minutes import Closed, Minutes, MinuteScene
 from .rule import Of, Ready
+from .signal import Term
 from .watch import Scene, Watch
 
 
@@ -16,8 +18,31 @@ class Moved:
     at: float  # the moment that was looked at
 
 
+End = Literal["min", "mean", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    start: int
+    wanted: dict[str, frozenset[End]]
+
+
+def wanted_of(terms: Iterable[Term], kept: Collection[str]) -> dict[str, frozenset[End]]:
+    """Of each number, which of its three are looked at."""
+    found: dict[str, frozenset[End]] = {}
+    for term in terms:
+        if term.name in kept:
+            end: End = {"min": "min", "last": "mean", "avg": "mean"}.get(  # type: ignore[assignment]
+                term.how, "max")
+            found[term.name] = found.get(term.name, frozenset()) | {end}
+    return found
+
+
 class Evaluator:
-    def __init__(self) -> None:
+    """`kept`: numbers of Gpus that history keeps by the minute."""
+
+    def __init__(self, kept: Collection[str] = ()) -> None:
+        self._kept = frozenset(kept)
         self.watches: dict[str, Watch] = {}
         self._minutes: dict[Of, Minutes] = {}
 
@@ -51,13 +76,26 @@ class Evaluator:
                 of = watch.ready.rule.of
                 wanted[of] = wanted.get(of, frozenset()) | watch.names
         self._minutes = {
-            of: kept if (kept := self._minutes.get(of)) and kept.names == names else Minutes(names)
+            of: known if (known := self._minutes.get(of)) and known.names == names else Minutes(
+                names, self._kept if of == "gpu" else ())
             for of, names in wanted.items()}
 
-    def step(self, scenes: Mapping[Of, Scene], now: float) -> Iterator[list[Moved]]:
-        """Rule by Rule, so that others may have their turn in between."""
-        closed = {of: minutes.take(scenes[of], now) for of, minutes in self._minutes.items()
-                  if of in scenes}
+    def asks(self, now: float) -> Asks | None:
+        """Which minute a step now would close, and what of it is to be brought from history."""
+        minutes = self._minutes.get("gpu")
+        start = None if minutes is None or not minutes.kept else minutes.closing(now)
+        if minutes is None or start is None:
+            return None
+        terms = [term for watch in self.watches.values() if watch.ready.is_by_minutes
+                 and watch.ready.rule.of == "gpu" for term in watch.terms]
+        return Asks(start, wanted_of(terms, minutes.kept))
+
+    def step(self, scenes: Mapping[Of, Scene], now: float,
+             brought: Mapping[str, Closed] | None = None) -> Iterator[list[Moved]]:
+        """Rule by Rule, so that others may have their turn in between. `brought`: what `asks`
+        asked for, by row."""
+        closed = {of: minutes.take(scenes[of], now, brought) for of, minutes
+                  in self._minutes.items() if of in scenes}
         for watch in self.watches.values():
             scene = scenes.get(watch.ready.rule.of)
             if watch.ready.is_by_minutes:

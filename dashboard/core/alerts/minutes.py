@@ -1,17 +1,18 @@
 """Closed minutes of what Rules with a long hold look at: minimum, mean and maximum of each number,
 as history keeps them, so that such a Rule comes to the same in a rehearsal."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..filters import Filter
 from .machine import Mask, Rows
-from .signal import Floats, Term
+from .signal import Floats, How, Term
 from .watch import LATE_S, Numbers, Scene, Standing
 
 MINUTE_S = 60
+ENOUGH = 0.8
 WAIT_S = 5  # for what is under way when a minute ends
 
 
@@ -36,6 +37,9 @@ class _Open:
             getattr(new, name)[:size] = getattr(self, name)
         return new
 
+    def closed(self) -> "Closed":
+        return Closed(self.n, self.low, self.total / np.maximum(self.n, 1), self.high)
+
     def forget(self, rows: Rows) -> None:
         empty = _Open(1)
         for name in ("n", "total", "low", "high"):
@@ -43,12 +47,25 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True)
-class MinuteScene:
-    """A row that lacks more than a fifth of the minute has no value in it."""
+class Closed:
+    """One number in one minute that is over, of each row."""
 
+    n: Floats  # seconds that had a value
+    low: Floats
+    mean: Floats
+    high: Floats
+
+    def values(self, how: How) -> Floats:
+        """A row that lacks more than a fifth of the minute has no value in it."""
+        of = {"min": self.low, "last": self.mean, "avg": self.mean}.get(how, self.high)
+        return np.where(self.n >= ENOUGH * MINUTE_S, of, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteScene:
     of: Scene
     ends_at: float
-    closed: dict[str, _Open]
+    closed: Mapping[str, Closed]
     cannot: dict[str, Mask]
     fresh: Rows
 
@@ -60,16 +77,7 @@ class MinuteScene:
         return np.full(len(self.of.there), self.ends_at)
 
     def numbers(self, term: Term) -> Numbers:
-        closed = self.closed[term.name]
-        match term.how:
-            case "min":
-                values = closed.low
-            case "last" | "avg":
-                values = closed.total / np.maximum(closed.n, 1)
-            case _:
-                values = closed.high
-        return Numbers(np.where(closed.n >= 0.8 * MINUTE_S, values, np.nan),
-                       self.cannot[term.name])
+        return Numbers(self.closed[term.name].values(term.how), self.cannot[term.name])
 
     def in_scope(self, scope: Filter) -> Mask:
         return self.of.in_scope(scope)
@@ -79,23 +87,32 @@ class MinuteScene:
 
 
 class Minutes:
-    """Of all numbers that are asked for by the minute, of targets of one kind."""
+    """Of all numbers that are asked for by the minute, of targets of one kind. `kept`: those that
+    history keeps, whose minutes are brought from there when they are over."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], kept: Collection[str] = ()) -> None:
         self.names = frozenset(names)
+        self.kept = self.names & frozenset(kept)
         self._minute: int | None = None
         self._open: dict[tuple[str, int], _Open] = {}  # (name, 0 the open one or 1 the next)
-        self._taken_at = {name: np.empty(0) for name in self.names}
+        self._taken_at = {name: np.empty(0) for name in self.names - self.kept}
         self._cannot: dict[str, Mask] = {}
         self._fresh: list[Rows] = []
 
-    def take(self, scene: Scene, now: float) -> MinuteScene | None:
+    def closing(self, now: float) -> int | None:
+        """The start of the minute that a look now would close."""
+        minute = _minute_of(now)
+        is_next = self._minute is not None and minute == self._minute + 1
+        return (minute - 1) * MINUTE_S if is_next else None
+
+    def take(self, scene: Scene, now: float, brought: Mapping[str, Closed] | None = None
+             ) -> MinuteScene | None:
         """The minute that is closed now, if one is."""
         room = len(scene.there)
-        closed = self._close(scene, now)
+        closed = self._close(scene, now, brought or {})
         if len(scene.fresh):
             self._fresh.append(scene.fresh)
-        for name in self.names:
+        for name in self._taken_at:
             self._take(name, scene, room, now)
         return closed
 
@@ -124,23 +141,31 @@ class Minutes:
         self._open[name, which] = found
         return found
 
-    def _close(self, scene: Scene, now: float) -> MinuteScene | None:
+    def _close(self, scene: Scene, now: float, brought: Mapping[str, Closed]
+               ) -> MinuteScene | None:
         """Minutes in which nobody looked are not made up for."""
-        minute = int(now - WAIT_S) // MINUTE_S
+        minute = _minute_of(now)
         if self._minute is None or minute < self._minute or minute > self._minute + 1:
             self._minute, self._open = minute, {}
             return None
         if minute == self._minute:
             return None
         room = len(scene.there)
-        closed = MinuteScene(
-            scene, float((self._minute + 1) * MINUTE_S),
-            {name: self._of(name, 0, room) for name in self.names},
+        for name in self.kept:
+            self._cannot[name] = scene.numbers(Term("last", name)).cannot
+        closed = {name: self._of(name, 0, room).closed() for name in self._taken_at}
+        closed |= {name: brought.get(name) or _Open(room).closed() for name in self.kept}
+        made = MinuteScene(
+            scene, float((self._minute + 1) * MINUTE_S), closed,
             {name: _padded(self._cannot.get(name), room) for name in self.names},
             np.unique(np.concatenate([*self._fresh, scene.fresh])))
-        self._open = {(name, 0): self._of(name, 1, room) for name in self.names}
+        self._open = {(name, 0): self._of(name, 1, room) for name in self._taken_at}
         self._minute, self._fresh = minute, []
-        return closed
+        return made
+
+
+def _minute_of(now: float) -> int:
+    return int(now - WAIT_S) // MINUTE_S
 
 
 def _padded(mask: Mask | None, room: int) -> Mask:

@@ -46,6 +46,11 @@ class Flaps:
                 self.bits[rows] |= 1
             self._judge()
 
+    def catch_up(self, other: "Flaps") -> None:
+        """With one of the same Rule that has looked further."""
+        if other._at is not None:
+            self._turn(other._at)
+
     def _turn(self, stretch: int) -> bool:
         turns = 0 if self._at is None else max(0, stretch - self._at)
         self._at = stretch

@@ -80,6 +80,7 @@ class Watch:
         terms = (*ready.signal.terms, *(term for signal, _ in ready.where for term in signal.terms))
         self._windows = {term: Window(term, ready.period_s, ready.rule.min_coverage)
                          for term in terms if term.how != "last"}
+        self.terms = terms
         self.names = frozenset(term.name for term in terms)
         self.seen = Seen(np.empty(0), np.empty(0, bool))
         self.flaps = Flaps(ready.for_s)

@@ -78,11 +78,12 @@ class Window:
         for turn in range(min(turns, self._buckets)):
             place = (bucket - 1 - turn) % self._buckets
             is_open = turn == turns - 1
+            self._closed_n -= self._counts[place]
             self._ring[place] = self._open if is_open else self._kind.nothing
             self._counts[place] = self._open_n if is_open else 0
+            self._closed_n += self._counts[place]
         self._at = bucket
         self._closed = self._kind.reduce(self._ring)
-        self._closed_n = self._counts.sum(axis=0, dtype=np.float64)
         self._open[:] = self._kind.nothing
         self._open_n[:] = 0
 

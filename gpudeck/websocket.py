@@ -1,4 +1,4 @@
-"""RFC 6455 as a server needs it, without extensions: bytes in, messages out, all bounded.
+"""RFC 6455 without extensions, of both ends: bytes in, messages out, all bounded. Pure.
 
 engine.io checks a message's size only once it has all of it, and its driver sets no limit: one
 client with fragments that never finish took a hub to 414 MB. Here a frame is refused by its
@@ -47,12 +47,13 @@ Control = tuple[Opcode, bytes]
 
 class Reader:
     """Feed it what arrives. `max_bytes` bounds each frame and each message; it may be changed
-    between messages, as a connection earns trust."""
+    between messages, as a connection earns trust. A client's frames are masked, a server's not."""
 
-    __slots__ = ("_buffer", "_fragments", "_kept", "_text", "max_bytes")
+    __slots__ = ("_buffer", "_fragments", "_is_masked", "_kept", "_text", "max_bytes")
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, is_masked: bool = True) -> None:
         self.max_bytes = max_bytes
+        self._is_masked = is_masked
         self._buffer = bytearray()
         self._fragments: list[bytes] = []
         self._kept = 0
@@ -82,17 +83,20 @@ class Reader:
             return None
         final, opcode = _first_byte(buffer[0])
         size, header = self._size(opcode, final)
-        if size is None or len(buffer) < header + 4 + size:
+        start = header + 4 if self._is_masked else header
+        if size is None or len(buffer) < start + size:
             return None
-        mask = bytes(buffer[header : header + 4])
-        payload = unmask(bytes(buffer[header + 4 : header + 4 + size]), mask)
-        del buffer[: header + 4 + size]
+        payload = bytes(buffer[start : start + size])
+        if self._is_masked:
+            payload = unmask(payload, bytes(buffer[header:start]))
+        del buffer[: start + size]
         return final, opcode, payload
 
     def _size(self, opcode: Opcode, final: bool) -> tuple[int | None, int]:
         buffer = self._buffer
-        if not buffer[1] & 0x80:
-            raise Violation(CloseCode.PROTOCOL_ERROR, "a client's frame must be masked")
+        if bool(buffer[1] & 0x80) != self._is_masked:
+            raise Violation(CloseCode.PROTOCOL_ERROR,
+                            "a client's frame must be masked, and a server's must not")
         size, header = buffer[1] & 0x7F, 2
         if opcode >= Opcode.CLOSE and (size > MAX_CONTROL_BYTES or not final):
             raise Violation(CloseCode.PROTOCOL_ERROR, "a control frame is short and whole")
@@ -144,28 +148,29 @@ def _first_byte(byte: int) -> tuple[bool, Opcode]:
 
 
 def unmask(payload: bytes, mask: bytes) -> bytes:
-    """One XOR of two long integers: some 20 times faster than byte by byte."""
+    """Or masks: it is its own inverse. One XOR of two long integers is some 20 times faster than
+    byte by byte."""
     size = len(payload)
     key = (mask * (size // 4 + 1))[:size]
     return (int.from_bytes(payload, "little") ^ int.from_bytes(key, "little")).to_bytes(
         size, "little")
 
 
-def frame(payload: bytes, opcode: Opcode = Opcode.BINARY) -> bytes:
-    """One whole frame as a server sends it."""
-    size = len(payload)
+def frame(payload: bytes, opcode: Opcode = Opcode.BINARY, mask: bytes = b"") -> bytes:
+    """One whole frame as a server sends it, or, with four random bytes, a client."""
+    size, bit = len(payload), 0x80 if mask else 0
     if size < 126:
-        head = bytes((0x80 | opcode, size))
+        head = bytes((0x80 | opcode, bit | size))
     elif size < 65_536:
-        head = bytes((0x80 | opcode, 126)) + size.to_bytes(2)
+        head = bytes((0x80 | opcode, bit | 126)) + size.to_bytes(2)
     else:
-        head = bytes((0x80 | opcode, 127)) + size.to_bytes(8)
-    return head + payload
+        head = bytes((0x80 | opcode, bit | 127)) + size.to_bytes(8)
+    return head + (mask + unmask(payload, mask) if mask else payload)
 
 
-def close_frame(code: CloseCode, reason: str) -> bytes:
+def close_frame(code: CloseCode, reason: str, mask: bytes = b"") -> bytes:
     return frame(code.to_bytes(2) + reason.encode()[:120].decode(errors="ignore").encode(),
-                 Opcode.CLOSE)
+                 Opcode.CLOSE, mask)
 
 
 def accept_key(key: str) -> str:

@@ -1,0 +1,143 @@
+"""Opens a websocket to the hub: a proxy where the environment names one, TLS, the handshake.
+
+By hand, because the libraries for it cost a node more than all the rest of the agent: asyncio,
+requests and their kin, for one request with one answer.
+"""
+
+import base64
+import os
+import secrets
+import socket
+import ssl
+import time
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from gpudeck.websocket import accept_key
+
+HEAD_MAX_BYTES = 16_384
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+PORTS = {"http": 80, "https": 443}
+
+
+class HttpStatus(Exception):
+    """No websocket but an answer of HTTP."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+
+
+class NoHub(Exception):
+    """What answers is something else. The sentence is for people."""
+
+
+def opened(url: str, tls: ssl.SSLContext | None, within_s: float) -> tuple[socket.socket, bytes]:
+    """And what came right after the handshake. Raises OSError, HttpStatus and NoHub."""
+    until = time.monotonic() + within_s
+    where = urlsplit(url)
+    scheme, host = "http" if tls is None else "https", where.hostname or ""
+    port = where.port or PORTS[scheme]
+    sock = _reached(host, port, _proxy(scheme, host, port), until)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            sock.settimeout(_left(until))
+            sock = tls.wrap_socket(sock, server_hostname=host)
+        return sock, _handshake(sock, _named(host, port, scheme), where.query, until)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _reached(host: str, port: int, proxy: SplitResult | None, until: float) -> socket.socket:
+    if proxy is None:
+        return socket.create_connection((host, port), _left(until))
+    to = (proxy.hostname or "", proxy.port or PORTS["http"])
+    sock = socket.create_connection(to, _left(until))
+    try:
+        sock.sendall(_connect_through(proxy, _named(host, port)))
+        status, _, rest = _answer(sock, until)
+    except BaseException:
+        sock.close()
+        raise
+    if status == 200 and not rest:
+        return sock
+    sock.close()
+    raise OSError(f"the proxy {to[0]}:{to[1]} answers HTTP {status}; see the *_proxy variables of "
+                  "the agent's environment")
+
+
+def _proxy(scheme: str, host: str, port: int) -> SplitResult | None:
+    """urllib knows the rules of these variables; it is loaded only where there is one."""
+    if host in LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
+    named = "" if proxy_bypass(f"{host}:{port}") else getproxies().get(scheme, "")
+    if not named:
+        return None
+    proxy = urlsplit(named if "://" in named else f"http://{named}")
+    if proxy.scheme != "http":
+        raise OSError(f"{scheme}_proxy names a proxy by {proxy.scheme}; the agent speaks to HTTP "
+                      "proxies (http://HOST:PORT) alone")
+    return proxy
+
+
+def _connect_through(proxy: SplitResult, to: str) -> bytes:
+    lines = [f"CONNECT {to} HTTP/1.1", f"Host: {to}"]
+    if proxy.username is not None:
+        said = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        lines.append(f"Proxy-Authorization: Basic {base64.b64encode(said.encode()).decode()}")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _handshake(sock: socket.socket, host: str, query: str, until: float) -> bytes:
+    """Without an Origin, as every browser has one: a hub takes no agent that does."""
+    key = base64.b64encode(secrets.token_bytes(16)).decode()
+    query = "&".join(filter(None, (query, "transport=websocket&EIO=4")))
+    sock.sendall("\r\n".join([
+        f"GET /socket.io/?{query} HTTP/1.1", f"Host: {host}", "Upgrade: websocket",
+        "Connection: Upgrade", f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", "",
+    ]).encode())
+    status, headers, rest = _answer(sock, until)
+    if status != 101:
+        raise HttpStatus(status)
+    if (headers.get("upgrade", "").lower() != "websocket"
+            or headers.get("sec-websocket-accept") != accept_key(key)
+            or "sec-websocket-extensions" in headers):
+        raise NoHub("what answers is no hub: its websocket handshake is wrong")
+    return rest
+
+
+def _answer(sock: socket.socket, until: float) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers by their names in small letters, and what came after them."""
+    said = b""
+    while b"\r\n\r\n" not in said:
+        sock.settimeout(_left(until))
+        more = sock.recv(4_096)
+        if not more:
+            raise NoHub("it hung up before it had answered")
+        said += more
+        if len(said) > HEAD_MAX_BYTES:
+            raise NoHub("what answers is no hub: it does not come to an end")
+    head, _, rest = said.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(maxsplit=2)
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdecimal():
+        raise NoHub("what answers is no hub: it does not speak HTTP; is --hub right, https and "
+                    "port?")
+    named = (line.partition(":")[::2] for line in lines)
+    return int(words[1]), {name.lower(): value.strip() for name, value in named}, rest
+
+
+def _named(host: str, port: int, scheme: str = "") -> str:
+    """As a Host header has it."""
+    host = f"[{host}]" if ":" in host else host
+    return host if port == PORTS.get(scheme) else f"{host}:{port}"
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left

@@ -1,0 +1,179 @@
+"""A span of history as arrays, a row per Gpu on a Node and a column per minute or second: for who
+looks at all of it in the order of time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .columns import AT, NO_MEAN, STORED, Ints
+from .rollup import Rollup
+
+MIB = 2.0**20
+
+Floats = npt.NDArray[np.floating[Any]]
+End = Literal["min", "mean", "max"]
+Wanted = Mapping[str, frozenset[End]]  # of which metrics what
+Name = tuple[str, str]  # Gpu and Node
+
+
+@dataclass(slots=True)
+class Part:
+    """Rows: one Gpu within one minute, or one second. NaN: not there."""
+
+    names: list[Name]
+    name_at: npt.NDArray[np.intp]
+    t: Ints
+    n: dict[str, npt.NDArray[Any]]
+    values: dict[tuple[str, End], Floats]
+
+
+@dataclass(slots=True)
+class Grid:
+    t0: int
+    step_s: int
+    width: int
+    rows: dict[Name, int] = field(default_factory=dict)
+    n: dict[str, npt.NDArray[np.uint16]] = field(default_factory=dict)
+    values: dict[tuple[str, End], Floats] = field(default_factory=dict)
+    _room: int = 0
+
+    @property
+    def ends_at(self) -> int:
+        return self.t0 + self.width * self.step_s
+
+    def make_room(self, rows: int) -> None:
+        """Ahead: to move to a larger place costs as much as to fill it."""
+        self._room = max(self._room, rows)
+
+    def blank(self, least: float) -> None:
+        """What has fewer seconds than that has no value."""
+        for key, n in self.n.items():
+            few = n < least
+            if few.any():
+                for (name, _), values in self.values.items():
+                    if name == key:
+                        values[few] = np.nan
+
+    def add(self, part: Part) -> None:
+        """What came late for a minute lies apart from it, and is joined with it here."""
+        row_of = np.array([self.rows.setdefault(name, len(self.rows)) for name in part.names],
+                          np.intp)
+        self._make(part)
+        at = row_of[part.name_at] * self.width + (part.t - self.t0) // self.step_s
+        for key, n in part.n.items():
+            known = self.n[key].reshape(-1)
+            was = known[at]
+            for end in ("mean", "min", "max"):
+                if (key, end) in part.values:
+                    self._put(self.values[key, end].reshape(-1), at, part.values[key, end], was,
+                              n, end)
+            known[at] = was + n
+
+    @staticmethod
+    def _put(into: Floats, at: npt.NDArray[np.intp], values: Floats, was: npt.NDArray[Any],
+             n: npt.NDArray[Any], end: End) -> None:
+        if not was.any():
+            into[at] = values
+            return
+        old = into[at]
+        with np.errstate(invalid="ignore"):
+            joined = {"min": np.fmin, "max": np.fmax}[end](old, values) if end != "mean" else (
+                (old.astype(float) * was + values.astype(float) * n) / np.maximum(was + n, 1))
+        into[at] = np.where(was == 0, values, np.where(n == 0, old, joined))
+
+    def _make(self, part: Part) -> None:
+        wanted = len(self.rows)
+        room = self._room if wanted <= self._room else max(wanted, self._room + self._room // 2)
+        for key in part.n:
+            self.n[key] = _grown(self.n.get(key), room, self.width, 0, np.uint16)
+        for place, values in part.values.items():
+            self.values[place] = _grown(self.values.get(place), room, self.width, np.nan,
+                                        values.dtype.type)
+        self._room = room
+
+    def of(self, key: str, end: End) -> Floats | None:
+        """Rows x columns. None: nothing is known."""
+        found = self.values.get((key, end))
+        return None if found is None else _grown(
+            found, len(self.rows), self.width, np.nan, found.dtype.type)[: len(self.rows)]
+
+    def count(self, key: str) -> npt.NDArray[np.uint16] | None:
+        found = self.n.get(key)
+        return None if found is None else _grown(
+            found, len(self.rows), self.width, 0, np.uint16)[: len(self.rows)]
+
+    def carry(self, key: str, most_s: int) -> None:
+        """What is told seldom holds until it is told again, for so long at most."""
+        known = self.n.get(key)
+        if known is None:
+            return
+        columns = np.arange(self.width, dtype=np.int32)
+        last = np.maximum.accumulate(np.where(known > 0, columns, np.int32(-1)), axis=1)
+        holds = (last >= 0) & (columns - last <= most_s // self.step_s)
+        rows, at = np.nonzero(holds & (known == 0))
+        for (name, _), values in self.values.items():
+            if name == key:
+                values[rows, at] = values[rows, last[rows, at]]
+        known[rows, at] = self.step_s
+
+
+def seldom_part(names: list[Name], name_at: npt.NDArray[np.intp], t: Ints,
+                told: Mapping[str, npt.NDArray[np.float64]], step_s: int) -> Part:
+    """Of rows by name, then by time; what is told within one column is one."""
+    column = t // step_s
+    starts = np.flatnonzero(np.append(True, (np.diff(name_at) != 0) | (np.diff(column) != 0)))
+    n: dict[str, npt.NDArray[Any]] = {}
+    values: dict[tuple[str, End], Floats] = {}
+    for key, found in told.items():
+        there = ~np.isnan(found)
+        count = np.add.reduceat(there.astype(np.int64), starts)
+        n[key] = np.where(count > 0, step_s, 0).astype(np.uint16)
+        total = np.add.reduceat(np.where(there, found, 0.0), starts)
+        with np.errstate(invalid="ignore"):
+            values[key, "mean"] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+            values[key, "min"] = np.fmin.reduceat(found, starts)
+            values[key, "max"] = np.fmax.reduceat(found, starts)
+    return Part(names, name_at[starts], column[starts] * step_s, n, values)
+
+
+def _grown(old: npt.NDArray[Any] | None, room: int, width: int, nothing: float, kind: Any
+           ) -> npt.NDArray[Any]:
+    if old is not None and len(old) >= room:
+        return old
+    new = np.full((room, width), nothing, kind)
+    if old is not None:
+        new[: len(old)] = old
+    return new
+
+
+def part_of(rolled: Rollup, gpus: list[str], nodes: list[str], wanted: Wanted) -> Part:
+    """What is in no file yet, as files would have it."""
+    used, name_at = np.unique(rolled.slot, return_inverse=True)
+    n: dict[str, npt.NDArray[Any]] = {}
+    values: dict[tuple[str, End], Floats] = {}
+    for key, ends in wanted.items():
+        at = AT[key]
+        column, none = STORED[at], rolled.n[at] == 0
+        n[key] = rolled.n[at]
+        for end in ends:
+            if end == "mean":
+                mean = rounded(rolled.total[at] / np.maximum(rolled.n[at], 1), key, column.step)
+                found = mean.astype(np.float32)
+                none_here = none | (key in NO_MEAN)
+            else:
+                ends_at = rolled.low[at] if end == "min" else rolled.high[at]
+                found = np.where(none, 0.0, ends_at).astype(
+                    np.float64 if column.kind == "int" else np.float32)
+                none_here = none
+            values[key, end] = np.where(none_here, found.dtype.type(np.nan), found)
+    return Part([(gpus[slot], nodes[slot]) for slot in used.tolist()], name_at, rolled.t, n,
+                values)
+
+
+def rounded(mean: npt.NDArray[np.float64], key: str, step: float) -> npt.NDArray[np.float64]:
+    """To an eighth of a step; of bytes, to a mebibyte: more would be noise that does not pack."""
+    part = MIB if key == "mem_used_bytes" else step / 8
+    return np.rint(mean / part) * part

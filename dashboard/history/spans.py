@@ -1,0 +1,86 @@
+"""Spans of history as grids, from files and from memory, for rules: live, the minute that is
+closed; in a rehearsal, all of a span. Runs in native threads, never on the event loop."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .columns import AT, SLOW_KEYS
+from .grid import Grid, Wanted, part_of, seldom_part
+from .head import joined, no_rows
+from .parquet import MINUTE_S
+from .reading import seldom_parts, wide_parts
+from .rollup import rolled_up
+from .store import Store
+
+SELDOM_HOLDS_S = 180  # as core/slow.py: agents say it anew every minute, two may be lost
+
+
+class Spans:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def minute(self, start: int, wanted: Wanted) -> Grid:
+        """One that ended just now, which no file has yet."""
+        grid = Grid(start, MINUTE_S, 1)
+        with self._store.lock:
+            self._add_memory(grid, wanted)
+        return grid
+
+    def past(self, wanted: Wanted, grid: Grid) -> None:
+        """Fills it: whole minutes, or seconds as long as those are kept."""
+        kind = "minutes" if grid.step_s == MINUTE_S else "raw"
+        live = {key: ends for key, ends in wanted.items() if key in AT}
+        seldom = [key for key in wanted if key not in AT]
+        with self._store.reading() as files:
+            with self._store.lock:
+                files.look()
+                grid.make_room(files.rows(kind, grid.t0, grid.ends_at) // max(1, grid.width))
+                self._add_memory(grid, live)
+                self._add_seldom_memory(grid, seldom)
+            for path in files.find(kind, grid.t0, grid.ends_at) if live else ():
+                for part in wide_parts(path, kind, live, (grid.t0, grid.ends_at)):
+                    grid.add(part)
+            for path in files.find("slow", grid.t0, grid.ends_at) if seldom else ():
+                for part in seldom_parts(path, seldom, (grid.t0, grid.ends_at), grid.step_s):
+                    grid.add(part)
+        for key in seldom:
+            grid.carry(key, SELDOM_HOLDS_S)
+
+    def begins(self, step_s: int) -> int | None:
+        """From when on there is any; None: there is none."""
+        kind = "minutes" if step_s == MINUTE_S else "raw"
+        with self._store.lock:
+            found = [one.start for one in self._store.manifest.segments.values()
+                     if one.kind == kind]
+            found += list(self._store.feed.head.open)
+        return min(found, default=None)
+
+    def _add_memory(self, grid: Grid, wanted: Wanted) -> None:
+        feed = self._store.feed
+        columns = {AT[key] for key in wanted}
+        rows = joined(list(feed.head.rows(feed.slots_of(None, None), grid.t0, grid.ends_at,
+                                          columns))) if columns else no_rows()
+        if not len(rows):
+            return
+        rows = rows.take(np.lexsort((rows.t, rows.slot)))
+        rolled = rolled_up(rows, grid.step_s, columns)
+        grid.add(part_of(rolled, feed.names.gpus, feed.names.nodes, wanted))
+
+    def _add_seldom_memory(self, grid: Grid, keys: Sequence[str]) -> None:
+        feed = self._store.feed
+        told = [part for asides in (feed.asides, feed.closed_asides) for aside in asides.values()
+                for part in aside.slow if grid.t0 <= part.t < grid.ends_at] if keys else []
+        if not told:
+            return
+        slot = np.concatenate([part.slot for part in told])
+        t = np.concatenate([np.full(len(part.slot), part.t, np.int64) for part in told])
+        by = np.lexsort((t, slot))
+        found = {}
+        for key in keys:
+            at = SLOW_KEYS.index(key)
+            found[key] = np.concatenate([
+                np.where(part.absent[:, at] == 0, part.values[:, at], np.nan) for part in told])[by]
+        used, name_at = np.unique(slot[by], return_inverse=True)
+        grid.add(seldom_part([(feed.names.gpus[one], feed.names.nodes[one])
+                              for one in used.tolist()], name_at, t[by], found, grid.step_s))

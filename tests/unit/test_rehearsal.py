@@ -1,0 +1,204 @@
+"""A rule over the past comes to what it came to when it was live, to the byte."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from dashboard.core.alerts.alerts import Alerts
+from dashboard.core.alerts.evaluator import Evaluator
+from dashboard.core.alerts.rehearsal import Rehearsal, Stretch, WouldBe
+from dashboard.core.alerts.rule import Ready, check, read
+from dashboard.core.alerts.scenes import Scenes
+from dashboard.core.alerts.signal import Floats, Term
+from dashboard.core.events import Events
+from dashboard.core.fleet import Fleet
+from dashboard.history.embedded import Embedded
+from dashboard.history.feed import Stored
+from dashboard.history.spans import Spans
+from dashboard.rule_past import LIVE, CannotRehearse, GpuPast, closed_minute
+from gpudeck.wire import Inventory
+from tests.unit import fleets
+
+NODES, GPUS, MINUTES = 3, 4, 100
+BEGIN = 1_700_000_000 - 1_700_000_000 % 3_600
+RULES: dict[str, dict[str, Any]] = {
+    "hot": {"signal": "temp_c", "fire": ">= 60", "clear": "< 50", "for": "5m"},
+    "keeps": {"signal": "temp_c", "fire": ">= 60", "clear": "< 55", "for": "5m",
+              "keep_firing_for": "3m"},
+    "idle": {"signal": "max(util_pct, 5m)", "fire": "<= 35", "clear": "> 38", "for": "5m"},
+    "mean": {"signal": "avg(power_w, 5m)", "fire": "> 210", "clear": "< 200", "for": "6m"},
+    "held": {"signal": "mem_used_bytes / mem_total_bytes", "fire": ">= 50%", "clear": "< 40%",
+             "for": "5m", "where": ["util_pct < 30"]},
+    "near": {"signal": "temp_margin_c", "fire": "<= 30", "clear": "> 40", "for": "5m"},
+}
+
+
+def ready(name: str, **change: Any) -> Ready:
+    return check(read({"id": name, "title": "", "scope": "*"} | RULES[name] | change))
+
+
+class Recorded:
+    """A hub's live evaluation and its history, fed with the same Frames; now and then none."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.fleet, self.history = Fleet(1), Embedded(folder / "history")
+        self.history.open()
+        self.spans = Spans(self.history.store)
+        self.evaluator, self.alerts = Evaluator(LIVE), Alerts()
+        self.evaluator.set_rules({name: ready(name) for name in RULES})
+        self.live: dict[str, list[Any]] = {name: [] for name in RULES}
+        self.scenes = Scenes(self.fleet, Events())
+        for at in range(NODES):
+            node = fleets.add_node(self.fleet, f"n{at}", GPUS, mono=0.0)
+            self.history.append([Stored(f"n{at}", "s1", 0.0, node.hello), Stored(
+                f"n{at}", "s1", 0.0, Inventory(1, tuple(fleets.facts(f"n{at}", gpu)
+                                                        for gpu in range(GPUS))))], 1)
+        self.level = {(at, gpu): 40.0 for at in range(NODES) for gpu in range(GPUS)}
+
+    def run(self) -> None:
+        for second in range(MINUTES * 60):
+            self.second(BEGIN + second)
+
+    def second(self, second: int) -> None:
+        now = second + 0.5
+        for at in range(NODES):
+            if at == 1 and 2_000 < second - BEGIN < 2_400:
+                continue  # nobody hears of it for some minutes
+            self.frame(at, second, now)
+        asks = self.evaluator.asks(now)
+        brought = None if asks is None else closed_minute(
+            self.spans.minute(asks.start, asks.wanted), self.fleet, asks)
+        scenes = self.scenes.look(now, now, 0.0)
+        for moved in self.evaluator.step(scenes, now, brought):
+            for each in moved:
+                for change in self.alerts.take(each, lambda of, row: scenes[of].name(row)):
+                    self.keep(change.alert)
+
+    def frame(self, at: int, second: int, now: float) -> None:
+        rows, slow = [], []
+        for gpu in range(GPUS):
+            if self.random.random() < 1 / 240:
+                self.level[at, gpu] = self.random.uniform(0, 100)
+            level = self.level[at, gpu]
+            noisy = min(100.0, max(0.0, level + self.random.gauss(0, 4)))
+            rows.append({"temp_c": noisy, "util_pct": noisy / 2, "power_w": 4 * noisy,
+                         "mem_used_bytes": level * 8e8})
+            slow.append({"temp_margin_c": round(90 - level)})
+        frame = fleets.frame(rows, second - BEGIN + 1, second + 0.2, slow=slow)
+        node = self.fleet.nodes[f"n{at}"]
+        self.fleet.heard(node, now, now)
+        self.fleet.frame(node, frame, now, now)
+        self.history.append([Stored(f"n{at}", "s1", now, frame, second)], 1)
+
+    def keep(self, alert: Any) -> None:
+        """With the value by which it began to fire."""
+        mine = {each.id: each for each in self.live[alert.rule_id]}
+        first = mine.get(alert.id, alert)
+        mine[alert.id] = msgspec.structs.replace(alert, value=first.value)
+        self.live[alert.rule_id] = list(mine.values())
+
+    def rehearsed(self, of: Ready) -> tuple[GpuPast, Rehearsal]:
+        past, rehearsal = GpuPast(self.spans, self.fleet, of), Rehearsal(of)
+        for stretch in past.stretches(BEGIN, BEGIN + MINUTES * 60):
+            rehearsal.take(stretch)
+        return past, rehearsal
+
+
+@pytest.fixture(name="recorded", scope="module")
+def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    found = Recorded(tmp_path_factory.mktemp("rehearsal"), random.randrange(10**6))
+    found.run()
+    yield found
+    found.history.close()
+
+
+def as_bytes(alerts: list[Any], name: Any) -> bytes:
+    last = BEGIN + (MINUTES - 1) * 60  # the last minute is closed after the end of the story
+    return msgspec.json.encode(sorted(
+        [name(each), each.since, each.fired_at, each.value, each.comebacks,
+         each.ended_at if each.ended_at is not None and each.ended_at <= last else None]
+        for each in alerts if each.fired_at <= last))
+
+
+@pytest.mark.parametrize("is_in_files", [False, True])
+@pytest.mark.parametrize("rule", [name for name in RULES if name != "near"])
+def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: Recorded, rule: str,
+                                                     is_in_files: bool) -> None:
+    if is_in_files:
+        recorded.history.store.tend(BEGIN + MINUTES * 60 + 10_000)
+        assert recorded.history.info().open_seconds == 0
+    past, rehearsal = recorded.rehearsed(ready(rule))
+    lived, would = recorded.live[rule], rehearsal.alerts()
+    assert len(lived) >= 1, "a story in which nothing happens proves nothing"
+    assert as_bytes(lived, lambda each: each.target.key) == as_bytes(
+        would, lambda each: past.name(each.row).key)
+
+
+def test_what_is_told_seldom_comes_close(recorded: Recorded) -> None:
+    """Within the minute of a change, history has fewer numbers than a live rule saw."""
+    past, rehearsal = recorded.rehearsed(ready("near"))
+    lived = {each.target.key for each in recorded.live["near"]}
+    assert lived
+    assert {past.name(each.row).key for each in rehearsal.alerts()} == lived
+
+
+def test_a_rule_that_was_written_otherwise_is_told_from_it(recorded: Recorded) -> None:
+    """The control: the comparison sees a limit that is a little off."""
+    _, right = recorded.rehearsed(ready("hot"))
+    _, wrong = recorded.rehearsed(ready("hot", fire=">= 66"))
+    assert right.alerts() != wrong.alerts()
+
+
+def test_what_history_does_not_keep_is_refused() -> None:
+    for signal in ("sample_age_s", "lost", "jobs"):
+        with pytest.raises(CannotRehearse, match=f"does not keep {signal}"):
+            GpuPast(None, Fleet(1), check(read(  # type: ignore[arg-type]
+                {"id": "r", "title": "", "scope": "*", "signal": signal, "fire": "> 5"})))
+
+
+# -- ladders, without any history
+
+
+def played(story: list[float], **change: Any) -> list[WouldBe]:
+    """One row, minute by minute, in stretches of random length."""
+    of = check(read({"id": "r", "title": "", "scope": "*", "of": "task", "signal": "mem_used_bytes",
+                     "fire": ">= 10", "clear": "< 5", "for": "5m", "cooldown": "0s",
+                     "ladder": [{"do": "tell"}, {"do": "tell", "after": "10m"},
+                                {"do": "end", "after": "10m"}]} | change))
+    rehearsal, numbers = Rehearsal(of), np.array([[0.0] * len(story), story])
+    cut = random.randint(1, len(story) - 1)
+    for first, last in ((0, cut), (cut, len(story))):
+        part = numbers[:, first:last]
+
+        def values(_: Term, rows: Any, part: Floats = part) -> Floats:
+            return np.asarray(part[rows])
+
+        rehearsal.take(Stretch(first * 60, 60, last - first, 2, values, np.ones(2, bool)))
+    return rehearsal.alerts()
+
+
+def test_whom_the_ladder_would_have_reached() -> None:
+    [found] = played([20.0] * 60)
+    assert found.row == 1
+    assert [(do, (at - found.fired_at) / 60) for do, at in found.acts] == [
+        ("tell", 0), ("tell", 10), ("end", 20)]
+    assert found.acted_at == found.fired_at + 1_200
+
+
+def test_what_was_at_rest_in_between_begins_at_the_first_step() -> None:
+    [found] = played([20.0] * 17 + [0.0] * 2 + [20.0] * 30, keep_firing_for="5m")
+    assert [do for do, _ in found.acts] == ["tell", "tell", "tell", "tell", "end"]
+    assert found.comebacks == 1
+    assert [each.acted_at for each in played([20.0] * 15 + [0.0] * 40)] == [None]
+
+
+def test_a_rest_of_its_own_holds_the_next_ladder() -> None:
+    first, second = played([20.0] * 10 + [0.0] * 2 + [20.0] * 60, cooldown="30m")
+    assert first.acted_at is None
+    assert second.acts[0][1] >= first.ended_at + 1_800  # type: ignore[operator]
