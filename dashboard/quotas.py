@@ -39,9 +39,11 @@ log = logging.getLogger("gpudeck.quotas")
 
 EVERY_S = 1.0
 REST_SHARE = 20.0  # a look that takes long is not taken more often than one part in so many
+REST_MOST_S = 8.0
 HOURS_EVERY_S = 60.0
 AGAIN_AFTER_S = 15.0  # what a node has not taken
 SIGNED_AT_ONCE = 100
+AT_ONCE = 500  # Tasks that are summed up here; of more, in a thread, so that live goes on beside
 SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
 
 
@@ -94,13 +96,12 @@ class QuotaDesk:
         if mono - self._hours_mono >= HOURS_EVERY_S:
             self._hours_mono = mono
             self._hours = self._count_hours(now)
-        cpu_s = time.thread_time()
         self.spared = still_there(self.spared, (
             task_id for node in self._fleet.nodes.values() for task_id in node.tasks))
         self.balances = self._sum(now)
         self.over.saw(self.balances, now)
         self.looked_at = now
-        self._next_mono = mono + REST_SHARE * (time.thread_time() - cpu_s)
+        self._next_mono = mono + min(REST_SHARE * (time.monotonic() - mono), REST_MOST_S)
 
     def _sum(self, now: float, quotas: Quotas | None = None, lens: Lens | None = None
              ) -> list[Balance]:
@@ -109,8 +110,12 @@ class QuotaDesk:
         for node_id, node in list(self._fleet.nodes.items()):
             if is_current(node, now) and (lens is None or lens.sees_node(node_id)):
                 found += holdings(self._fleet, node)
-        gevent.sleep(0)
-        return balances(quotas or self.quotas, found, now, self._hours, self.spared)
+        wanted, hours, spared = quotas or self.quotas, dict(self._hours), frozenset(self.spared)
+        if len(found) <= AT_ONCE:
+            return balances(wanted, found, now, hours, spared)
+        made: list[Balance] = gevent.get_hub().threadpool.apply(
+            balances, (wanted, found, now, hours, spared))
+        return made
 
     # -- hours
 

@@ -5,7 +5,7 @@ node takes what she has there out of the one for everyone, and nothing is counte
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -104,6 +104,14 @@ class Balance:
                 f"{self.quota.id} gives {most}")
 
 
+@dataclass(frozen=True, slots=True)
+class About:
+    """What may count for a Task, the most specific first; and of these, what limits what."""
+
+    quotas: tuple[Quota, ...]
+    by_limit: Mapping[tuple[Limit, Counted], tuple[Quota, ...]]
+
+
 class Quotas:
     """Some of them, made quick to search."""
 
@@ -115,22 +123,37 @@ class Quotas:
             self._by_subject.setdefault(quota.subject, []).append(quota)
         for found in self._by_subject.values():
             found.sort(key=lambda each: (*(-part for part in each.rank), each.id))
+        self._about: dict[tuple[str, ...], About] = {}
 
-    def about(self, task: "Task") -> list[Quota]:
-        """The most specific subject first; in each, the narrowest scope."""
-        return [quota for subject in subjects_of(task)
-                for quota in self._by_subject.get(subject, ())]
+    def about(self, task: "Task") -> About:
+        """Tasks of the same subjects share one."""
+        subjects = tuple(subjects_of(task))
+        if subjects not in self._about:
+            self._about[subjects] = self._find(subjects)
+        return self._about[subjects]
+
+    def _find(self, subjects: tuple[str, ...]) -> About:
+        found = tuple(sorted((quota for subject in subjects
+                              for quota in self._by_subject.get(subject, ())),
+                             key=lambda each: (*(-part for part in each.rank), each.id)))
+        return About(found, {(limit, count): tuple(sorted(
+            (each for each in found if each.count == count and each.limit(limit) is not None),
+            key=lambda each: (*(-part for part in each.rank), each.limit(limit) or 0.0, each.id)))
+            for limit, count in dict.fromkeys(
+                (limit, each.count) for each in found for limit in each.limits)})
 
     def choice(self, holding: Holding, uuid: str | None, limit: Limit, count: Counted
                ) -> Choice | None:
-        return chosen(self.about(holding.task), holding, uuid, limit, count)
+        found = [quota for quota in self.about(holding.task).by_limit.get((limit, count), ())
+                 if is_in_scope(quota, holding, uuid)]
+        return Choice(found[0], tuple(found[1:])) if found else None
 
-    def priority(self, holding: Holding, uuid: str | None) -> int:
-        """Of the most specific Quota at all, also of one without a limit."""
-        for quota in self.about(holding.task):
-            if is_in_scope(quota, holding, uuid):
-                return quota.priority
-        return DEFAULT_PRIORITY
+
+
+def priority_of(about: About, holding: Holding, uuid: str | None) -> int:
+    """Of the most specific Quota at all, also of one without a limit."""
+    found = _first(about.quotas, holding, uuid)
+    return DEFAULT_PRIORITY if found is None else found.priority
 
 
 def subjects_of(task: "Task") -> list[str]:
@@ -162,18 +185,6 @@ def is_in_scope(quota: Quota, holding: Holding, uuid: str | None) -> bool:
         case _:
             gpus = [gpu for gpu, _ in holding.uses] if uuid is None else [uuid]
             return quota.scope_name in gpus
-
-
-def chosen(about: Sequence[Quota], holding: Holding, uuid: str | None, limit: Limit,
-           count: Counted) -> Choice | None:
-    found = [quota for quota in about
-             if quota.limit(limit) is not None and quota.count == count
-             and is_in_scope(quota, holding, uuid)]
-    if not found:
-        return None
-    first, *beside = sorted(found, key=lambda each: (
-        *(-part for part in each.rank), each.limit(limit) or 0.0, each.id))
-    return Choice(first, tuple(beside))
 
 
 def holder_of(quota: Quota, task: "Task") -> str | None:
@@ -223,26 +234,26 @@ def balances(quotas: Quotas, holdings: Iterable[Holding], now: float,
 def _count(quotas: Quotas, holding: Holding, buckets: dict[tuple[str, Limit, str], _Bucket]
            ) -> None:
     about = quotas.about(holding.task)
-    if not about:
-        return
-    for limit in LIMITS:
-        for count in COUNTS:
-            if limit in ("gpus", "mem_bytes"):
-                for uuid, mem in holding.uses:
-                    choice = chosen(about, holding, uuid, limit, count)
-                    _put(buckets, quotas, choice, limit, holding, [(uuid, mem)])
-            else:
-                choice = chosen(about, holding, None, limit, count)
-                _put(buckets, quotas, choice, limit, holding, holding.uses)
+    for (limit, _), wanted in about.by_limit.items():
+        if limit in ("gpus", "mem_bytes"):
+            for use in holding.uses:
+                _put(buckets, about, _first(wanted, holding, use[0]), limit, holding, (use,))
+        else:
+            _put(buckets, about, _first(wanted, holding, None), limit, holding, holding.uses)
 
 
-def _put(buckets: dict[tuple[str, Limit, str], _Bucket], quotas: Quotas, choice: Choice | None,
+def _first(wanted: Iterable[Quota], holding: Holding, uuid: str | None) -> Quota | None:
+    return next((quota for quota in wanted if is_in_scope(quota, holding, uuid)), None)
+
+
+def _put(buckets: dict[tuple[str, Limit, str], _Bucket], about: About, quota: Quota | None,
          limit: Limit, holding: Holding, uses: Iterable[tuple[str, float | None]]) -> None:
-    holder = None if choice is None else holder_of(choice.quota, holding.task)
-    if choice is None or holder is None:
+    holder = None if quota is None else holder_of(quota, holding.task)
+    if quota is None or holder is None:
         return
-    bucket = buckets.setdefault((choice.quota.id, limit, holder),
-                                _Bucket(choice.quota, limit, holder))
+    bucket = buckets.get((quota.id, limit, holder))
+    if bucket is None:
+        bucket = buckets[quota.id, limit, holder] = _Bucket(quota, limit, holder)
     job = bucket.jobs.get(holding.job)
     if job is None:
         job = bucket.jobs[holding.job] = _Job(holding.job, holding.host)
@@ -250,7 +261,7 @@ def _put(buckets: dict[tuple[str, Limit, str], _Bucket], quotas: Quotas, choice:
     for uuid, mem in uses:
         job.uses.append((holding.node_id, uuid, mem))
         # The most important of its tasks speaks for a job.
-        job.priority = min(job.priority, quotas.priority(holding, uuid))
+        job.priority = min(job.priority, priority_of(about, holding, uuid))
 
 
 def _balance(bucket: _Bucket, now: float, hours: Mapping[tuple[str, str], float | None],

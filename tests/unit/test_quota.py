@@ -241,7 +241,8 @@ def holdings_st(draw: st.DrawFn) -> list[Holding]:
                  groups=("ml",) if draw(st.booleans()) else (),
                  container_name=draw(st.sampled_from((None, "box")))),
             node, f"host-{node}", draw(st.sampled_from(("a", "b"))),
-            tuple((f"{node}-G{gpu}", draw(st.none() | st.floats(0, 5))) for gpu in sorted(gpus))))
+            tuple((f"{node}-G{gpu}", draw(st.none() | st.integers(0, 5).map(float)))
+                  for gpu in sorted(gpus))))
     return found
 
 
