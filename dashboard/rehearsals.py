@@ -14,15 +14,18 @@ from .alerts_store import AlertsStore
 from .audit import Auditor, by
 from .core.access import Actor, may
 from .core.alerts.backtest import MOST_LISTED, Backtest, Victim, told
-from .core.alerts.rehearsal import Rehearsal, WouldBe
-from .core.alerts.rule import Ready, Rule, check
+from .core.alerts.rehearsal import ACTS, Rehearsal, WouldBe
+from .core.alerts.rule import Of, Ready, Rule, check
 from .core.fleet import Fleet
 from .history.protocol import TooMuch
 from .history.spans import Spans
 from .people import Refused
 from .rule_past import MOST_S, CannotRehearse, GpuPast
+from .task_past import TaskPast
 
 log = logging.getLogger("gpudeck.rehearsals")
+
+Past = GpuPast | TaskPast
 
 MOST_WAITING = 4
 DUTY = 0.6  # the share of the time that it takes for itself
@@ -58,15 +61,18 @@ class Rehearsals:
         gevent.spawn(self._run, asked, ready, past)
         return asked
 
-    def _past(self, ready: Ready) -> GpuPast:
-        if ready.rule.of != "gpu":
-            raise CannotChange(f"rules of a {ready.rule.of} cannot be rehearsed")
+    def _past(self, ready: Ready) -> Past:
+        kinds: dict[Of, type[GpuPast] | type[TaskPast]] = {
+            "gpu": GpuPast, "task": TaskPast, "job": TaskPast}
+        if ready.rule.of not in kinds:
+            raise CannotChange(f"history does not keep what a rule of a {ready.rule.of} looks at: "
+                               "it can only be watched live")
         try:
-            return GpuPast(self._spans, self._fleet, ready)
+            return kinds[ready.rule.of](self._spans, self._fleet, ready)
         except CannotRehearse as error:
             raise CannotChange(str(error)) from error
 
-    def _span(self, past: GpuPast, start: float, end: float) -> tuple[int, int]:
+    def _span(self, past: Past, start: float, end: float) -> tuple[int, int]:
         """In whole minutes, or seconds, within what is kept."""
         begin = self._spans.begins(past.step_s)
         if begin is None:
@@ -82,13 +88,13 @@ class Rehearsals:
             raise CannotChange(f"at most {MOST_S // 86_400} days at once")
         return first, last
 
-    def _run(self, asked: Backtest, ready: Ready, past: GpuPast) -> None:
+    def _run(self, asked: Backtest, ready: Ready, past: Past) -> None:
         with self._turn:
             found = gevent.get_hub().threadpool.apply(self._rehearsed, (asked, ready, past))
         del self._running[asked.id]
         self._store.put_backtest(found)
 
-    def _rehearsed(self, asked: Backtest, ready: Ready, past: GpuPast) -> Backtest:
+    def _rehearsed(self, asked: Backtest, ready: Ready, past: Past) -> Backtest:
         """In a native thread; nothing may leave it."""
         try:
             return self._computed(asked, ready, past)
@@ -98,10 +104,12 @@ class Rehearsals:
             log.exception("rehearsal_failed")
             return replace(asked, state="failed", why=f"{type(error).__name__}: {error}"[:400])
 
-    def _computed(self, asked: Backtest, ready: Ready, past: GpuPast) -> Backtest:
+    def _computed(self, asked: Backtest, ready: Ready, past: Past) -> Backtest:
         rehearsal = Rehearsal(ready, _breather())
         for stretch in past.stretches(int(asked.start), int(asked.end)):
             rehearsal.take(stretch)
+            if isinstance(past, TaskPast):
+                past.settle(rehearsal.alerts())
             done_s = stretch.t0 + stretch.width * stretch.step_s - asked.start
             self._running[asked.id] = replace(asked, progress=done_s / (asked.end - asked.start))
         found = rehearsal.alerts()
@@ -113,8 +121,12 @@ class Rehearsals:
             victims_count=len(victims), victims=tuple(victims[:MOST_LISTED]),
             gpu_hours=sum(known) if len(known) == len(victims) else None)
 
-    def _victims(self, found: list[WouldBe], past: GpuPast) -> list[Victim]:
-        return []
+    @staticmethod
+    def _victims(found: list[WouldBe], past: Past) -> list[Victim]:
+        if not isinstance(past, TaskPast):
+            return []  # nothing is done to a Gpu
+        return [Victim(past.name(each.row), do, at, past.hours.get((each.row, at)))
+                for each in found for do, at in each.acts[-1:] if do in ACTS]
 
     # -- records
 

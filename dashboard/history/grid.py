@@ -31,6 +31,17 @@ class Part:
 
 
 @dataclass(slots=True)
+class TaskRows:
+    """Rows: one Task on one Gpu within one minute. Words are indices into their lists."""
+
+    names: list[Name]
+    name_at: npt.NDArray[np.intp]
+    t: Ints
+    words: dict[str, tuple[npt.NDArray[np.int32], list[str]]]  # -1: not known
+    numbers: dict[str, npt.NDArray[np.float64]]  # NaN: not known
+
+
+@dataclass(slots=True)
 class Grid:
     t0: int
     step_s: int

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import KEYS, in_runs
-from .grid import End, Part, Wanted, seldom_part
+from .grid import End, Part, TaskRows, Wanted, seldom_part
 from .head import BLOCK_S
 from .manifest import SCHEMA_VERSION
 from .parquet import (
@@ -401,3 +401,30 @@ def seldom_parts(path: Path, keys: Sequence[str], span: tuple[int, int], step_s:
                 [(gpus[1][at // len(nodes[1])], nodes[1][at % len(nodes[1])])
                  for at in used.tolist()], name_at[inside], t[inside],
                 {key: table.column(key).to_numpy()[inside] for key in known}, step_s)
+
+
+HELD_WORDS = ("task", "user", "job", "launch")
+HELD_NUMBERS = (*TASK_SUMS, *TASK_TOPS)
+
+
+def held_parts(path: Path, span: tuple[int, int]) -> Iterator[TaskRows]:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    for group in _row_groups(file, "t", span[0], span[1] - 1):
+        table = file.read_row_group(group, use_threads=False, columns=[
+            "gpu", "node", "t", *HELD_WORDS, *HELD_NUMBERS])
+        yield held_part(table, span)
+
+
+def held_part(table: Table, span: tuple[int, int]) -> TaskRows:
+    t = _ints(table, "t")
+    inside = np.flatnonzero((t >= span[0]) & (t < span[1]))
+    if len(inside) < len(t):
+        table, t = table.take(inside), t[inside]
+    gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
+    used, name_at = in_runs(gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0])
+    return TaskRows(
+        [(gpus[1][at // len(nodes[1])], nodes[1][at % len(nodes[1])]) for at in used.tolist()],
+        name_at, t, {name: _encoded(table.column(name)) for name in HELD_WORDS},
+        {name: table.column(name).to_numpy().astype(np.float64) for name in HELD_NUMBERS})

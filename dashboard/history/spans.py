@@ -6,12 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from .columns import AT, SLOW_KEYS
-from .grid import Grid, Wanted, part_of, seldom_part
+from .grid import Grid, TaskRows, Wanted, part_of, seldom_part
 from .head import joined, no_rows
-from .parquet import MINUTE_S
-from .reading import seldom_parts, wide_parts
+from .parquet import MINUTE_S, tasks_table
+from .reading import held_part, held_parts, seldom_parts, wide_parts
 from .rollup import rolled_up
 from .store import Store
+from .tally import held_in
 
 SELDOM_HOLDS_S = 180  # as core/slow.py: agents say it anew every minute, two may be lost
 
@@ -46,6 +47,19 @@ class Spans:
                     grid.add(part)
         for key in seldom:
             grid.carry(key, SELDOM_HOLDS_S)
+
+    def held(self, t0: int, t1: int) -> list[TaskRows]:
+        """Who held what, by the minute."""
+        with self._store.reading() as files:
+            with self._store.lock:
+                files.look()
+                feed = self._store.feed
+                feed.tally.add_up()
+                open_ones = held_in([*feed.tally.blocks.values(), *(
+                    part for aside in feed.closed_asides.values() for part in aside.minutes)])
+                memory = held_part(tasks_table(open_ones, feed.names), (t0, t1))
+            return [memory, *(part for path in files.find("tasks", t0, t1)
+                              for part in held_parts(path, (t0, t1)))]
 
     def begins(self, step_s: int) -> int | None:
         """From when on there is any; None: there is none."""

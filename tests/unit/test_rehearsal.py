@@ -21,11 +21,19 @@ from dashboard.history.embedded import Embedded
 from dashboard.history.feed import Stored
 from dashboard.history.spans import Spans
 from dashboard.rule_past import LIVE, CannotRehearse, GpuPast, closed_minute
-from gpudeck.wire import Inventory
+from dashboard.task_past import TaskPast
+from gpudeck.wire import Inventory, Task, Tasks, Use
 from tests.unit import fleets
 
 NODES, GPUS, MINUTES = 3, 4, 100
 BEGIN = 1_700_000_000 - 1_700_000_000 % 3_600
+TASKS: dict[str, dict[str, Any]] = {
+    "task-idle": {"of": "task", "signal": "max(busy_pct, 5m)", "fire": "<= 35", "clear": "> 40",
+                  "for": "5m", "where": ["mem_used_bytes >= 1GiB"]},
+    "task-big": {"of": "task", "signal": "mem_used_bytes", "fire": ">= 40GiB", "for": "5m"},
+    "job-idle": {"of": "job", "signal": "sm_pct", "fire": "<= 1", "clear": "> 5", "for": "10m",
+                 "scope": "user:ann"},
+}
 RULES: dict[str, dict[str, Any]] = {
     "hot": {"signal": "temp_c", "fire": ">= 60", "clear": "< 50", "for": "5m"},
     "keeps": {"signal": "temp_c", "fire": ">= 60", "clear": "< 55", "for": "5m",
@@ -35,6 +43,7 @@ RULES: dict[str, dict[str, Any]] = {
     "held": {"signal": "mem_used_bytes / mem_total_bytes", "fire": ">= 50%", "clear": "< 40%",
              "for": "5m", "where": ["util_pct < 30"]},
     "near": {"signal": "temp_margin_c", "fire": "<= 30", "clear": "> 40", "for": "5m"},
+    **TASKS,
 }
 
 
@@ -59,6 +68,7 @@ class Recorded:
             self.history.append([Stored(f"n{at}", "s1", 0.0, node.hello), Stored(
                 f"n{at}", "s1", 0.0, Inventory(1, tuple(fleets.facts(f"n{at}", gpu)
                                                         for gpu in range(GPUS))))], 1)
+        self.on: dict[tuple[int, int], tuple[Task, float, float]] = {}
         self.level = {(at, gpu): 40.0 for at in range(NODES) for gpu in range(GPUS)}
 
     def run(self) -> None:
@@ -87,14 +97,33 @@ class Recorded:
                 self.level[at, gpu] = self.random.uniform(0, 100)
             level = self.level[at, gpu]
             noisy = min(100.0, max(0.0, level + self.random.gauss(0, 4)))
-            rows.append({"temp_c": noisy, "util_pct": noisy / 2, "power_w": 4 * noisy,
+            rows.append({"temp_c": noisy, "util_pct": round(noisy) / 2, "power_w": 4 * noisy,
                          "mem_used_bytes": level * 8e8})
             slow.append({"temp_margin_c": round(90 - level)})
-        frame = fleets.frame(rows, second - BEGIN + 1, second + 0.2, slow=slow)
+        frame = fleets.frame(rows, second - BEGIN + 1, second + 0.2, slow=slow,
+                             tasks=self.tasks(at, second) if (second + at) % 2 == 0 else None)
         node = self.fleet.nodes[f"n{at}"]
         self.fleet.heard(node, now, now)
         self.fleet.frame(node, frame, now, now)
         self.history.append([Stored(f"n{at}", "s1", now, frame, second)], 1)
+
+    def tasks(self, at: int, second: int) -> Tasks:
+        """On each Gpu one Task; they stay for some minutes or for all of it, idle or not. They
+        come in the middle of a minute: whether one of 48 seconds or of 47 counts hangs on the
+        second in which its list came."""
+        may_come = 20 <= second % 60 <= 50
+        for gpu in range(GPUS):
+            if (at, gpu) not in self.on or (
+                    gpu > 0 and may_come and self.random.random() < 1 / 350):
+                pid = self.random.randrange(10**6)
+                self.on[at, gpu] = (
+                    Task(f"b{at}:{pid}:1", pid + 2, 1, float(BEGIN), f"{'ann' if gpu else 'bob'}",
+                         "python", job_id=f"j{pid}"),
+                    float(self.random.choice([1, 20, 50]) * 2**30),
+                    float(self.random.choice([0, 0, 30])))
+        now = [self.on[at, gpu] for gpu in range(GPUS)]
+        return Tasks(True, tuple(task for task, _, _ in now), tuple(
+            Use(task.id, gpu, mem, sm) for gpu, (task, mem, sm) in enumerate(now)))
 
     def keep(self, alert: Any) -> None:
         """With the value by which it began to fire."""
@@ -103,10 +132,14 @@ class Recorded:
         mine[alert.id] = msgspec.structs.replace(alert, value=first.value)
         self.live[alert.rule_id] = list(mine.values())
 
-    def rehearsed(self, of: Ready) -> tuple[GpuPast, Rehearsal]:
-        past, rehearsal = GpuPast(self.spans, self.fleet, of), Rehearsal(of)
+    def rehearsed(self, of: Ready) -> tuple[GpuPast | TaskPast, Rehearsal]:
+        past: GpuPast | TaskPast = (GpuPast if of.rule.of == "gpu" else TaskPast)(
+            self.spans, self.fleet, of)
+        rehearsal = Rehearsal(of)
         for stretch in past.stretches(BEGIN, BEGIN + MINUTES * 60):
             rehearsal.take(stretch)
+            if isinstance(past, TaskPast):
+                past.settle(rehearsal.alerts())
         return past, rehearsal
 
 
@@ -140,6 +173,21 @@ def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: Recorded, rule: s
         would, lambda each: past.name(each.row).key)
 
 
+def test_whom_a_ladder_would_have_reached_and_what_they_held(recorded: Recorded) -> None:
+    """Bob's tasks are there from the first second, on one Gpu each."""
+    of = ready("task-big", fire=">= 1GiB", scope="user:bob", cooldown="0s",
+               ladder=[{"do": "tell"}, {"do": "end", "after": "10m"}])
+    past, rehearsal = recorded.rehearsed(of)
+    assert isinstance(past, TaskPast)
+    reached = [each for each in rehearsal.alerts() if each.acted_at is not None]
+    assert {past.name(each.row).users for each in reached} == {("bob",)}
+    first = min(reached, key=lambda each: each.acted_at or 0.0)
+    assert first.acted_at is not None
+    held_h = past.hours[first.row, first.acted_at]
+    assert held_h == pytest.approx((first.acted_at - BEGIN) / 3_600, abs=0.02)
+    assert len(reached) >= NODES - 1
+
+
 def test_what_is_told_seldom_comes_close(recorded: Recorded) -> None:
     """Within the minute of a change, history has fewer numbers than a live rule saw."""
     past, rehearsal = recorded.rehearsed(ready("near"))
@@ -156,6 +204,10 @@ def test_a_rule_that_was_written_otherwise_is_told_from_it(recorded: Recorded) -
 
 
 def test_what_history_does_not_keep_is_refused() -> None:
+    with pytest.raises(CannotRehearse, match="less than 5m"):
+        TaskPast(None, Fleet(1), ready("task-big", **{"for": "1m"}))  # type: ignore[arg-type]
+    with pytest.raises(CannotRehearse, match="does not keep age_s of a task"):
+        TaskPast(None, Fleet(1), ready("task-big", signal="age_s", fire="> 5"))  # type: ignore[arg-type]
     for signal in ("sample_age_s", "lost", "jobs"):
         with pytest.raises(CannotRehearse, match=f"does not keep {signal}"):
             GpuPast(None, Fleet(1), check(read(  # type: ignore[arg-type]

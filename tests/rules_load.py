@@ -1,0 +1,137 @@
+"""The load behind `bench/rules.py`: all rules over a large fleet, and one of them over a day."""
+
+import gc
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dashboard.core.alerts.evaluator import Evaluator
+from dashboard.core.alerts.rehearsal import Rehearsal
+from dashboard.core.alerts.rule import Ready
+from dashboard.core.alerts.scenes import Scenes
+from dashboard.core.events import Events
+from dashboard.core.fleet import Fleet
+from dashboard.history.columns import KEYS, NO_MEAN, STORED
+from dashboard.history.parquet import GROUP_GPUS, Names, rollup_table, write
+from dashboard.history.rollup import Rollup
+from dashboard.history.spans import Spans
+from dashboard.history.store import Store
+from dashboard.rule_past import GpuPast
+from dashboard.rules_file import PACK, parse
+from gpudeck.wire import Task, Tasks, Use
+from tests.unit import fleets
+
+GPUS, PER_NODE, RULES, SECONDS = 10_000, 8, 30, 10
+DAY_S, ROUNDS = 86_400, 3
+BEGIN = 1_700_000_000 - 1_700_000_000 % DAY_S
+
+Told = tuple[str, float, str, float | None]  # name, value, unit, goal
+
+
+def measured(folder: Path) -> Iterator[Told]:
+    yield (f"rules: {RULES} of the pack over {GPUS:,} Gpus and {2 * GPUS:,} tasks, CPU per s",
+           looked_at_s() * 1_000, "ms", 100.0)
+    store = _a_day(folder)
+    for rule in parse(IN_YAML).rules.values():
+        yield (f"rehearsal, 24 h x {GPUS:,} Gpus, {rule.rule.title}: CPU",
+               min(_rehearsed(store, rule) for _ in range(ROUNDS)), "s", 1.5)
+
+
+# -- live
+
+
+def looked_at_s() -> float:
+    fleet, nodes = Fleet(1), GPUS // PER_NODE
+    for at in range(nodes):
+        node = fleets.add_node(fleet, f"n{at}", PER_NODE)
+        fleet.frame(node, fleets.frame(
+            [{key: 10.0 for key in KEYS if key != "throttle_bits"}] * PER_NODE,
+            tasks=_tasks(at), slow=[{"temp_margin_c": 30.0, "ecc_corrected": 1.0}] * PER_NODE),
+            fleets.NOW, fleets.MONO)
+    rules = dict(list(parse(PACK.read_text()).rules.items())[-RULES:])
+    scenes, evaluator = Scenes(fleet, Events()), Evaluator()
+    evaluator.set_rules(rules)
+    spent = 0.0
+    for second in range(SECONDS + 2):
+        now = fleets.NOW + second
+        fleet.sampled_at[: len(fleet)] = now
+        for at, node in enumerate(fleet.nodes.values()):
+            if at % 2 == second % 2:  # processes are read every two seconds
+                node.tasks = dict(node.tasks)
+        before = time.process_time()
+        for _ in evaluator.step(scenes.look(now, fleets.MONO + second, 0.0), now):
+            pass
+        spent += (time.process_time() - before) * (second >= 2)
+    return spent / SECONDS
+
+
+def _tasks(at: int) -> Tasks:
+    began = tuple(Task(f"b{at}:{number}:1", 2 + number, 1, fleets.NOW, f"u{at % 100}", "python",
+                       job_id=f"j{number // 2}") for number in range(2 * PER_NODE))
+    return Tasks(True, began, tuple(Use(task.id, number // 2, 2e9, 10.0)
+                                    for number, task in enumerate(began)))
+
+
+# -- the past
+
+IN_YAML = """
+rules:
+  - {id: hot, title: "temp_c >= 85 for 10m", scope: "*", signal: temp_c, fire: ">= 85",
+     clear: "< 80", for: 10m}
+  - {id: idle, title: "idle by max(util_max_pct, 30m) for 2h", scope: "*",
+     signal: "max(util_max_pct, 30m)", fire: "<= 5", clear: "> 10", for: 2h,
+     where: [mem_used_bytes >= 1GiB]}
+"""
+
+
+def _a_day(folder: Path) -> Store:
+    """Only what the rules look at moves; the rest lies there as it does in life."""
+    store, rng = Store(folder / "history"), np.random.default_rng(1)
+    store.open()
+    tables = (rollup_table("minutes", _rolled(first, rng), _names(first))
+              for first in range(0, GPUS, GROUP_GPUS))
+    made = write(store.folder, "minutes", (BEGIN, BEGIN + DAY_S, DAY_S), (1, float(BEGIN)), tables)
+    assert made is not None
+    store._commit([made])
+    return store
+
+
+def _names(first: int) -> Names:
+    many = min(GROUP_GPUS, GPUS - first)
+    return Names([f"GPU-{first + at:036d}" for at in range(many)],
+                 [f"{(first + at) // PER_NODE:064x}" for at in range(many)])
+
+
+def _rolled(first: int, rng: np.random.Generator) -> Rollup:
+    many, minutes = min(GROUP_GPUS, GPUS - first), DAY_S // 60
+    size = many * minutes
+    slot = np.repeat(np.arange(many), minutes)
+    t = np.tile(BEGIN + 60 * np.arange(minutes), many)
+    n, zeros = np.full(size, 60), np.zeros(size)
+    busy = np.repeat(rng.random((many, 24)) < 0.7, 60, axis=1).reshape(-1)
+    hot = np.repeat(rng.random((many, 24)) < 0.002, 60, axis=1).reshape(-1)
+    temp = np.where(busy, 70 + np.rint(rng.normal(0, 4, size)), 35.0)
+    means = {"temp_c": np.where(hot, 90.0, temp),
+             "util_max_pct": np.where(busy, 100.0, 0.0),
+             "mem_used_bytes": np.where(busy, 4e10, 2e9)}
+    rolled = Rollup(slot, t, n, [], [], [], [])
+    for column in STORED:
+        values = means.get(column.key, zeros)
+        rolled.low.append(values)
+        rolled.high.append(values)
+        rolled.total.append(zeros if column.key in NO_MEAN else values * 60)
+        rolled.n.append(n)
+    return rolled
+
+
+def _rehearsed(store: Store, rule: Ready) -> float:
+    gc.collect()
+    before = time.process_time()
+    past, rehearsal = GpuPast(Spans(store), Fleet(1), rule), Rehearsal(rule)
+    for stretch in past.stretches(BEGIN, BEGIN + DAY_S):
+        rehearsal.take(stretch)
+    assert rehearsal.targets == GPUS
+    assert rehearsal.alerts()
+    return time.process_time() - before
