@@ -25,6 +25,8 @@ class Brakes:
     def __init__(self, store: BrakesStore, auditor: Auditor) -> None:
         self._store = store
         self._auditor = auditor
+        # Reads like UTC, and does not step: a clock that is set forward gives no budget back.
+        self._base = time.time() - time.monotonic()
         self.on_trip: list[Callable[[Trip], None]] = []
         self.on_reset: list[Callable[[], None]] = []
         self.state = self._kept()
@@ -38,13 +40,16 @@ class Brakes:
             return Braked(breaker=Trip(time.time(), "breaker", "what the brakes were before the "
                                        "hub started cannot be read"))
 
+    def now(self) -> float:
+        return self._base + time.monotonic()
+
     # -- asked by who wants to act
 
     def mutes(self, source: str) -> list[Held]:
         return brakes.mutes(self.state, source)
 
     def holds(self, ask: Ask) -> list[Held]:
-        return brakes.holds(self.state, ask, time.time())
+        return brakes.holds(self.state, ask, self.now())
 
     def take(self, ask: Ask) -> Spent | list[Held]:
         """Spent, and on the disk: it may be done. Hitting the fleet's bound opens the breaker."""
@@ -53,7 +58,7 @@ class Brakes:
             self.trip("fleet", f"{ask.source} wanted to act, and {hit.sentence}")
         if found:
             return found
-        spent = brakes.spend(self.state, ask.source, ask.node_id, time.time(), ask.within_s)
+        spent = brakes.spend(self.state, ask.source, ask.node_id, self.now(), ask.within_s)
         try:
             self._store.put_braked(spent)
         except CannotStore as error:
@@ -82,7 +87,7 @@ class Brakes:
     def trip(self, brake: Name, sentence: str) -> None:
         """In force at once, whatever the disk says."""
         if self.state.breaker is None:
-            trip = Trip(time.time(), brake, sentence[:1_024])
+            trip = Trip(self.now(), brake, sentence[:1_024])
             self._put(brakes.tripped(self.state, trip), trip, "")
 
     def _put(self, state: Braked, trip: Trip, source: str) -> None:

@@ -36,4 +36,5 @@ class HubHands:
         return max((float(fleet.sampled_mono[slot]) for slot in slots), default=None)
 
     def nodes(self) -> int:
-        return len(self.room.fleet.nodes)
+        """That are here: of a fleet that is half gone less is done."""
+        return len(self.room.link_of)

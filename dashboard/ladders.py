@@ -241,9 +241,10 @@ class Ladders:
         text = self._text(want, step)
         if want.mode == "dry_run":
             return self._would(want, step, "nobody was told", None)
-        notice = Notice(want, text, time.time())
-        for tell in self.on_notice:
-            tell(notice)
+        kept = self._climbs.get(want.key)
+        if kept is None or kept.climb.put_off == 0:  # once, however often the node is tried
+            for tell in self.on_notice:
+                tell(Notice(want, text, time.time()))
         if not want.task_ids:
             return "done", "its owner is told by notice"
         return self._send(want, step, Params(text=text))

@@ -1,6 +1,5 @@
 """REST of brakes, modes, confirmations and maintenance. What is allowed, the services decide."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -51,7 +50,7 @@ class LaddersApi:
 
     def show(self) -> Response:
         return answer(brakes_view(self.brakes.state, self.ladders.hands.nodes(),
-                                  self.ladders.busy(), self._lens().sees_node, time.time()))
+                                  self.ladders.busy(), self._lens().sees_node, self.brakes.now()))
 
     def reset(self) -> Response:
         self.brakes.reset(asker(), body(Reset).reason)

@@ -46,7 +46,7 @@ def test_a_task_is_previewed_ended_and_recorded(hub: HubProcess) -> None:
     assert item["mem_used_bytes"] == 2e9
     assert item["gpus"] == [
         {"uuid": "GPU-n1-0", "index": 0, "place": "0", "mem_used_bytes": 2e9}]
-    assert preview["needs"] == {"fresh": False, "second_person": False}
+    assert preview["needs"] == {"fresh": False, "second_person": False, "maintenance": False}
     [command] = ordered(ops, preview)["items"]
     found = settled(ops, command["id"])
     assert [one["state"] for one in found["history"]] == [

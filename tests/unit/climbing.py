@@ -82,6 +82,7 @@ class World:
     recalls: list[tuple[str, str]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     keeps: dict[str, Any] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)  # nodes whose Gpus are
     while_looking: Callable[[], None] = lambda: None
     _seq: int = 0
     _open: list[tuple[float, CommandRecord]] = field(default_factory=list)
@@ -110,7 +111,7 @@ class World:
     # -- what is there
 
     def add(self, nodes: int, tasks_each: int, user: str = "ann", sm_pct: float = 0.0,
-            gpus: int = 4) -> list[Busy]:
+            gpus: int = 2) -> list[Busy]:
         made = []
         for _ in range(nodes):
             node_id = f"n{len(self.fleet.nodes):04}"
@@ -180,7 +181,8 @@ class World:
             told = Tasks(True, tuple(one.task for one in here), tuple(
                 Use(one.task.id, one.gpu, one.mem_used_bytes, one.sm_pct) for one in here))
             self.fleet.heard(node, self.clock.now, self.clock.mono)
-            self.fleet.frame(node, fleets.frame(rows, self._seq, self.clock.now, tasks=told),
+            states = ["lost" if node_id in self.lost else "ok"] * len(rows)
+            self.fleet.frame(node, fleets.frame(rows, self._seq, self.clock.now, states, told),
                              self.clock.now, self.clock.mono)
 
     # -- hands
