@@ -40,7 +40,12 @@ def _client(demo: Demo) -> Iterator[Client]:
     told = demo.told()
     client = Client(told["url"], told["token"])
     permit(demo, True)
+    forget(client)
     yield client
+    forget(client)
+
+
+def forget(client: Client) -> None:
     for each in client.quotas():
         client.remove_quota(each["quota"]["id"])
 
@@ -89,6 +94,12 @@ def commands(client: Client, quota_id: str) -> list[tuple[str, str]]:
     """Oldest first."""
     return [(each.action, each.state) for each in reversed(client.commands(limit="100"))
             if quota_id in str(each)]
+
+
+def test_the_demo_begins_with_one_that_only_observes(demo: Demo) -> None:
+    told = demo.told()
+    found = one(Client(told["url"], told["token"]), "fair-share")
+    assert (found["quota"]["mode"], found["quota"]["gpus"]) == ("observe", NODES * 2 // 8)
 
 
 def test_it_is_in_force_within_seconds_and_counts_what_is_held(demo: Demo, client: Client) -> None:
@@ -218,3 +229,23 @@ def test_where_rules_may_not_act_it_says_so_and_ends_nothing(demo: Demo, client:
     assert not any(action == "end" and state == "done"
                    for action, state in commands(client, quota_id))
     assert alive(pids) == pids
+
+
+@pytest.mark.soak
+def test_a_hub_that_is_killed_comes_back_with_them(demo: Demo, client: Client) -> None:
+    """In short: what a node does alone, in test_quotas_agent.py."""
+    client.put_quota("stays", {"subject": "*", "scope": "group:real", "gpus": 1})
+    assert soon(lambda: one(client, "stays")["in_force"] == len(REAL), 20)
+    generation = one(client, "stays")["generation"]
+    demo.kill_hub()
+
+    def is_back() -> bool:
+        try:
+            found = client.quota("stays")
+        except CommandError:
+            return False
+        return found is not None and found["in_force"] == len(REAL)
+
+    assert soon(lambda: not is_back(), 5)
+    assert soon(is_back, 60)
+    assert one(client, "stays")["generation"] == generation
