@@ -124,6 +124,8 @@ def _why_not(quota: Quota, scene: Scene) -> str:
 
 
 def _proof(quota: Quota, found: Sequence[Balance]) -> str:
+    if quota.limits == ("gpu_hours",):
+        return "hours are counted at the hub, from what this node tells of its tasks"
     tasks = max((each.tasks for each in found), default=0)
     seen = f"{tasks} task{'s' * (tasks != 1)} of it seen here"
     if quota.scope_kind not in HERE:

@@ -17,7 +17,7 @@ const PERS = [["day", "per day"], ["week", "per week"]];
 const OFFLINES = [["wait", "wait for the hub"], ["allow", "may end tasks for 24 h"]];
 const PRIORITIES = [["0", "0: goes last"], ["1", "1"], ["2", "2"], ["3", "3"], ["4", "4: goes first"]];
 const MEANS = { ladder: "Ladder (in use)", memory_limit: "Memory limits of the driver (not used yet)", hami: "HAMi-core (not used yet)", mig: "MIG (not used yet)" };
-const MECHANISMS = { ladder: "owners are told, then tasks are ended; nothing stops an allocation", none: "nothing" };
+const IN_FORCE = { observe: "counted, and nobody is told", warn: "owners are told, and nothing is ended", act: "owners are told, then tasks are ended; nothing stops an allocation" };
 
 export class QuotasPage {
   constructor(root, live) {
@@ -153,8 +153,8 @@ function draw(card, item) {
   card.mode.className = `pill ${TONES[quota.mode]}`;
   say(card.meaning, `${quota.subject.startsWith("user:") ? `${item.meaning}.` : sentence(item.meaning)}${quota.because === "" ? "" : ` ${sentence(quota.because)}`}`);
   say(card.summary, forceWords(item));
-  once(card, "nodes", item.nodes, (nodes) => card.nodes.replaceChildren(
-    ...nodes.map((one) => make("li", {}, make("strong", {}, one.host), ` ${one.is_in_force ? `in force by the ladder (${MECHANISMS[one.mechanism] ?? one.mechanism})` : one.is_applied ? "applied, not in force" : "wanted, not applied"}: ${one.proof}`)),
+  once(card, "nodes", [item.nodes, quota.mode, item.set_at, item.by], ([nodes]) => card.nodes.replaceChildren(
+    ...nodes.map((one) => make("li", {}, make("strong", {}, one.host), ` ${one.is_in_force ? `in force (${IN_FORCE[quota.mode]})` : one.is_applied ? "applied, not in force" : "wanted, not applied"}: ${one.proof}`)),
     ...(item.wanted > nodes.length ? [make("li", {}, `and ${amount(item.wanted - nodes.length)} more`)] : []),
     make("li", {}, `Set by ${item.by} ${when(item.set_at)}; generation ${item.generation}.`)));
   once(card, "uses", item.balances, (balances) => card.uses.replaceChildren(...balances.map(useOf)));
