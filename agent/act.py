@@ -45,7 +45,7 @@ from gpudeck.wire import (
     preview_statement,
 )
 
-from . import guard, scene
+from . import guard, scene, setting_look
 from .acts_journal import ActsJournal, JournalRefuses, about
 from .ceiling import read_ceiling
 from .hand import Hand, Patience
@@ -218,7 +218,7 @@ class Desk:
 
     def _look(self, ask: Ask) -> None:
         try:
-            shown = scene.preview(self._place, ask)
+            shown = setting_look.look(self._place, ask)
             decode_from_agent(encode(shown))  # what the hub would refuse must not break the line
         except (OSError, UnicodeError, WireError) as error:
             log.warning("look_failed task=%s why=%r", ask.task_id, str(error))

@@ -97,7 +97,7 @@ def _act(action: TaskAction, argv: Sequence[str]) -> int:
     if asked.plan_out is None:
         _check_somebody_answers(asked)
     plan = None if asked.plan is None else _read_plan(asked.plan, action)
-    with _desk(asked.reach) as desk:
+    with desk_of(asked.reach) as desk:
         return _at(desk, asked, plan)
 
 
@@ -114,14 +114,14 @@ def _at(desk: Desk, asked: ActSettings, plan: Plan | None) -> int:
         teller.say("", "nothing was done: all of it would be refused")
         return ExitCode.REFUSED
     reason = _reason(asked, teller)
-    if not asked.yes and not _is_sure(view, teller):
+    if not asked.yes and not is_sure(view, teller):
         teller.say("nothing was done")
         return ExitCode.FAILED
-    if view.needs.maintenance and (asked.yes or not _is_sure_despite(teller)):
+    if view.needs.maintenance and (asked.yes or not is_sure_despite(teller)):
         teller.say("nothing was done: people work on this node; without --yes it is asked for "
                    "twice")
         return ExitCode.REFUSED
-    return _followed(teller, desk, desk.order(view.id, reason, view.needs.maintenance))
+    return followed(teller, desk, desk.order(view.id, reason, view.needs.maintenance))
 
 
 def _check_somebody_answers(asked: ActSettings) -> None:
@@ -134,7 +134,7 @@ def _check_somebody_answers(asked: ActSettings) -> None:
 
 
 @contextmanager
-def _desk(reach: Reach) -> Iterator[Desk]:
+def desk_of(reach: Reach) -> Iterator[Desk]:
     if reach.hub is not None:
         yield HubDesk(client_of(reach, reach.hub), reach.hub)
         return
@@ -200,18 +200,18 @@ def _reason(asked: ActSettings, teller: Teller) -> str:
     return str(given)
 
 
-def _is_sure(view: PreviewView, teller: Teller) -> bool:
+def is_sure(view: PreviewView, teller: Teller) -> bool:
     asked = question(view)
     teller.say("")
     return asked.is_yes(teller.ask(asked.prompt))
 
 
-def _is_sure_despite(teller: Teller) -> bool:
+def is_sure_despite(teller: Teller) -> bool:
     return teller.ask("People work on this node. To do it all the same, type maintenance: "
                       ).strip() == "maintenance"
 
 
-def _followed(teller: Teller, desk: Desk, ordered: Ordered) -> int:
+def followed(teller: Teller, desk: Desk, ordered: Ordered) -> int:
     if ordered.plan is not None:
         teller.tell("waiting", plan=ordered.plan)
         teller.say(f"it waits for a second person until {moment(ordered.plan.ends_at)}; another "

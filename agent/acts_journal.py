@@ -208,7 +208,8 @@ class ActsJournal:
 
     def kills_since(self, at: float) -> int:
         """Ends begun since. One from the future counts too: the clock was set back."""
-        return int(self._rows("SELECT count(*) FROM command WHERE node = ? AND action = 'end'"
+        return int(self._rows("SELECT count(*) FROM command WHERE node = ? AND action IN"
+                              " ('end', 'terminate_client', 'stop_mps', 'restart_mps')"
                               " AND is_spent AND intent_at > ?", at)[0][0])
 
     def kills_at_most(self, at: float) -> int:
@@ -247,6 +248,22 @@ class ActsJournal:
             else:
                 db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?, ?)",
                            (self._node, name, value))
+            if record is not None:
+                self._append(db, record)
+
+    def change(self, name: str, turn: Callable[[str | None], str | None],
+               record: dict[str, Any] | None = None) -> None:
+        """What is kept under a name, read and written in one go: two processes may be at it."""
+        with self._writing() as db:
+            rows = db.execute("SELECT value FROM fact WHERE node = ? AND name = ?",
+                              (self._node, name)).fetchall()
+            before = rows[0][0] if rows else None
+            after = turn(before)
+            if after is None:
+                db.execute("DELETE FROM fact WHERE node = ? AND name = ?", (self._node, name))
+            elif after != before:
+                db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?, ?)",
+                           (self._node, name, after))
             if record is not None:
                 self._append(db, record)
 
@@ -331,6 +348,7 @@ def about(command: Command) -> dict[str, Any]:
         record |= {
             "task_id": preview.task_id, "job_id": preview.job_id, "owner": preview.owner,
             "params": msgspec.to_builtins(preview.params),
+            "changes": [msgspec.to_builtins(change) for change in preview.changes],
             "victims": [msgspec.to_builtins(victim.process) for victim in preview.victims],
             "bystanders": [bystander.task_id for bystander in preview.bystanders],
         }

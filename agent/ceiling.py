@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from gpudeck.acts import TASK_ACTIONS
+from gpudeck.acts import SHOWN_ACTIONS
 
 from .processes import file_id
 
@@ -22,7 +22,7 @@ MANAGED = ("refuse", "allow")
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    actions: tuple[str, ...] = TASK_ACTIONS
+    actions: tuple[str, ...] = SHOWN_ACTIONS
     kills_per_hour: int = 3
     rules_may_act: bool = False
     terminal_may_act: bool = True
@@ -106,7 +106,7 @@ def _fits(name: str, value: Any, wanted: Any) -> bool:
     if wanted is tuple and not all(isinstance(each, str) and each for each in value):
         return False
     if name == "actions":
-        return all(each in TASK_ACTIONS for each in value)
+        return all(each in SHOWN_ACTIONS for each in value)
     if name == "managed":
         return value in MANAGED
     return not (name == "kills_per_hour" and value < 0)

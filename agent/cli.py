@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from functools import partial
 from getpass import getpass
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from gpudeck import __version__
-from gpudeck.client import Client, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import spaced
+from gpudeck.tls import tls_context
 from gpudeck.wire import ReaderState
 
 from .actions import make_room
@@ -33,7 +34,6 @@ from .looked_up import LookedUp
 from .metrics_page import MetricsPage
 from .mps import Mps
 from .node import NodeConfig, run_node
-from .piped import run_piped
 from .reader_process import ReaderProcess, phase_of
 from .recording import Recording
 from .settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
@@ -52,6 +52,9 @@ from .table import (
 )
 from .tasks import TaskTable, boot_id
 
+if TYPE_CHECKING:
+    from gpudeck.client import Client
+
 FIRST_READING_WITHIN_S = 30.0
 OK = {"state": "ok"}  # of a fleet: each node has a state of its own
 
@@ -62,6 +65,8 @@ def agent(argv: Sequence[str]) -> int:
     settings = read(argv)
     log_to_stderr()
     if settings.pipe:
+        from .piped import run_piped  # a notebook's, with more than the daemon carries
+
         run_piped(settings)
         return ExitCode.OK
     make_room()
@@ -116,7 +121,7 @@ def _run(
         hub=settings.hub, tls=tls, identity=identity, host=settings.host,
         backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
         acts=ActsStore(settings.data / "acts.db"), ceiling=settings.ceiling,
-        recording=recording, metrics=metrics,
+        recording=recording, metrics=metrics, options=settings.reader_options,
     )
     gc.freeze()  # what is there now stays: no collection needs to look at it again
     try:
@@ -197,7 +202,9 @@ def tasks(argv: Sequence[str]) -> int:
     return ExitCode.OK
 
 
-def _client(hub: str, asked: ShowSettings) -> Client:
+def _client(hub: str, asked: ShowSettings) -> "Client":
+    from gpudeck.client import Client  # its libraries are not the daemon's to carry
+
     return Client(hub, asked.token(), tls=tls_context(hub, asked.ca_file))
 
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from gpudeck.act_views import CommandView, Ordered, PreviewView
 from gpudeck.act_words import printable, words
-from gpudeck.acts import FINAL, TaskAction
+from gpudeck.acts import FINAL, ShownAction
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 
@@ -25,7 +25,7 @@ class Desk(Protocol):
     def choose(self, targets: Sequence[str], filter: str | None, user: str | None) -> list[str]:
         """Exact task ids, or a sentence why not."""
 
-    def preview(self, action: TaskAction, targets: Sequence[str], params: Mapping[str, Any],
+    def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
                 is_plan: bool) -> PreviewView: ...
 
     def order(self, preview_id: str, reason: str, despite_maintenance: bool = False
@@ -54,7 +54,7 @@ class HubDesk:
                 raise no_such_task(target, self._client.tasks())
         return [*targets]
 
-    def preview(self, action: TaskAction, targets: Sequence[str], params: Mapping[str, Any],
+    def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
                 is_plan: bool) -> PreviewView:
         return self._client.preview(action, targets, params, is_plan)
 

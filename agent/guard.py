@@ -7,7 +7,8 @@ the node can only add to it, or open what its owner opened by name.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpudeck.acts import YOUNGEST_S, Refusal, TaskAction
+from gpudeck.acts import YOUNGEST_S, Refusal, ShownAction
+from gpudeck.limits import ENDS_CLIENTS
 
 from .ceiling import Ceiling
 from .jobs import Row
@@ -15,8 +16,11 @@ from .processes import Facts
 
 PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel: no process has a higher number
 SYSTEM_UIDS = range(1_000)
-KILLS: tuple[TaskAction, ...] = ("end",)
-SIGNALS: tuple[TaskAction, ...] = ("pause", "resume", "end")
+KILLS: tuple[ShownAction, ...] = ("end", "terminate_client", *ENDS_CLIENTS)
+SIGNALS: tuple[ShownAction, ...] = ("pause", "resume", "end")
+LEAVE_MPS: tuple[ShownAction, ...] = ("end", "terminate_client")
+# Whoever is hit by these must not be protected.
+HITS: tuple[ShownAction, ...] = (*SIGNALS, "terminate_client", *ENDS_CLIENTS)
 
 # Protected where they run as a system user: by device and inode of the file, since a name is
 # chosen by whoever starts a process.
@@ -65,7 +69,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    action: TaskAction
+    action: ShownAction
     ceiling: Ceiling
     subjects: tuple[Subject, ...]
     target_pid: int
@@ -83,8 +87,10 @@ class Case:
 def refusals(case: Case) -> tuple[Refusal, ...]:
     """In the order in which they are asked; the first is the one that counts."""
     found = [*_by_ceiling(case)]
+    if case.action in HITS:
+        found += [*_by_protection(case), *_by_kind(case)]
     if case.action in SIGNALS:
-        found += [*_by_protection(case), *_by_kind(case), *_by_rights(case), *_by_age(case)]
+        found += [*_by_rights(case), *_by_age(case)]
     return tuple(found)
 
 
@@ -197,7 +203,8 @@ def _by_kind(case: Case) -> Iterator[Refusal]:
     if case.manager is not None and case.ceiling.managed != "allow":
         yield Refusal("managed", f"it belongs to {case.manager}, which would start it again or "
                                  f"lose count of it; {_owners_verb(case.manager)}")
-    frozen = [subject for subject in case.subjects if subject.is_frozen]
+    frozen = [subject for subject in case.subjects
+              if subject.is_frozen and case.action in SIGNALS]
     if frozen:
         yield Refusal("condition", f"process {frozen[0].facts.identity.pid} is frozen with its "
                                    "cgroup, and would die without having heard that it is asked "
@@ -207,6 +214,8 @@ def _by_kind(case: Case) -> Iterator[Refusal]:
     if clients and case.action in ("pause", "resume"):
         yield Refusal("mps", "it is a client of MPS: stopping it would stall every other client of "
                              "its server. Nothing is paused under MPS.")
+    elif case.action == "terminate_client" and not clients:
+        yield Refusal("mps", "it is no client of MPS; only such a one can be taken out of it.")
     elif clients and case.mps:
         yield Refusal("mps", case.mps)
     if case.asker == "rule" and case.action == "pause" and len(case.subjects) > 1:

@@ -29,6 +29,7 @@ from .actions import wait_for_end
 from .acts_journal import ActsJournal, JournalRefuses, about
 from .backends import Fresh
 from .scene import FRESH_WITHIN_S, Place, catches
+from .setting_hand import Refused, SettingDeed
 from .sightings import Sighting
 from .targets import Targets, take
 from .terminals import name_of, tell
@@ -45,14 +46,6 @@ STOPPED_WITHIN_S = 2.0
 class Patience:
     unkillable_after_s: float = UNKILLABLE_AFTER_S
     memory_within_s: float = MEMORY_BACK_WITHIN_S
-
-
-class Refused(Exception):
-    """Before anything was touched."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.sentence)
-        self.refusal = refusal
 
 
 class Hand:
@@ -75,8 +68,10 @@ class Hand:
         except JournalRefuses as why:
             return self._end(command, accepted, "refused", Refusal("journal", str(why)))
         self._tell_hub(reply)
-        deed = _Deed(self._place_of(command.command_id), command, reply, self._say,
-                     self._patience)
+        place = self._place_of(command.command_id)
+        deed = (_Deed(place, command, reply, self._say, self._patience)
+                if command.preview is None or command.preview.params.setting is None
+                else SettingDeed(place, command, reply, self._say))
         try:
             state, refusal, verified, step = deed.do()
         except Refused as why:
@@ -160,6 +155,9 @@ class _Deed:
                     return self._resume(targets)
                 case "end":
                     return self._end(targets)
+                case "terminate_client":
+                    return self._terminate_client(targets)
+        raise Refused(Refusal("schema", f"{self._shown.action} is no act on a task"))
 
     def _look_twice(self) -> None:
         """What a Rule has seen from afar, this node must see for itself, and after it was asked:
@@ -213,11 +211,12 @@ class _Deed:
     def _tell_owner(self, targets: Targets, text: str) -> int:
         by, shown = self._command.asker, self._shown
         approved = f", approved by {by.approved_by}" if by.approved_by else ""
-        what = {"notify": "about", "pause": "pauses", "resume": "lets go on", "end": "ends"}
+        what = {"notify": "about", "pause": "pauses", "resume": "lets go on", "end": "ends",
+                "terminate_client": "takes out of MPS"}
         command = (next((victim.command for victim in shown.victims if victim.command), "") or "")
         return tell(targets.uid, [
-            f"gpudeck: {by.name} ({by.kind}{approved}) {what[shown.action]} task {shown.task_id}"
-            f" of {shown.owner or name_of(targets.uid)}: {command[:120]}",
+            f"gpudeck: {by.name} ({by.kind}{approved}) {what.get(shown.action)} task"
+            f" {shown.task_id} of {shown.owner or name_of(targets.uid)}: {command[:120]}",
             f"  {text}" if text else "",
             f"  Reason: {self._command.reason}" if self._command.reason else "",
         ])
@@ -312,6 +311,23 @@ class _Deed:
             f"{self._patience.unkillable_after_s:.0f} s after SIGKILL: they wait inside the "
             "kernel, often in the driver. No further signal is sent; see `dmesg`, and plan a "
             "reboot if they stay.")
+
+    def _terminate_client(self, targets: Targets) -> Outcome:
+        """The process goes on; that MPS has let go of it is read back."""
+        if not targets.clients():
+            raise Refused(Refusal("mps", "it is no client of MPS any more; nothing was touched"))
+        self._leave_mps(targets)
+        self._tell_owner(targets, "CUDA will give it errors from now on.")
+        pids = {grip.pid for grip in targets.living()}
+        listed = {pid for clients in self._place.mps.clients().values() for pid in clients}
+        vanished = targets.vanished()
+        verified = Verified(applied=True, in_force=not pids & listed, vanished=vanished,
+                            bystanders_alive=_alive(targets, vanished))
+        if pids & listed:
+            return ("not_effective", None, verified,
+                    "applied, not in force: MPS still lists it as its client")
+        return ("not_effective" if vanished else "done"), None, verified, (
+            "MPS has let go of it; the process itself goes on")
 
     def _leave_mps(self, targets: Targets) -> Refusal | None:
         """Refused if the first is not let go: then nothing was touched."""

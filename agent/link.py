@@ -5,7 +5,7 @@ is a thread that dials and then receives. Whoever says something says it from th
 it, into a socket that never blocks; only what does not fit there is carried by a second thread,
 until it is out.
 
-python-socketio's client brought 25 MB into each agent (asyncio, requests, servers of every kind),
+python-socketio's client brought 13 MB into each agent (asyncio, requests, servers of every kind),
 slept on a thread more, and took messages of any size.
 """
 
@@ -186,8 +186,9 @@ class _Connection:
                 self._take_engines(message)
             case (Opcode.PING, payload):
                 self._answer(frame(payload, Opcode.PONG, os.urandom(4)))
-            case (Opcode.CLOSE, _):
-                raise _Ended("the hub hung up")
+            case (Opcode.CLOSE, payload):
+                said = "".join(filter(str.isprintable, payload[2:].decode(errors="replace")))
+                raise _Ended(f"the hub hung up: {said}" if said else "the hub hung up")
 
     def _take_engines(self, text: str) -> None:
         kind, said = text[:1], text[1:]

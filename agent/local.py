@@ -24,18 +24,21 @@ from gpudeck.acts import (
     Preview,
     Refusal,
     Reply,
-    TaskAction,
+    ShownAction,
 )
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.metrics import COLUMN, Absence
 from gpudeck.wire import Task
 
-from . import scene
+from . import setting_look
 from .act import HELD
 from .actions import make_room
 from .acts_journal import ActsJournal, ActsStore, JournalRefuses
 from .backends import resolve
 from .hand import Hand, Patience
 from .hold import driver_order, hold_files, holds
+from .lease_book import GivenBook, LeaseBook
+from .limiter import Limiter
 from .lock import ActLock
 from .reader_process import ReaderProcess
 from .scene import Ask, Place, find
@@ -68,6 +71,8 @@ class Local:
             node_id=NODE, boot_id=boot_id(), source=self._source, holds=self.holds,
             kills_since=self._journal.kills_since, ceiling_file=ceiling,
             host_pids_only=resolve(backend) != "simulated",
+            limiter=Limiter(backend, simulate, partial(driver_order, data)),
+            book=LeaseBook(self._journal), given_book=GivenBook(self._journal, boot_id()),
         )
 
     def __enter__(self) -> "Local":
@@ -97,6 +102,20 @@ class Local:
         found = find(self._place)
         return [] if found is None else [*{each.task.id: each.task for each in found.seen}.values()]
 
+    def gpus(self) -> list[str]:
+        fresh = self._source.fresh(READY_WITHIN_S)
+        return [] if fresh is None else [*fresh.mem_used_bytes]
+
+    def load_pct(self) -> float | None:
+        """Of the busiest Gpu now; None: not known."""
+        until = time.monotonic() + READY_WITHIN_S
+        while (reading := self._source.latest()) is None and time.monotonic() < until:
+            time.sleep(0.05)
+        at = COLUMN["util_pct"]
+        loads = [gpu.values[at] for gpu in (() if reading is None else reading.gpus)
+                 if gpu.state == "ok" and gpu.absent[at] == Absence.PRESENT]
+        return max(loads, default=None)
+
     def holds(self) -> tuple[str, ...]:
         """Who holds all acts here: files, and the hub as the agent has kept it."""
         try:
@@ -106,10 +125,10 @@ class Local:
         return (*(() if hub is None else (hub,)), *holds(self._files))
 
     def preview(
-        self, action: TaskAction, task_id: str, params: Params | None = None
+        self, action: ShownAction, task_id: str, params: Params | None = None
     ) -> Preview:
         ask = Ask(uuid.uuid4().hex, secrets.token_bytes(32), action, params or Params(), task_id)
-        return scene.preview(self._place, ask)
+        return setting_look.look(self._place, ask)
 
     def act(
         self, shown: Preview, reason: str, who: str,

@@ -11,11 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from gpudeck import __version__
+from gpudeck.acts import FINAL, Reply
 from gpudeck.desired import SignedDesired
+from gpudeck.limits import ORDINALS
 from gpudeck.wire import (
     SPOKEN_VERSIONS,
     Beat,
@@ -37,8 +40,11 @@ from .backends import Fresh, Happening, Reading
 from .conversation import Conversation, Dial, HangUp, Say
 from .cost import Meter, outbox_files, size_of
 from .happenings import TORN_DOWN, Happenings
-from .hold import hold_files
+from .hold import driver_order, hold_files
 from .key import Identity, new_call
+from .lease_book import GivenBook, LeaseBook
+from .limit_keeper import LimitKeeper
+from .limiter import Limiter
 from .link import Closed, Heard, Link, Opened
 from .lock import ActLock
 from .looked_up import LookedUp
@@ -113,6 +119,7 @@ class NodeConfig:
     data: Path
     acts: ActsStore
     platform: str = ""
+    options: str = ""  # of the backend
     ceiling: Path | None = None
     is_made_up: bool = False  # one of a simulator's many
     recording: Recording | None = None
@@ -185,8 +192,13 @@ class _Node:
         self._link = Link(config.hub, config.tls, wake)
         self._talk = Conversation(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
-        place, journal = _place(config, source), ActsJournal(config.acts, config.store_name)
+        journal = ActsJournal(config.acts, config.store_name)
+        book = LeaseBook(journal, is_shared=not config.is_made_up)
+        place = _place(config, source, journal, book)
         self._desk = _desk(config, place, journal, wake)
+        self._keeper = LimitKeeper(
+            replace(place, holds=self._desk.holds_now), book, ActLock(config.data), self._boards,
+            wake)
         self._quotas = _quota_desk(config, place, journal, self._desk, wake)
         self._sample: Sample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
@@ -212,9 +224,12 @@ class _Node:
                     self._link.dial()
                 case HangUp():
                     self._link.hang_up()
+        self._keeper.step(now, self._source.state == "ok")
         if self._talk.phase == "live":
-            for message in self._desk.say(now):
+            for message in (*self._desk.say(now), *self._keeper.say()):
                 self._link.say(encode(message))
+                if isinstance(message, Reply) and message.state in FINAL:
+                    self._keeper.changed()
         self._step_quotas(now)
         self._link.acks_wake = self._talk.is_filling
         self._complain(now)
@@ -243,9 +258,14 @@ class _Node:
             at = min(at, self._desk.next_at())
         return min(max(at - now, 0.0), WAIT_MAX_S)
 
+    def _boards(self) -> int:
+        facts = self._memory.facts or ()
+        return min(sum(each.parent_uuid is None for each in facts), ORDINALS)
+
     def leave(self) -> None:
         self._desk.close()
         self._quotas.close()
+        self._keeper.close()
         closing = self._link.hang_up()
         if closing is not None:
             closing.join(timeout=0.5)
@@ -271,6 +291,7 @@ class _Node:
             return
         if isinstance(message, Welcome):
             self._desk.connected(message.epoch, now)
+            self._keeper.connected()
             self._quotas.connected()
         if isinstance(message, SignedDesired):
             self._quotas.hear(message)
@@ -394,15 +415,19 @@ class _Node:
             )
 
 
-def _place(config: NodeConfig, source: Source) -> Place:
+def _place(config: NodeConfig, source: Source, journal: ActsJournal, book: LeaseBook) -> Place:
     return Place(
         node_id=config.identity.node_id, boot_id=config.boot_id, source=source,
         holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
         host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
+        limiter=Limiter(config.backend, config.options, partial(driver_order, config.data)),
+        book=book, given_book=GivenBook(journal, config.boot_id),
+        mps=Mps("") if config.is_made_up else Mps(),
     )
 
 
-def _desk(config: NodeConfig, place: Place, journal: ActsJournal, wake: Callable[[], None]) -> Desk:
+def _desk(config: NodeConfig, place: Place, journal: ActsJournal, wake: Callable[[], None]
+          ) -> Desk:
     desk = DeskConfig(
         key=config.identity.key, node_id=config.identity.node_id, hub=config.identity.hub,
         data=config.data, hold_files=hold_files(config.data), keeps_anchors=not config.is_made_up,

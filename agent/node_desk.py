@@ -25,7 +25,7 @@ from gpudeck.acts import (
     Params,
     Preview,
     Reply,
-    TaskAction,
+    ShownAction,
     Victim,
 )
 from gpudeck.errors import CommandError, ExitCode
@@ -59,7 +59,7 @@ class NodeDesk:
                                             for task in tasks])
         return [*targets]
 
-    def preview(self, action: TaskAction, targets: Sequence[str], params: Mapping[str, Any],
+    def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
                 is_plan: bool) -> PreviewView:
         how = msgspec.convert(params, Params)
         looks = [self._local.preview(action, task_id, how) for task_id in targets]
@@ -124,7 +124,7 @@ def item_of(look: Preview, host: str, asked: tuple[str, ...]) -> ItemView:
         tuple(map(_process, look.victims)),
         tuple(BystanderView(each.task_id, each.user, each.command, tuple(map(_use, each.held)))
               for each in look.bystanders), None, look.warnings,
-        tuple(RefusalView(each.code, each.sentence) for each in look.refusals))
+        tuple(RefusalView(each.code, each.sentence) for each in look.refusals), look.changes)
 
 
 def _process(victim: Victim) -> ProcessView:

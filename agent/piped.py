@@ -245,7 +245,7 @@ class Piped:
             self._say(Sorry(ask_id, f"the agent stumbled over it: {error!r}"))
 
     def _look(self, look: Look) -> None:
-        if look.action not in TASK_ACTIONS[1:]:
+        if look.action not in TASK_ACTIONS[1:4]:
             raise CommandError(f"{look.action!r} cannot be asked from a notebook")
         desk = NodeDesk(self._here(), self._where.host, f"{who_is_here()}, in a notebook"[:128])
         self._desks[look.ask_id] = desk

@@ -21,9 +21,10 @@ from gpudeck.acts import (
     Params,
     Preview,
     Refusal,
-    TaskAction,
+    ShownAction,
     Victim,
 )
+from gpudeck.limits import Lease
 from gpudeck.wire import Task
 
 from . import guard
@@ -33,6 +34,8 @@ from .ceiling import read_ceiling
 from .freezer import is_frozen
 from .guard import Case, Protected, Subject
 from .jobs import Row, members, root_of
+from .lease_book import GivenBook, LeaseBook
+from .limiter import Limiter
 from .managers import WHOLE_JOBS
 from .mps import Mps
 from .processes import (
@@ -77,7 +80,20 @@ class Place:
     is_recorded: bool = False  # its tasks are of another time
     mps: Mps = field(default_factory=Mps)
     wall: Callable[[], float] = time.time
+    limiter: Limiter = field(default_factory=lambda: Limiter("none"))
+    book: LeaseBook | None = None
+    given_book: GivenBook | None = None
     sightings: Sightings = field(default_factory=Sightings)
+
+    def leases(self) -> tuple[Lease, ...]:
+        return () if self.book is None else self.book.all()
+
+    def given(self, pipes: str, server: int, pid: int) -> float | None:
+        return None if self.given_book is None else self.given_book.of(pipes, server, pid)
+
+    def was_given(self, pipes: str, server: int, pct: float, pids: Iterable[int]) -> None:
+        if self.given_book is not None:
+            self.given_book.note(pipes, server, pct, pids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +102,7 @@ class Ask:
 
     ask_id: str
     nonce: bytes
-    action: TaskAction
+    action: ShownAction
     params: Params
     task_id: str
     asker: str | None = None  # who would order it, where that is known already
@@ -150,7 +166,7 @@ def _shown(
 ) -> Preview:
     case = case_of(place, ask.action, subjects, target, ask.asker)
     return msgspec.structs.replace(
-        _empty(place, ask, task), job_id=job_id[:128], manager=case.manager or task.manager,
+        empty(place, ask, task), job_id=job_id[:128], manager=case.manager or task.manager,
         age_s=max(age_s(task.start_ticks), 0.0),
         victims=_victims(subjects, found, task, target),
         bystanders=_bystanders(subjects, found, grips),
@@ -160,7 +176,7 @@ def _shown(
 
 
 def case_of(
-    place: Place, action: TaskAction, subjects: tuple[Subject, ...], target: Facts,
+    place: Place, action: ShownAction, subjects: tuple[Subject, ...], target: Facts,
     asker: str | None = None,
 ) -> Case:
     ceiling = read_ceiling(place.ceiling_file)
@@ -173,7 +189,7 @@ def case_of(
         kills_last_hour=place.kills_since(place.wall() - HOUR_S),
         manager=next((managed for subject in subjects
                       if (managed := managed_by(subject.facts))), None),
-        mps=place.mps.trouble() if clients and action == "end" else "",
+        mps=place.mps.trouble() if clients and action in guard.LEAVE_MPS else "",
     )
 
 
@@ -197,7 +213,7 @@ def protected() -> Protected:
 
 
 def _job(
-    place: Place, action: TaskAction, target: Facts, rows: dict[int, Row]
+    place: Place, action: ShownAction, target: Facts, rows: dict[int, Row]
 ) -> tuple[str, tuple[Row, ...]]:
     """Its id, and all its processes, parents first."""
     manager = managed_by(target)
@@ -207,7 +223,7 @@ def _job(
     pid = target.identity.pid
     root = root_of(pid, rows.get, about, ourselves()) or target.row
     job_id = f"{place.boot_id[:8]}-{root.pid}-{root.start_ticks}"
-    if action == "notify":
+    if action in ("notify", "terminate_client"):  # of the others in it nobody asked
         return job_id, (target.row,)
     return job_id, members(root.pid, rows)
 
@@ -282,6 +298,10 @@ def _warnings(ask: Ask, case: Case, target: Facts) -> tuple[str, ...]:
             said.append("It is a client of MPS: it is taken out of MPS first; if that fails, no "
                         "signal is sent.")
         said += _checkpoint_warning(ask.params, case)
+    if ask.action == "terminate_client":
+        said.append("MPS takes its contexts on the Gpu away at once; the process itself goes on, "
+                    "with errors from CUDA, and what it had there is lost. While MPS does so, "
+                    "its server takes no new client.")
     if ask.action == "pause":
         said.append("Its memory stays held while it is paused.")
         said.append("Peers that wait for it in a collective (NCCL, MPI) hang, and may give up.")
@@ -313,10 +333,10 @@ def _too_many(count: int) -> Refusal:
 
 
 def nothing(place: Place, ask: Ask, refusal: Refusal, task: Task | None = None) -> Preview:
-    return msgspec.structs.replace(_empty(place, ask, task), refusals=(refusal,))
+    return msgspec.structs.replace(empty(place, ask, task), refusals=(refusal,))
 
 
-def _empty(place: Place, ask: Ask, task: Task | None) -> Preview:
+def empty(place: Place, ask: Ask, task: Task | None) -> Preview:
     known = Task("-", 0, 0, None, None, None) if task is None else task
     return Preview(
         ask_id=ask.ask_id, nonce=ask.nonce, node_id=place.node_id, boot_id=place.boot_id,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpudeck.client import tls_context
 from gpudeck.keys import Token
+from gpudeck.tls import tls_context
 from gpudeck.wire import ReaderState
 
 from .acts_journal import ActsStore
@@ -144,7 +144,7 @@ def host(
         identity = Identity(node_key(data, name), pin, tokens[number] if tokens else None)
         config = NodeConfig(hub, tls, identity, name, "simulated", boot_id_of(options.seed, name),
                             data, acts, platform.platform(), is_made_up=True,
-                            turnstile=turnstile)
+                            turnstile=turnstile, options=_words(replace(options, node=name)))
         run_node(config, sources[number], journal.outbox(name), stop)
 
     nodes = [threading.Thread(target=run, args=(number,)) for number in range(len(names))]
@@ -160,6 +160,13 @@ def host(
         source.close()
     journal.close()
     acts.close()
+
+
+def _words(options: Options) -> str:
+    """As open_reader takes them."""
+    world = "" if options.world is None else f",world={options.world}"
+    return (f"node={options.node},profile={options.profile},gpus={options.gpus},"
+            f"seed={options.seed}{world}")
 
 
 def _start(names: Sequence[str], nodes: Sequence[threading.Thread], turnstile: Turnstile,

@@ -2,7 +2,7 @@
 // confirmed is the preview that is shown, for as long as it holds.
 
 import { send } from "./api.mjs";
-import { buttonWords, countWords, isPossible, lastWords, phrase, verb } from "./act_words.mjs";
+import { buttonWords, countWords, isHarmful, isPossible, lastWords, phrase, verb } from "./act_words.mjs";
 import { itemCard } from "./act_items.mjs";
 import { paramFields, paramsOf } from "./act_params.mjs";
 import { Progress } from "./act_progress.mjs";
@@ -16,20 +16,21 @@ const SETTLE_MS = 500;
 const READ_MS = 350;
 
 export class ActDialog {
-  constructor(store, action, ids, from) {
-    Object.assign(this, { store, action, ids, from, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
+  /** `form`: of a setting; limit_forms.mjs makes it. */
+  constructor(store, action, ids, from, form = null) {
+    Object.assign(this, { store, action, ids, from, form, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
     this.build();
-    this.dialog = open(`${verb(action)} ${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
+    this.dialog = open(form?.title ?? `${verb(action)} ${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
     this.dialog.classList.add("act-dialog");
     this.dialog.dataset.targets = ids.join(" ");
-    (this.action === "notify" ? this.root.elements.text : this.root.elements.reason).focus();
+    (this.action === "notify" ? this.root.elements.text : form === null ? this.root.elements.reason : this.asked.querySelector("input, select")).focus();
     this.timer = setInterval(() => this.tick(), 250);
     this.look();
   }
 
   build() {
     this.place = make("div", { class: "act-place", tabindex: "0", role: "region", "aria-label": "What it would hit" }, make("p", { class: "act-waiting", role: "status" }, "The node looks …"));
-    this.fields = paramFields(this.action, () => this.changed());
+    this.fields = this.form === null ? paramFields(this.action, () => this.changed()) : this.form.fields(() => this.changed());
     this.reason = textField("reason", this.isReasonNeeded() ? "Reason" : "Reason (may be empty)", { maxlength: "500", "aria-required": String(this.isReasonNeeded()) }, "It is recorded, and the owner reads it.");
     this.password = textField("password", "Your password", { type: "password", autocomplete: "current-password" }, "Others' work is concerned. It then holds for five minutes.");
     this.typed = textField("typed", "Type", {}, "More than one job: so that no hand does it by accident.");
@@ -39,7 +40,7 @@ export class ActDialog {
     this.again = make("button", { type: "button", class: "button", onclick: () => this.look() }, "Look again");
     this.cancel = make("button", { type: "button", class: "button", onclick: () => this.dialog.close() }, "Cancel");
     // No submit button: Enter in a field must not end a task.
-    this.yes = make("button", { type: "button", class: `button ${this.action === "end" ? "danger" : "first"}`, disabled: "", onclick: () => this.confirm() }, verb(this.action));
+    this.yes = make("button", { type: "button", class: `button ${isHarmful(this.action) ? "danger" : "first"}`, disabled: "", onclick: () => this.confirm() }, verb(this.action));
     this.foot = make("div", { class: "dialog-foot act-foot" }, this.clock, this.again, this.cancel, this.yes);
     this.asked = make("div", { class: "act-asked" }, ...this.fields.roots, this.reason, this.typed, this.despite, this.password);
     this.root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, this.place, this.asked, this.problem, this.foot);
@@ -51,7 +52,7 @@ export class ActDialog {
   }
 
   isReasonNeeded() {
-    return this.action === "end" || this.action === "pause";
+    return this.action === "pause" || isHarmful(this.action);
   }
 
   value(field) {
@@ -72,13 +73,21 @@ export class ActDialog {
     this.drawYes();
     this.fail(null);
     say(this.clock, "The node looks …");
-    const params = paramsOf(this.action, this.root);
+    const params = this.params();
+    if (params === null) { say(this.clock, ""); this.place.replaceChildren(make("p", { class: "act-waiting" }, "Say what to set; the node is asked before anything is done.")); return; }
     try {
       const preview = await send("POST", "previews", { action: this.action, targets: this.ids, params });
       if (number === this.lookNumber) this.show(preview);
     } catch (error) {
       if (number === this.lookNumber) this.failLook(error);
     }
+  }
+
+  /** null: something has to be filled in first. */
+  params() {
+    if (this.form === null) return paramsOf(this.action, this.root);
+    const setting = this.form.read(this.root);
+    return setting === null ? null : { setting };
   }
 
   failLook(error) {
@@ -111,7 +120,7 @@ export class ActDialog {
     show(this.despite, Boolean(preview.needs?.maintenance));
     this.despite.querySelector("input").checked = false;
     show(this.password, Boolean(preview.needs?.fresh));
-    show(this.asked, this.count() > 0);
+    show(this.asked, this.count() > 0 || this.form !== null);
     this.tick();
   }
 

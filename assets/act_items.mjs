@@ -7,6 +7,7 @@ import { age, moment, plural } from "./format.mjs";
 const MOST_LINES = 12;
 
 export function itemCard(item, asked) {
+  if (item.changes?.length > 0) return settingCard(item, asked);
   return make("article", { class: `act-item ${item.refusals.length > 0 ? "refused" : ""}`, "data-job": item.job_id, "data-tasks": item.task_ids.join(" "), "aria-label": targetWords(item) },
     make("header", {}, make("strong", {}, item.owner ?? "owner unknown"), make("span", { class: "act-host" }, item.host),
       ...(item.kind?.startsWith("mps") ? [make("span", { class: "pill stale" }, "MPS")] : []),
@@ -15,6 +16,19 @@ export function itemCard(item, asked) {
     ...refusals(item), ...kept(item),
     facts(item), processes(item, asked), bystanders(item),
     ...item.warnings.map((words) => make("p", { class: "act-warning" }, words)));
+}
+
+function settingCard(item, asked) {
+  const rows = item.changes.map(({ what, before, after }) => make("div", {}, make("dt", {}, what), make("dd", {}, `${before} → `, make("strong", {}, after))));
+  return make("article", { class: `act-item ${item.refusals.length > 0 ? "refused" : ""}`, "aria-label": item.host },
+    make("header", {}, make("strong", {}, item.host)), make("dl", { class: "act-changes" }, ...rows), ...refusals(item),
+    ...(item.processes.length > 0 ? [clients(item, asked)] : []), ...(item.bystanders.length > 0 ? [bystanders(item)] : []),
+    ...item.warnings.map((words) => make("p", { class: "act-warning" }, words)));
+}
+
+function clients({ processes: all }) {
+  const rows = all.map(({ pid, user, command }) => make("li", {}, make("span", { class: "act-pid" }, String(pid)), make("code", {}, command ?? "not known"), make("span", {}, user ?? "owner unknown")));
+  return make("details", { class: "act-list", open: "" }, make("summary", {}, `Clients that lose their work (${all.length})`), make("ul", {}, ...rows));
 }
 
 function refusals({ refusals: all }) {

@@ -76,7 +76,7 @@ export function neverOf(gpus, book) {
 /** A limit is drawn where all have the same. */
 function limitsOf(gpus, limits) {
   return limits.flatMap(([fact, label, isFar]) => {
-    const values = new Set(gpus.map((gpu) => gpu.facts?.[fact] ?? null));
+    const values = new Set(gpus.map((gpu) => gpu.values?.[fact] ?? gpu.facts?.[fact] ?? null)); // what was set since is read as a value
     const [value] = values;
     return values.size === 1 && value !== null ? [{ label, value, isFar: isFar === true }] : [];
   });

@@ -51,7 +51,8 @@ export class Facts {
 }
 
 export function boardFacts(gpu) {
-  const facts = { uuid: gpu.uuid, ...gpu.facts };
+  // What was set since is read beside the facts.
+  const facts = { uuid: gpu.uuid, ...gpu.facts, power_limit_w: gpu.values.power_limit_w ?? gpu.facts.power_limit_w };
   return FACTS.filter(([key]) => facts[key] !== null && facts[key] !== undefined).map(([key, label, words]) => [label, words(facts[key])]);
 }
 

@@ -9,6 +9,7 @@ import { EventList } from "./event_lines.mjs";
 import { age, secondsSince } from "./format.mjs";
 import { holdLine } from "./holds.mjs";
 import { stateWords } from "./gpu_words.mjs";
+import { GpuLimits } from "./limits_panel.mjs";
 import { TaskLines, tasksOf } from "./task_lines.mjs";
 import { explainedList, settleList } from "./tips.mjs";
 
@@ -38,8 +39,9 @@ export class GpuDetails extends EventTarget {
     [this.peers, this.board, this.node] = [new Facts(), new Facts(), new Facts()];
     this.metrics.append("links", this.peers.root);
     this.events = new EventList("Nothing has happened to it lately.");
+    this.limits = new GpuLimits(gpu);
     this.body.append(this.tasks.title, this.tasks.list, ...this.metrics.elements, make("h3", {}, "Events"), this.events.root,
-      make("h3", {}, "Board"), this.board.root, make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
+      make("h3", {}, "Limits"), this.limits.root, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
   }
 
   async refresh() {
@@ -79,6 +81,7 @@ export class GpuDetails extends EventTarget {
     this.metrics.draw(gpu);
     settleList(this.body);
     this.board.draw(boardFacts(gpu));
+    this.limits.refresh(gpu.node);
     this.tasks.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
     if (seldom?.events) this.drawEvents(seldom.events);
     if (seldom?.node) this.drawNode(gpu, seldom.node);

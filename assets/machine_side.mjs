@@ -8,6 +8,7 @@ import { EventList } from "./event_lines.mjs";
 import { age } from "./format.mjs";
 import { GpuDetails } from "./gpu_details.mjs";
 import { holdLine } from "./holds.mjs";
+import { NodeMps } from "./limits_panel.mjs";
 import { MOST_TASKS, TaskLines, tasksOf } from "./task_lines.mjs";
 import { drawTopology } from "./topology.mjs";
 
@@ -50,7 +51,8 @@ export class MachineSide {
     this.state = make("p", { class: "drawer-state", role: "status" });
     this.facts = new Facts();
     this.topology = make("div", {});
-    const ofNode = place.kind === "node" ? [make("h3", {}, "Between its boards"), this.topology, make("h3", {}, "Agent"), holdLine(holds, node.id, node.host), this.facts.root] : [];
+    this.mps = new NodeMps(node?.id);
+    const ofNode = place.kind === "node" ? [make("h3", {}, "Between its boards"), this.topology, make("h3", {}, "MPS"), this.mps.root, make("h3", {}, "Agent"), holdLine(holds, node.id, node.host), this.facts.root] : [];
     this.root.replaceChildren(...(place.kind === "node" ? [this.state] : []), this.tasks.title, this.tasks.list, make("h3", {}, "Events"), this.events.root, ...ofNode);
   }
 
@@ -68,6 +70,7 @@ export class MachineSide {
     say(this.state, node.last_heard_at === null ? words : `${words}, heard ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
     this.state.className = `drawer-state ${node.state === "live" ? "ok" : node.state === "silent" ? "offline" : "stale"}`;
     this.facts.draw(nodeFacts(node));
+    this.mps.refresh(node.id);
     drawTopology(this.topology, node.links ?? [], gpus);
   }
 

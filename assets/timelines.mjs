@@ -274,6 +274,12 @@ export class Timelines {
     return t.map((time, at) => [time, values.get(key)?.[at] ?? null]);
   }
 
+  /** A power limit may be set at any time; the next point draws it. */
+  limit(gpus) {
+    const plans = new Map(chartsOf(gpus, this.book, (gpu) => this.labels.get(gpu.uuid)).map((plan) => [plan.id, plan]));
+    for (const { plan, chart } of this.charts) chart.limits = plans.get(plan.id)?.limits ?? plan.limits;
+  }
+
   async refresh() {
     if (document.hidden) return;
     try {
@@ -281,6 +287,7 @@ export class Timelines {
       if (gpus.map((gpu) => gpu.uuid).join() !== this.gpus.map((gpu) => gpu.uuid).join()) { this.gpus = gpus; this.charts.forEach(({ chart }) => chart.destroy()); this.build(); return; }
       this.gpus = gpus;
       this.tiles.draw(gpus, this.labels);
+      this.limit(gpus);
       this.side.draw();
     } catch { /* the banner says how we stand with the hub */ }
   }

@@ -7,7 +7,6 @@ preview, at the order, at the approval.
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import gevent
 
@@ -18,16 +17,16 @@ from gpudeck.acts import (
     Params,
     Preview,
     Refusal,
-    TaskAction,
+    ShownAction,
 )
 from gpudeck.sentences import ranks_left
 
+from .acts_seen import Plan, Seen, Shown, Wanted, merged, replace_seen, unchanged
 from .acts_views import (
     ByView,
     Item,
     KeepView,
     Needs,
-    PlanState,
     PlanView,
     PreviewView,
     item,
@@ -46,6 +45,7 @@ from .looks import Looker
 from .owner_views import ranks_beside
 from .people import People, Refused
 from .room import Room
+from .setting_acts import HARMFUL, TASKS, NoSetting, NotSeen, is_setting, meant
 
 PREVIEW = "POST /api/v1/previews"
 ORDER = "POST /api/v1/commands"
@@ -56,7 +56,6 @@ MOST_JOBS = 10
 PLAN_LASTS_S = 600.0
 MAX_PREVIEWS = 1_000
 MAX_PLANS = 100
-HARMFUL = ("end", "pause")
 
 
 class CannotAct(Exception):
@@ -66,69 +65,6 @@ class CannotAct(Exception):
         super().__init__(sentence)
         self.status = status
         self.code = code
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """One job that was pointed at."""
-
-    node_id: str
-    host: str
-    task_ids: tuple[str, ...]
-    owner: str | None
-    command: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A job and what its node says of it; `refusal`: it could not be asked, or must not."""
-
-    wanted: Wanted
-    preview: Preview | None
-    refusal: Refusal | None = None
-
-    @property
-    def owners(self) -> tuple[str | None, ...]:
-        if self.preview is None or not self.preview.victims:
-            return (self.wanted.owner,)
-        return tuple({victim.user for victim in self.preview.victims})
-
-    @property
-    def is_refused(self) -> bool:
-        return self.refusal is not None or self.preview is None or bool(self.preview.refusals)
-
-    def identities(self) -> frozenset[tuple[str, int, int]]:
-        if self.preview is None:
-            return frozenset()
-        return frozenset((self.preview.boot_id, victim.process.pid, victim.process.start_ticks)
-                         for victim in self.preview.victims)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A preview that somebody has before their eyes."""
-
-    id: str
-    actor: Actor
-    action: TaskAction
-    params: Params
-    expires_at: float
-    expires_mono: float
-    seen: tuple[Seen, ...]
-
-
-@dataclass(slots=True)
-class Plan:
-    id: str
-    actor: Actor
-    action: TaskAction
-    params: Params
-    reason: str
-    asked_at: float
-    ends_at: float
-    seen: tuple[Seen, ...]
-    state: PlanState = "waiting"
-    names: frozenset[str] = field(default_factory=frozenset)  # who must not approve it
 
 
 class Acts:
@@ -154,10 +90,13 @@ class Acts:
 
     # -- preview
 
-    def preview(self, actor: Actor, action: TaskAction, targets: list[str], params: Params,
+    def preview(self, actor: Actor, action: ShownAction, targets: list[str], params: Params,
                 is_plan: bool) -> PreviewView:
         started, mono = time.time(), time.monotonic()
-        wanted = self._wanted(actor, action, targets)
+        if is_setting(action, params):
+            wanted, params = self._setting(actor, action, targets, params)
+        else:
+            wanted = self._wanted(actor, action, targets)
         if len(wanted) > MOST_JOBS and not (is_plan and actor.kind == "program"):
             raise CannotAct(400, "too_many", f"{len(wanted)} jobs are more than {MOST_JOBS} at "
                             "once; a plan of the terminal can do it: gpudeck "
@@ -169,7 +108,7 @@ class Acts:
         self._keep(shown, mono)
         return self._preview_view(shown, started)
 
-    def _wanted(self, actor: Actor, action: TaskAction, targets: list[str]) -> list[Wanted]:
+    def _wanted(self, actor: Actor, action: ShownAction, targets: list[str]) -> list[Wanted]:
         """One per job, as far as the tasks' nodes have said what belongs together."""
         lens = self._lens(actor)
         found: dict[tuple[str, str], Wanted] = {}
@@ -183,18 +122,30 @@ class Acts:
                 *(before.task_ids if before else ()), task_id), task.user, task.command)
         return list(found.values())
 
+    def _setting(self, actor: Actor, action: ShownAction, targets: list[str], params: Params
+                 ) -> tuple[list[Wanted], Params]:
+        """Nobody's own: it takes an operator."""
+        try:
+            found = meant(self._room.fleet, self._lens(actor), action, targets, params)
+        except NoSetting as error:
+            raise CannotAct(400, "schema", str(error)) from error
+        except NotSeen as error:
+            raise Refused(Denial(Why.HIDDEN, str(error))) from error
+        self._allow(actor, PREVIEW, Target(owners=(None,)), action, [])
+        return [Wanted(found.node_id, found.host, TASKS, None, None)], found.params
+
     def _node_with(self, lens: Lens, task_id: str) -> Node:
         for node in lens.nodes(self._room.fleet):
             if task_id in node.tasks:
                 return node
         raise Refused(Denial(Why.HIDDEN, f"there is no task {task_id[:128]!r} here"))
 
-    def _look(self, wanted: list[Wanted], action: TaskAction, params: Params) -> list[Seen]:
+    def _look(self, wanted: list[Wanted], action: ShownAction, params: Params) -> list[Seen]:
         asking = [gevent.spawn(self._look_at, one, action, params) for one in wanted]
         gevent.joinall(asking, raise_error=True)
         return [greenlet.get() for greenlet in asking]
 
-    def _look_at(self, one: Wanted, action: TaskAction, params: Params) -> Seen:
+    def _look_at(self, one: Wanted, action: ShownAction, params: Params) -> Seen:
         refusal = self._room.fence.refusal(one.node_id, len(self._room.link_of)) or (
             self.held(one.node_id))
         if refusal is not None:
@@ -202,7 +153,7 @@ class Acts:
         found = self._looker.look(one.node_id, one.task_ids[0], action, params)
         return Seen(one, None, found) if isinstance(found, Refusal) else Seen(one, found)
 
-    def _check(self, actor: Actor, verb: str, action: TaskAction, one: Seen) -> Seen:
+    def _check(self, actor: Actor, verb: str, action: ShownAction, one: Seen) -> Seen:
         """What the node found may belong to others than the task that was pointed at."""
         denial = may(actor, verb, Target(owners=one.owners), time.time())
         if denial is None or one.preview is None:
@@ -238,7 +189,8 @@ class Acts:
         else:
             made = item(one.preview, wanted.host, reads, self._places(wanted.node_id),
                         () if refusal is None else (refusal,))
-            unreached = self.unreached(made.owner) if one.preview.action != "resume" else None
+            is_told = one.preview.action != "resume" and one.preview.params.setting is None
+            unreached = self.unreached(made.owner) if is_told else None
             made.warnings += [] if unreached is None else [unreached]
             made.warnings += self._ranks_left(one.preview)
         kept_free = self.maintenance(wanted.node_id)
@@ -259,7 +211,9 @@ class Acts:
                 for slot in slots}
 
     def _needs_second(self, ready: list[Seen]) -> bool:
-        return self.second_person and len(ready) > MOST_ALONE
+        jobs = sum(len(one.preview.victims) if one.preview is not None
+                   and one.preview.params.setting is not None else 1 for one in ready)
+        return self.second_person and jobs > MOST_ALONE
 
     # -- order
 
@@ -280,7 +234,7 @@ class Acts:
             return [], self._plan(shown, ready, reason)
         return self._order_all(actor, shown.seen, shown.action, shown.params, reason), None
 
-    def order_exactly(self, actor: Actor, preview_id: str, reason: str, action: TaskAction,
+    def order_exactly(self, actor: Actor, preview_id: str, reason: str, action: ShownAction,
                       node_id: str, flaw: Callable[[Preview], Refusal | None]) -> CommandRecord:
         """One job, as a Rule wants it: what was shown to the person must be that."""
         shown = self._shown_to(actor, preview_id)
@@ -310,7 +264,8 @@ class Acts:
                             "else; look again")
         return shown
 
-    def _allow_all(self, actor: Actor, verb: str, action: TaskAction, seen: Iterable[Seen]) -> None:
+    def _allow_all(self, actor: Actor, verb: str, action: ShownAction, seen: Iterable[Seen]
+                   ) -> None:
         lens = self._lens(actor)
         for one in seen:
             if not lens.sees_node(one.wanted.node_id):
@@ -331,12 +286,12 @@ class Acts:
                 "sentence": denial.sentence})
             raise Refused(denial)
 
-    def _order_all(self, actor: Actor, seen: Iterable[Seen], action: TaskAction, params: Params,
+    def _order_all(self, actor: Actor, seen: Iterable[Seen], action: ShownAction, params: Params,
                    reason: str, approved_by: str | None = None) -> list[CommandRecord]:
         asker = Asker("program" if actor.kind == "program" else "person", actor.name, approved_by)
         return [self._order_one(actor, asker, one, action, params, reason) for one in seen]
 
-    def _order_one(self, actor: Actor, asker: Asker, one: Seen, action: TaskAction,
+    def _order_one(self, actor: Actor, asker: Asker, one: Seen, action: ShownAction,
                    params: Params, reason: str) -> CommandRecord:
         now, preview, wanted = time.time(), one.preview, one.wanted
         refusal = one.refusal or (preview.refusals[0] if preview and preview.refusals else None)
@@ -344,8 +299,8 @@ class Acts:
         victim = None if preview is None else main_victim(preview)
         record = CommandRecord(
             new_id(now), action, wanted.node_id, wanted.host, asker, reason, now, now,
-            now + COMMAND_LASTS_S, params, task_id=wanted.task_ids[0],
-            task_ids=wanted.task_ids if preview is None else _task_ids(preview),
+            now + COMMAND_LASTS_S, params, task_id=_task_id(wanted),
+            task_ids=_known(wanted.task_ids if preview is None else _task_ids(preview)),
             job_id=None if preview is None else preview.job_id,
             owner=wanted.owner if preview is None else preview.owner,
             command=wanted.command if victim is None else victim.command,
@@ -427,7 +382,7 @@ class Acts:
         plan.state = "approved"  # before anything waits: it is approved once
         self._record_plan(plan, actor)
         looked = self._look([one.wanted for one in plan.seen], plan.action, plan.params)
-        seen = [_unchanged(before, self._check(plan.actor, ORDER, plan.action, after))
+        seen = [unchanged(before, self._check(plan.actor, ORDER, plan.action, after))
                 for before, after in zip(plan.seen, looked, strict=True)]
         for asking, verb in ((actor, APPROVE), (plan.actor, ORDER)):
             self._allow_still(asking, verb, plan, seen)
@@ -449,27 +404,7 @@ class Acts:
         return self._lens(actor)
 
 
-def replace_seen(one: Seen, refusal: Refusal) -> Seen:
-    return Seen(one.wanted, one.preview, refusal)
-
-
-def merged(seen: Iterable[Seen]) -> tuple[Seen, ...]:
-    """Two tasks of one job may have been pointed at without anybody knowing that they are one."""
-    found: dict[object, Seen] = {}
-    for at, one in enumerate(seen):
-        key: object = at if not one.identities() else (one.wanted.node_id, one.identities())
-        found.setdefault(key, one)
-    return tuple(found.values())
-
-
-def _unchanged(before: Seen, after: Seen) -> Seen:
-    if after.refusal is not None or before.identities() == after.identities():
-        return after
-    return replace_seen(after, Refusal("changed", "its processes are not the same as when this "
-                                       "was asked for; ask anew"))
-
-
-def _needs_fresh(actor: Actor, action: TaskAction, ready: list[Seen], now: float) -> bool:
+def _needs_fresh(actor: Actor, action: ShownAction, ready: list[Seen], now: float) -> bool:
     others = any(not actor.scope.owns(name) for one in ready for name in one.owners)
     return (actor.kind == "person" and action in HARMFUL and others
             and not is_fresh(actor, now))
@@ -477,6 +412,14 @@ def _needs_fresh(actor: Actor, action: TaskAction, ready: list[Seen], now: float
 
 def _sees_all(lens: Lens, plan: Plan) -> bool:
     return all(lens.sees_node(one.wanted.node_id) for one in plan.seen)
+
+
+def _task_id(wanted: Wanted) -> str | None:
+    return None if wanted.task_ids == TASKS else wanted.task_ids[0]
+
+
+def _known(task_ids: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(task_id for task_id in task_ids if task_id not in TASKS)
 
 
 def _task_ids(preview: Preview) -> tuple[str, ...]:

@@ -6,7 +6,17 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gpudeck.acts import Bystander, Held, Params, Preview, Refusal, TaskAction, Victim
+from gpudeck.acts import (
+    NO_TASK,
+    Bystander,
+    Held,
+    Params,
+    Preview,
+    Refusal,
+    ShownAction,
+    Victim,
+)
+from gpudeck.limits import Change
 from gpudeck.sentences import sentence
 
 from .core.commands import CommandRecord
@@ -69,6 +79,7 @@ class Item(msgspec.Struct):
     keep: KeepView | None
     warnings: list[str]
     refusals: list[RefusalView]
+    changes: list[Change] = []  # of a setting of MPS or of a Gpu
 
 
 class Needs(msgspec.Struct):
@@ -88,7 +99,7 @@ class PreviewView(msgspec.Struct):
 
 
 class NewPreview(msgspec.Struct, forbid_unknown_fields=True):
-    action: TaskAction
+    action: ShownAction
     targets: Annotated[list[str], Meta(min_length=1, max_length=MAX_TARGETS)]
     params: Params = Params()
     plan: bool = False  # more than 10 jobs: of programs that show their plan to somebody first
@@ -114,6 +125,8 @@ class VerifiedView(msgspec.Struct):
     mem_after_bytes: float | None
     vanished: list[str]
     survivors: list[int]
+    applied: bool | None = None  # of a setting: taken without a word
+    in_force: bool | None = None  # of a setting: read back as wanted
 
 
 class MomentView(msgspec.Struct):
@@ -188,7 +201,7 @@ def item(preview: Preview, host: str, reads: Reads, places: Places,
     held = _summed([each for victim in victims for each in victim.held])
     first = main_victim(preview)
     return Item(
-        [victim.task_id for victim in victims if victim.task_id is not None] or [preview.task_id],
+        _task_ids(preview),
         preview.node_id, host, preview.job_id, preview.owner,
         None if first is None else reads.line(first.user, first.command), preview.age_s,
         preview.kind, preview.manager, _total([each.mem_used_bytes for each in held]),
@@ -197,14 +210,22 @@ def item(preview: Preview, host: str, reads: Reads, places: Places,
                      victim.task_id, victim.process.start_ticks) for victim in victims],
         [_bystander(one, reads, places) for one in preview.bystanders], keep,
         list(preview.warnings),
-        [RefusalView(one.code, one.sentence) for one in (*preview.refusals, *refusals)])
+        [RefusalView(one.code, one.sentence) for one in (*preview.refusals, *refusals)],
+        [*preview.changes])
+
+
+def _task_ids(preview: Preview) -> list[str]:
+    """None of a setting, unless it ends clients of MPS."""
+    found = [victim.task_id for victim in preview.victims if victim.task_id is not None]
+    return found or ([] if preview.task_id == NO_TASK else [preview.task_id])
 
 
 def refused_item(task_ids: list[str], node_id: str, host: str, owner: str | None,
                  command: str | None, refusal: Refusal) -> Item:
     """The node could not be asked."""
-    return Item(task_ids, node_id, host, None, owner, command, None, None, None, None, [], [], [],
-                None, [], [RefusalView(refusal.code, refusal.sentence)])
+    return Item([each for each in task_ids if each != NO_TASK], node_id, host, None, owner,
+                command, None, None, None, None, [], [], [], None, [],
+                [RefusalView(refusal.code, refusal.sentence)])
 
 
 def main_victim(preview: Preview) -> Victim | None:
@@ -251,7 +272,8 @@ def command_view(record: CommandRecord, reads: Reads) -> CommandView:
         None if refusal is None else RefusalView(refusal.code, refusal.sentence),
         None if found is None else VerifiedView(
             found.exited, found.memory_returned, found.bystanders_alive, found.mem_before_bytes,
-            found.mem_after_bytes, list(found.vanished), list(found.survivors)),
+            found.mem_after_bytes, list(found.vanished), list(found.survivors),
+            found.applied, found.in_force),
         sentence(record), ByView(record.asker.kind, record.asker.name, record.asker.approved_by),
         record.reason, record.requested_at, record.updated_at,
         [MomentView(one.state, one.at, one.step) for one in record.history])

@@ -81,6 +81,7 @@ from .hub import AGENT_BYTES, AgentEdge, Doors
 from .keeps import Keeps
 from .ladders import Ladders
 from .ladders_api import LaddersApi, add_ladders_api
+from .limits_api import LimitsApi, add_limits_api
 from .live import LiveEdge
 from .looks import Looker
 from .maintenance import MaintenanceDesk
@@ -265,6 +266,7 @@ class Hub:
         verifier = Verifier(self.state.another_audit, self.settings.audit_copy)
         fleet, lenses = self.room.fleet, self.lenses
         add_audit_api(self.server, AuditApi(self.audit, verifier, fleet, lenses))
+        add_limits_api(self.server, LimitsApi(fleet, lenses))
         add_standing_api(self.server, StandingApi(fleet, lenses, self.holds, self.keeps,
                                                   self.addresses))
 

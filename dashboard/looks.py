@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gevent.event import AsyncResult
 from gevent.timeout import Timeout
 
-from gpudeck.acts import AskerKind, Params, Preview, Refusal, TaskAction
+from gpudeck.acts import AskerKind, Params, Preview, Refusal, ShownAction
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.wire import FromHub, Look, preview_statement
 
@@ -30,7 +30,7 @@ class Looker:
         self._tell = tell
         self._open: dict[str, Asked] = {}
 
-    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params,
+    def look(self, node_id: str, task_id: str, action: ShownAction, params: Params,
              asker: AskerKind | None = None) -> Preview | Refusal:
         """Waits for the node, and not for long. `asker`: who would order it, where that is known
         before."""

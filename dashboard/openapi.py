@@ -44,6 +44,7 @@ from .ladders_views import (
     NewMode,
     Reset,
 )
+from .limits_views import LimitsList, MpsList
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .people_views import (
     Fresh,
@@ -139,6 +140,8 @@ EVENTS_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
     *((name, {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"})
       for name in ("start", "end")),
 )
+NODE_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("node", {"type": "string", "minLength": 1}),)
 _TIME: dict[str, Any] = {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"}
 _KEY = "|".join(metric.key for metric in (*COLUMNS, *SLOW))
 _METRICS = f"^({_KEY})(,({_KEY}))*$"
@@ -233,6 +236,11 @@ OPERATIONS = (
               (400, 404, 409, 415, 503)),
     Operation("delete", "nodes/{node_id}/maintenance", "end_maintenance", "Ends it now.", None,
               None, 204, (404, 503)),
+    Operation("get", "mps", "list_mps", "MPS on each Node that has said: daemons, servers, "
+              "clients, and what is set.", MpsList, None, 200, (400,), NODE_QUERY),
+    Operation("get", "limits", "list_limits", "Power caps and clock locks that gpudeck holds on "
+              "Gpus: until when, and whether they are in force.", LimitsList, None, 200, (400,),
+              NODE_QUERY),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
               HoldState),
     Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from gpudeck.acts import Preview, Reply
 from gpudeck.desired import InForce
+from gpudeck.limits import LimitsNow
 from gpudeck.wire import (
     MAX_SPANS,
     SPOKEN_VERSIONS,
@@ -183,6 +184,9 @@ class Room:
                                said.message)]
             case Clock():
                 return [Tell(said.link, Time(said.message.clock_id, now))]
+            case LimitsNow():
+                node.limits = said.message
+                return []
             case Preview() | Reply() | InForce():
                 return [Heard(link.node_id, said.message)]
             case Call() | Hello():

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gpudeck.acts import CommandState, TaskAction
+from gpudeck.acts import CommandState, ShownAction
+from gpudeck.limits import Change
 
 
 class RefusalView(Struct, frozen=True):
@@ -66,6 +67,7 @@ class ItemView(Struct, frozen=True):
     keep: KeepView | None
     warnings: tuple[str, ...]
     refusals: tuple[RefusalView, ...]
+    changes: tuple[Change, ...] = ()
 
 
 class Needs(Struct, frozen=True):
@@ -76,7 +78,7 @@ class Needs(Struct, frozen=True):
 
 class PreviewView(Struct, frozen=True):
     id: str
-    action: TaskAction
+    action: ShownAction
     params: dict[str, Any]
     expires_at: float
     items: tuple[ItemView, ...]
@@ -96,6 +98,8 @@ class VerifiedView(Struct, frozen=True):
     mem_after_bytes: float | None = None
     vanished: tuple[str, ...] = ()
     survivors: tuple[int, ...] = ()
+    applied: bool | None = None
+    in_force: bool | None = None
 
 
 class CommandView(Struct, frozen=True):

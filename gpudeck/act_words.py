@@ -100,6 +100,8 @@ def preview_lines(view: PreviewView) -> list[str]:
 def _headline(view: PreviewView) -> str:
     hosts = sorted({printable(item.host) for item in view.items})
     where = hosts[0] if len(hosts) == 1 else many(len(hosts), "node")
+    if any(item.changes for item in view.items):
+        return f"{view.action} on {where}"
     return f"{view.action}: {many(len(view.items), 'job')} on {where}"
 
 
@@ -117,6 +119,8 @@ def _how(view: PreviewView) -> list[str]:
 
 
 def item_lines(item: ItemView) -> list[str]:
+    if item.changes:
+        return _setting_lines(item)
     lines = [
         f"{printable(item.host)}  {words(item.owner)}  {words(item.command)}",
         _line("age", age(item.age_s)),
@@ -135,6 +139,19 @@ def item_lines(item: ItemView) -> list[str]:
     lines += [_line("REFUSED", f"{printable(refusal.sentence)} ({printable(refusal.code)})")
               for refusal in item.refusals]
     return lines
+
+
+def _setting_lines(item: ItemView) -> list[str]:
+    lines = [printable(item.host)]
+    lines += [_line("changes", f"{printable(each.what)}: {printable(each.before)} -> "
+                               f"{printable(each.after)}") for each in item.changes]
+    if item.processes:
+        lines.append(_line("ENDS", f"the work of {many(len(item.processes), 'client')}"))
+        lines += _cut([_process(each) for each in item.processes], MOST_PROCESSES, "process")
+    lines += _beside(item.bystanders) if item.bystanders else []
+    lines += [_line("note", printable(warning)) for warning in item.warnings]
+    return lines + [_line("REFUSED", f"{printable(each.sentence)} ({printable(each.code)})")
+                    for each in item.refusals]
 
 
 def _line(label: str, text: str) -> str:

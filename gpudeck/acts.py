@@ -20,6 +20,7 @@ from gpudeck.bounds import (
     Text,
     Word,
 )
+from gpudeck.limits import SETTING_ACTIONS, Change, Setting, SettingAction
 
 MAX_VICTIMS = 512
 MAX_BYSTANDERS = 256
@@ -35,11 +36,15 @@ CLOCK_KNOWN_FOR_S = 300.0
 # In Beat.holds: by this the hub sees whether what it ordered is in force, whatever files there are.
 HELD_BY_HUB = "the hub, by "
 
-TaskAction = Literal["notify", "pause", "resume", "end"]
-TASK_ACTIONS: tuple[TaskAction, ...] = ("notify", "pause", "resume", "end")
+TaskAction = Literal["notify", "pause", "resume", "end", "terminate_client"]
+TASK_ACTIONS: tuple[TaskAction, ...] = ("notify", "pause", "resume", "end", "terminate_client")
+# What is previewed: acts on tasks, and settings of MPS and of Gpus (Params.setting).
+ShownAction = Literal[TaskAction, SettingAction]
+SHOWN_ACTIONS: tuple[ShownAction, ...] = (*TASK_ACTIONS, *SETTING_ACTIONS)
+NO_TASK = "-"  # where a setting is meant
 # A hold stops every act on a node; it has no victim and so no Preview.
-Action = Literal["notify", "pause", "resume", "end", "hold", "release"]
-ACTIONS: tuple[Action, ...] = (*TASK_ACTIONS, "hold", "release")
+Action = Literal[ShownAction, "hold", "release"]
+ACTIONS: tuple[Action, ...] = (*SHOWN_ACTIONS, "hold", "release")
 
 CommandState = Literal["requested", "refused", "queued", "sent", "accepted", "acting", "done",
                        "not_effective", "unkillable", "expired", "unknown"]
@@ -62,7 +67,7 @@ RefusalCode = Literal[
     # said by the agent before anything is touched, in this order
     "schema", "signature", "node", "epoch", "skew", "expired", "duplicate", "type", "budget",
     "rules", "hold", "pidns", "protected", "managed", "mps", "multi_process", "permission",
-    "journal", "busy",
+    "journal", "busy", "setting",
     # said after its own fresh look
     "gone", "young", "identity", "condition", "made_up", "unreadable",
     # said by the hub or its signer before anything is sent
@@ -83,6 +88,7 @@ class Params(Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_signal: Literal["USR1", "USR2", "INT", "HUP"] | None = None  # before SIGTERM
     checkpoint_wait_s: Annotated[float, Meta(ge=0, le=3_600)] = 0.0
     text: Text = ""  # of a notify
+    setting: Setting | None = None  # of an act on MPS or a Gpu, and of nothing else
 
 
 class Process(Struct, frozen=True):
@@ -127,7 +133,7 @@ class Preview(Struct, frozen=True, tag="preview"):
     node_id: Word
     boot_id: Word
     taken_at: Seconds
-    action: TaskAction
+    action: ShownAction
     params: Params
     task_id: Word  # that was asked for
     job_id: Word | None  # what stands or falls together with it
@@ -141,6 +147,7 @@ class Preview(Struct, frozen=True, tag="preview"):
     warnings: Annotated[tuple[Text, ...], Meta(max_length=32)] = ()  # what cannot be undone, …
     key: PublicKey = bytes(32)
     signature: Annotated[bytes, Meta(max_length=64)] = b""  # empty while it is not signed yet
+    changes: Annotated[tuple[Change, ...], Meta(max_length=64)] = ()  # of a setting
 
 
 AskerKind = Literal["person", "program", "rule", "terminal"]
@@ -204,6 +211,9 @@ class Verified(Struct, frozen=True):
     mem_after_bytes: Amount | None = None  # what of it did not come back
     vanished: Annotated[tuple[Word, ...], Meta(max_length=MAX_BYSTANDERS)] = ()  # task ids
     survivors: Annotated[tuple[Pid, ...], Meta(max_length=MAX_VICTIMS)] = ()
+    # Of a setting: it was taken without a word; it was read back as wanted.
+    applied: bool | None = None
+    in_force: bool | None = None
 
 
 class Reply(Struct, frozen=True, tag="reply"):

@@ -30,6 +30,8 @@ SUMMARY = {
     "release": "let acts happen again",
     "keep": "ask that your task be kept until a time",
     "quota": "how much an owner may hold: list, set, remove, check",
+    "mps": "MPS: what is set, and setting it",
+    "gpu": "limits of GPUs, each for a time",
     "audit": "the record of every act and attempt: tail, verify, export",
     "address": "where the owners of tasks read their mail: list, set, remove",
     "history": "what a hub remembers: info, verify, backup, restore",

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from gpudeck.act_views import CommandView, Ordered, PreviewView
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.tls import tls_context as tls_context
 
 TIMEOUT_S = 10.0
 LONG_S = 120.0
@@ -102,6 +102,17 @@ class Client:
     def commands(self, **query: str) -> list[CommandView]:
         path = f"commands?{urllib.parse.urlencode(query)}"
         return [_as(CommandView, item) for item in self._told("GET", path).get("items", [])]
+
+    def mps(self, node_id: str | None = None) -> list[Item]:
+        return self._of_nodes("mps", node_id)
+
+    def limits(self, node_id: str | None = None) -> list[Item]:
+        return self._of_nodes("limits", node_id)
+
+    def _of_nodes(self, kind: str, node_id: str | None) -> list[Item]:
+        query = "" if node_id is None else f"?node={_quoted(node_id)}"
+        found: list[Item] = self._get(f"{kind}{query}")["items"]
+        return found
 
     def keep(self, task_id: str, until: float, because: str) -> Item | None:
         return self._ask("PUT", f"tasks/{_quoted(task_id)}/keep",
@@ -239,19 +250,6 @@ class Client:
     def _no_hub(self) -> CommandError:
         return CommandError(f"{self._url} answers, but it is not a hub of gpudeck",
                             ExitCode.UNREACHABLE)
-
-
-def tls_context(hub: str, ca_file: Path | None) -> ssl.SSLContext | None:
-    """Always verifies; None where the hub is on this machine and speaks plain HTTP."""
-    if hub.startswith("http:"):
-        return None
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise CommandError(f"--ca-file {ca_file}: no certificates in PEM form can be read from it "
-                           f"({error})", ExitCode.USAGE) from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
 
 
 def _quoted(word: str) -> str:

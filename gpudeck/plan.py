@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gpudeck.act_views import ItemView, KeepView, PreviewView
-from gpudeck.acts import TaskAction
+from gpudeck.acts import ShownAction
 
 VERSION: Literal[1] = 1
 MAX_BYTES = 16 * 2**20
@@ -49,7 +49,7 @@ class PlannedJob(Struct, frozen=True, forbid_unknown_fields=True):
 class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     gpudeck_plan: Literal[1]
     made_at: float
-    action: TaskAction
+    action: ShownAction
     params: dict[str, Any]
     jobs: Annotated[tuple[PlannedJob, ...], Meta(min_length=1)]
 

@@ -4,11 +4,19 @@ Pure."""
 from typing import Protocol
 
 from gpudeck.acts import Action, CommandState, Refusal, Verified
+from gpudeck.limits import SETTING_ACTIONS
 
 ENDED = {"end": "ended", "pause": "paused", "resume": "resumed", "notify": "told its owner",
-         "hold": "held", "release": "released"}
+         "hold": "held", "release": "released", "terminate_client": "taken out of MPS",
+         "set_mps": "set", "start_mps": "started", "stop_mps": "stopped",
+         "restart_mps": "restarted", "set_power_cap": "set", "lock_clocks": "set",
+         "release_limit": "taken back"}
 DOING = {"end": "ending", "pause": "pausing", "resume": "resuming", "notify": "telling its owner",
-         "hold": "holding", "release": "releasing"}
+         "hold": "holding", "release": "releasing", "terminate_client": "taking it out of MPS",
+         "set_mps": "setting MPS", "start_mps": "starting MPS", "stop_mps": "stopping MPS",
+         "restart_mps": "restarting MPS", "set_power_cap": "capping the power",
+         "lock_clocks": "locking the clocks", "release_limit": "taking the limit back"}
+SETTINGS = frozenset(SETTING_ACTIONS)
 OPEN = {
     "requested": "Asked for; the signer is asked next.",
     "queued": "Signed; it is sent as soon as the node is connected.",
@@ -86,6 +94,8 @@ def _done(record: Told) -> str:
     if record.action in ("hold", "release"):
         return ("The node acts on nothing until it is released." if record.action == "hold"
                 else "The node takes commands again.")
+    if record.action in SETTINGS or record.action == "terminate_client":
+        return _settled(record)
     if record.action == "notify":
         return "Its owner was told" + (f": {record.step.rstrip('.')}." if record.step else ".")
     if record.action == "resume":
@@ -96,8 +106,21 @@ def _done(record: Told) -> str:
     return "Ended: its processes are gone." + _about(record, is_gone_said=True)
 
 
+def _settled(record: Told) -> str:
+    """Whether it is in force is said only where it was read."""
+    found = record.verified
+    is_read = found is not None and found.in_force is True
+    return (f"{ENDED[record.action].capitalize()}"
+            f"{', and in force' if is_read else '; whether it is in force cannot be read'}"
+            + (f": {record.step.rstrip('.')}." if record.step else ".") + _bystanders(record))
+
+
 def _not_effective(record: Told) -> str:
     found = record.verified
+    if found is not None and found.in_force is False:
+        return (f"{'Applied, not in force' if found.applied else 'Not applied'}: "
+                f"{record.step.removeprefix('applied, not in force: ').rstrip('.')}."
+                + _bystanders(record))
     if record.action != "end" or found is None:
         return (f"It was not {ENDED[record.action]}, though the node tried"
                 + (f": {record.step.rstrip('.')}." if record.step else ".") + _about(record))

@@ -26,6 +26,7 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops what
                              <- SignedCommand
       Reply -> ...                         each until it is Noted
                              <- Noted
+      LimitsNow ->                         at each connection, and when it changes
                              <- Inquire    what became of these? A command is never sent twice
       Reply ->
                              <- Anchor     the head of the hub's Audit; Beat carries the agent's
@@ -43,7 +44,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.acts import AskerKind, Command, Params, Preview, Recall, Reply, TaskAction
+from gpudeck.acts import AskerKind, Command, Params, Preview, Recall, Reply, ShownAction
 from gpudeck.bounds import (
     Amount,
     CommandLine,
@@ -58,9 +59,10 @@ from gpudeck.bounds import (
     Word,
 )
 from gpudeck.desired import InForce, SignedDesired
+from gpudeck.limits import LimitsNow
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
-from gpudeck.packed import pack as pack
-from gpudeck.packed import unpack as unpack
+from gpudeck.packing import pack as pack
+from gpudeck.packing import unpack as unpack
 
 WIRE_VERSION = 1
 SPOKEN_VERSIONS = (1,)
@@ -214,7 +216,7 @@ class Hello(Struct, frozen=True, tag="hello"):
     platform: Text = ""
     driver_version: Text | None = None
     epoch_seen: Number = 0  # the highest of this hub's so far; Commands of a lower one are refused
-    actions: Annotated[tuple[Word, ...], Meta(max_length=16)] = ()  # that the ceiling here allows
+    actions: Annotated[tuple[Word, ...], Meta(max_length=32)] = ()  # that the ceiling here allows
     enrolment: Enrolment | None = None
     anchor_seq: Number = 0  # the last Anchor that this hub gave: proof against a hub that forgets
     anchor_head: Text = ""
@@ -357,7 +359,7 @@ class Time(Struct, frozen=True, tag="time"):
 class Look(Struct, frozen=True, tag="look", omit_defaults=True):
     ask_id: Word
     nonce: Nonce  # the signer's; it signs what was previewed with it, once
-    action: TaskAction
+    action: ShownAction
     params: Params
     task_id: Word
     asker: AskerKind | None = None  # who would order it; a Rule may less than a person
@@ -385,7 +387,7 @@ class Anchor(Struct, frozen=True, tag="anchor"):
 T = TypeVar("T")
 Sequenced = Frame | Event
 FromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock | Preview
-             | Reply | InForce)
+             | Reply | LimitsNow | InForce)
 FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Recall
            | Inquire | Noted | Anchor | SignedDesired)
 

@@ -14,7 +14,15 @@ from gpudeck.metrics import COLUMN, Absence
 from . import Fresh, GpuReading, Happening, Reading, Unavailable
 from .simulation.chance import roll, seed_of
 from .simulation.control import Control
-from .simulation.folder import ControlFile, JobsFile, jobs_path, read_energy, task_id, write_energy
+from .simulation.folder import (
+    ControlFile,
+    JobsFile,
+    LimitsFile,
+    jobs_path,
+    read_energy,
+    task_id,
+    write_energy,
+)
 from .simulation.jobs import Job, jobs_at, next_change_at, node_number
 from .simulation.profiles import PROFILES, profile_of
 from .simulation.stage import RELOAD_S, Stage, renumbered
@@ -108,6 +116,7 @@ class SimulatedReader:
         self._control = control
         self._jobs_file = (None if options.world is None
                            else JobsFile(jobs_path(options.world, options.node)))
+        self._limits = None if options.world is None else LimitsFile(options.world, options.node)
         self._keep_every_s = keep_energy_every_s
         self._uuids, self._instances = units_of(self._setup)
         self._planned: tuple[Job, ...] = ()
@@ -132,6 +141,8 @@ class SimulatedReader:
         world = self._world_at(at, now)
         if is_fresh_driver and self._kept_from < control.changed_at + RELOAD_S:
             world.reload()
+            self._forget_limits()
+        self._obey_limits(world)
         first = self._read_at == float("-inf")
         gpus = world.advance(at, lives, self._leaked(), control, self._wants_slow(now, control))
         interval_s = 1.0 if first else max(1e-3, now - self._read_at)
@@ -147,6 +158,14 @@ class SimulatedReader:
         if self._options.node in control.nodes and control.nodes[self._options.node].permute:
             facts, gpus, links = renumbered(facts, gpus, links)
         return Reading(at, interval_s, gpus, facts, processes, version, links, happened)
+
+    def _obey_limits(self, world: World) -> None:
+        if self._limits is not None:
+            world.limit(self._limits.now())
+
+    def _forget_limits(self) -> None:
+        if self._limits is not None:
+            self._limits.forget()
 
     def _wants_slow(self, now: float, control: Control) -> bool:
         """Every 15 s, and at once when somebody has set something."""

@@ -205,6 +205,9 @@ ROUTES = (
     _change("DELETE hold", Role.OPERATOR, Reach.LENS),
     _change("PUT tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
     _change("DELETE tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
+    # To change them is an act, and takes an operator: dashboard/acts.py.
+    _see("mps"),
+    _see("limits"),
     _see("addresses", Role.ADMIN, Reach.NONE),
     _change("PUT addresses", Role.ADMIN, is_fresh=False),
     _see("audit", Role.OPERATOR),
@@ -272,6 +275,7 @@ VERBS = (
     _local("status"), _local("tasks"), _local("doctor"), _local("events"),
     _local("notify"), _local("pause"), _local("resume"), _local("end"), _local("follow"),
     _local("hold"), _local("release"), _local("keep"),
+    _local("mps"), _local("gpu"),
     _local("link"),
     _local("user"), _local("user add"), _local("user list"), _local("user set"),
     _local("user remove"), _local("user link"),

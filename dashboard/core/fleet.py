@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.limits import LimitsNow
 from gpudeck.metrics import COLUMN, COLUMNS, SLOW, SLOW_COLUMN, WIDTH, Absence, Metric
 from gpudeck.wire import Beat, Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, WireError
 
@@ -81,6 +82,7 @@ class Node:
     state: NodeState = "live"
     beat: Beat | None = None
     beat_mono: float = 0.0
+    limits: LimitsNow | None = None  # None: it has not said
     clock_offset_s: float | None = None  # its clock minus ours
     clock_minus_mono_s: float | None = None
     listings: dict[int, Listing] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from gpudeck.acts import (
     Refusal,
 )
 from gpudeck.desired import Desired
+from gpudeck.limits import ENDS_CLIENTS
 
 HOUR_S = 3_600.0
 MAX_NONCES = 10_000
@@ -23,7 +24,7 @@ MAX_NONCES = 10_000
 # backup but a lie, and would use up what epochs there are.
 MAX_EPOCH_JUMP = 1_000_000
 # What cannot be taken back; pauses count as well, since they stop somebody's work.
-COUNTED = ("end", "pause")
+COUNTED = ("end", "pause", "terminate_client", *ENDS_CLIENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def _preview_flaw(command: Command, preview: Preview, is_shown: bool) -> Refusal
         return _no("it is for another action than was shown")
     if preview.refusals:
         return _no("the node has refused it already: " + preview.refusals[0].sentence)
-    if command.action in COUNTED and not preview.victims:
+    if command.action in COUNTED and command.action not in ENDS_CLIENTS and not preview.victims:
         return _no("the preview shows nothing that it would hit")
     return None
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from gpudeck.acts import (
+    NO_TASK,
     Asker,
     Bound,
     Bystander,
@@ -28,6 +29,17 @@ from gpudeck.desired import (
     encode_desired,
 )
 from gpudeck.ladder import Rung
+from gpudeck.limits import (
+    Change,
+    ClockLock,
+    Lease,
+    LimitsNow,
+    MpsClient,
+    MpsDaemon,
+    MpsLimit,
+    MpsPercent,
+    MpsServer,
+)
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.quota import Quota
 from gpudeck.wire import (
@@ -198,6 +210,20 @@ FROM_AGENT: dict[str, FromAgent] = {
         trouble="the last one was not signed by this hub",
     ),
 }
+FROM_AGENT["preview_of_a_setting"] = msgspec.structs.replace(
+    PREVIEW, action="set_mps", params=Params(setting=MpsPercent("/run/mps", 50, 4321)),
+    victims=(), task_id=NO_TASK, changes=(Change("share of the threads, server 4321", "100 %",
+                                                 "50 %"),))
+FROM_AGENT["limits_now"] = LimitsNow(
+    taken_at=1763640005.0,
+    daemons=(MpsDaemon(
+        "/run/mps", 0, "root", True, "", 100.0, 0, (MpsLimit(0, "2G"),),
+        (MpsServer(4321, 1000, "carol", "ACTIVE", 50.0, (MpsLimit(1, "900M"),),
+                   (MpsClient(4322, 1000, "carol", "python train.py", TASK.id, 100.0),)),)),),
+    leases=(Lease("c-1", "GPU-1", "power", (300.0,), (700.0,), "ada", "the room is hot",
+                  1763640000.0, 1763643600.0, "boot-1", 7200.5, "in_force", 300.0, 1763640004.0,
+                  "the driver says 300 W"),),
+    limits_trouble="none")
 FROM_HUB: dict[str, FromHub] = {
     "challenge": Challenge(
         nonce=bytes(range(32, 64)), hub_id="hub-1", hub_key=bytes(range(96, 128)), epoch=4,
@@ -213,6 +239,9 @@ FROM_HUB: dict[str, FromHub] = {
     "time": Time(clock_id=12, hub_at=1763640003.5),
     "look": Look(ask_id="ask-1", nonce=bytes(range(32)), action="end", params=PREVIEW.params,
                  task_id=TASK.id),
+    "look_at_a_setting": Look(
+        ask_id="ask-2", nonce=bytes(range(32)), action="lock_clocks", task_id=NO_TASK,
+        params=Params(setting=ClockLock("GPU-1", 210, 1410, 3600.0))),
     "look_for_a_rule": Look(ask_id="ask-1", nonce=bytes(range(32)), action="end",
                             params=PREVIEW.params, task_id=TASK.id, asker="rule"),
     "recall": Recall(command_id=COMMAND.command_id, why="silenced by carol"),

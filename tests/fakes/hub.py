@@ -23,6 +23,7 @@ from gpudeck.desired import (
     encode_desired,
 )
 from gpudeck.keys import Key, Token, fingerprint, is_signed
+from gpudeck.limits import LimitsNow
 from gpudeck.quota import Quota
 from gpudeck.wire import (
     EVENT,
@@ -84,6 +85,7 @@ class FakeHub:
         self.hellos: list[Hello] = []
         self.beats: list[tuple[float, Beat]] = []
         self.echoes: list[Echo] = []
+        self.limits: list[LimitsNow] = []
         self.attempts = 0
         self.epoch = 1
         self.ahead_s = 0.0  # of our clock
@@ -252,6 +254,8 @@ class FakeHub:
                 self.beats.append((time.monotonic(), message))
                 if sid in self._streams:
                     self.below[self._streams[sid]] = message.first_seq
+            case LimitsNow():
+                self.limits.append(message)
             case Echo():
                 self.echoes.append(message)
             case Frame() | Event():

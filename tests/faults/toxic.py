@@ -12,6 +12,7 @@ class Toxics:
     most_bytes: int = 65_536  # in one piece
     most_delay_s: float = 0.0  # of one piece
     cut_after_s: tuple[float, float] | None = None  # a random time within, for each connection
+    most_cuts: int | None = None  # who is cut off again and again comes back after a minute
 
 
 class ToxicProxy:
@@ -40,7 +41,8 @@ class ToxicProxy:
             back.write(head.replace(b":%d" % self.port, b":%d" % self._to))
             self._open |= {writer, back}
             both = asyncio.gather(self._pass(reader, back), self._pass(there, writer))
-            within = self.toxics.cut_after_s
+            most = self.toxics.most_cuts
+            within = None if most is not None and self.cuts >= most else self.toxics.cut_after_s
             try:
                 await asyncio.wait_for(both, None if within is None else random.uniform(*within))
             except TimeoutError:

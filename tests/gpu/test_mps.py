@@ -1,5 +1,6 @@
 """A real MPS daemon in folders of its own: a client leaves it by terminate_client, and another
-one works on. Changes no setting of the card; skipped where the compute mode forbids it."""
+one works on; what is set is read back. Changes no setting of the card; skipped where the compute
+mode forbids it."""
 
 import os
 import shutil
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.mps import PROGRAM, Mps
+from agent.limiter import Limiter
+from agent.mps import PROGRAM, Daemon, Mps, shown_limit
 from tests.gpu.conftest import MIB, Busy, capture
 from tests.integration.hubs import wait_for
 
@@ -58,3 +60,49 @@ def test_a_client_leaves_and_the_other_works_on(
     wait_for(lambda: bystander.rounds > went + 50, 30, "the bystander's work")
     assert bystander.process.poll() is None
     assert str(client.pid) not in "".join(ask(f"get_client_list {each}") for each in servers)
+
+
+def test_what_is_set_on_a_real_server_is_read_back(
+    pipes: Path, busy: Callable[..., Busy]
+) -> None:
+    """What the forms with a server print when they obey was not seen before: it is captured."""
+    try:
+        client = busy(128 * MIB)
+    except pytest.fail.Exception as why:
+        pytest.skip(f"MPS serves no client on this machine: {why}")
+    daemon = Daemon(pipes)
+    [server] = daemon.servers() or ()
+    said = {line: ask(line) for line in (
+        f"get_server_status {server}", "get_default_client_priority", "ps",
+        f"set_active_thread_percentage {server} 40",
+        f"set_device_pinned_mem_limit {server} 0 1536M", "set_default_client_priority 1")}
+    capture("mps_settings", {
+        line.replace(str(server), "SERVER"): text.replace(str(server), "SERVER")
+        for line, text in said.items() if line != "ps"})
+    daemon.set_percent(60, server)
+    assert daemon.percent(server) == 60.0
+    daemon.set_percent(30)
+    assert (daemon.percent(), daemon.percent(server)) == (30.0, 60.0)
+    for mem_mib in (900, 2_048, None):
+        daemon.set_memory(0, mem_mib, server)
+        assert daemon.memory(0, server) == shown_limit(mem_mib)
+    daemon.set_priority(0)
+    assert daemon.priority() == 0
+    assert client.pid in daemon.clients(server)
+    went = client.rounds
+    wait_for(lambda: client.rounds > went + 10, 30, "the client's work: settings do not touch it")
+
+
+def test_limits_of_a_real_card_are_read() -> None:
+    """Nothing is set: a card in a test is somebody's."""
+    listed = subprocess.run(["nvidia-smi", "--query-gpu=uuid,power.limit", "--format=csv,noheader,"
+                             "nounits"], capture_output=True, text=True, check=True).stdout
+    for line in filter(None, listed.splitlines()):
+        uuid, watts = line.split(", ")
+        found = Limiter("nvml").read([uuid])[uuid]
+        assert found.trouble == ""
+        if watts.replace(".", "").isdigit():
+            assert found.power_w is not None
+            assert abs(found.power_w - float(watts)) < 1
+            assert found.power_min_w is not None and found.power_max_w is not None  # noqa: PT018
+            assert found.power_min_w <= found.power_w <= found.power_max_w

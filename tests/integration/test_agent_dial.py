@@ -312,6 +312,8 @@ BAD: dict[str, tuple[Talk, str, bool]] = {
     "goodbye": (_joined(frame(msgspec.msgpack.encode({"type": 1, "nsp": NAMESPACE}))),
                 "the hub hung up", False),
     "closed": (_joined(frame(b"", Opcode.CLOSE)), "the hub hung up", False),
+    "closed for a reason": (_joined(frame(b"\x03\xf0too\x1b \xffmuch\n", Opcode.CLOSE)),
+                            "the hub hung up: too \ufffdmuch", False),
     "engine closed": (_joined(frame(b"1", Opcode.TEXT)), "the hub hung up", False),
     "refused": (_early(frame(b'0{"pingInterval": 1, "pingTimeout": 1}', Opcode.TEXT) + frame(
         msgspec.msgpack.encode({"type": 4, "data": {"message": "no"}, "nsp": NAMESPACE}))),

@@ -316,9 +316,9 @@ def test_a_rehearsal_and_its_approval(hub: HubProcess) -> None:
 
 
 @pytest.mark.parametrize(("rule", "start", "end", "says"), [
-    ({}, 0, 60, "no history of that time"),
+    ({}, 0, 60, "history"),
     ({"signal": "sample_age_s"}, 0, 4e9, "history does not keep sample_age_s"),
-    ({"of": "node", "signal": "silent_s"}, 0, 4e9, "cannot be rehearsed"),
+    ({"of": "node", "signal": "silent_s"}, 0, 4e9, "can only be watched live"),
     ({"signal": "nothing"}, 0, 4e9, "there is no number 'nothing'"),
 ])
 def test_what_cannot_be_rehearsed_is_said(hub: HubProcess, rule: Any, start: float, end: float,
@@ -376,3 +376,19 @@ def test_a_file_is_rehearsed_from_the_terminal(hub: HubProcess, tmp_path: Path,
     assert "history does not keep sample_age_s" in capsys.readouterr().out
     with pytest.raises(CommandError, match="is no time"):
         rules(["backtest", str(file), "--start", "yesterday", *reach])
+
+
+@pytest.mark.soak
+def test_a_minute_that_history_closed_is_looked_at_live(hub: HubProcess) -> None:
+    """Its short form, on a clock of its own, is tests/unit/test_rehearsal.py."""
+    teller = come(hub)
+    rule = put(hub, hot(signal="temp_c", fire="> -30", clear="< -35",
+                        scope=f"node:{host_of(teller)}",
+                        **{"for": "5m"}))
+
+    def pending() -> Any:
+        shown = hub.get(f"/api/v1/rules/{rule}")
+        return shown if shown["pending"] == 2 else None
+
+    telling(teller, pending, "two Gpus wait", 150.0)
+    assert "rules_without_minute" not in hub.log.read_text()

@@ -15,6 +15,7 @@ from agent.cost import MEMORY_EVERY_S, Meter, outbox_files, size_of
 from gpudeck.spent import cpu_s, pss_bytes
 
 ME = frozenset((os.getpid(),))
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -98,3 +99,16 @@ def test_the_outbox_on_disk_is_counted(tmp_path: Path) -> None:
     for path, size in zip(outbox_files(tmp_path), sizes, strict=True):
         path.write_bytes(bytes(size))
     assert size_of(outbox_files(tmp_path)) == sum(sizes)
+
+
+# Megabytes each, on every node, for what the daemon does not do.
+NOT_CARRIED = {"asyncio", "email", "engineio", "http.client", "msgpack", "pynvml", "requests",
+               "socketio", "tornado", "urllib.request"}
+
+
+def test_the_daemon_carries_no_more_than_it_uses() -> None:
+    code = "import sys; {}import agent.cli, agent.reader_process; print(*sys.modules)"
+    for first, carried in (("", set[str]()), ("import http.client; ", {"http.client", "email"})):
+        done = subprocess.run([sys.executable, "-c", code.format(first)], cwd=ROOT, text=True,
+                              capture_output=True, check=True, timeout=60)
+        assert NOT_CARRIED & set(done.stdout.split()) == carried

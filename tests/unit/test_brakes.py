@@ -2,6 +2,7 @@
 mode a rule may have."""
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -106,16 +107,16 @@ RULE = Rule("idle", "Idle", "sm_pct", "<= 1", of="task", scope="*", for_="2h",
 
 
 def ruled(mode: Mode, **more: str) -> Rule:
-    return Rule(**{name: getattr(RULE, name) for name in RULE.__struct_fields__} | {  # type: ignore
+    return Rule(**{name: getattr(RULE, name) for name in RULE.__struct_fields__} | {
         "mode": mode} | more)
 
 
 def case(was: Mode, wanted: Mode, days: float = 0.0, by: str = "ada", who: str = "ben",
-         **more: object) -> Case:
+         **more: Any) -> Case:
     rule = ruled(was)
     puts = [Put(rule, by, NOW - 1.0), Put(ruled("dry_run"), by, NOW - days * DAY_S)]
-    return Case(rule, wanted, "2026-10-31", puts, more.pop("rehearsals", ()),  # type: ignore
-                frozenset({who}), more.pop("needs_second", True), NOW)  # type: ignore
+    return Case(rule, wanted, "2026-10-31", puts, more.pop("rehearsals", ()),
+                frozenset({who}), more.pop("needs_second", True), NOW)
 
 
 class Backtest:

@@ -164,7 +164,7 @@ def test_while_a_step_acts_nothing_but_its_outcome_counts() -> None:
     climb = walk((Rung("pause"), Rung("end")))
     climb.until_step()
     for so in ("yes", "no", "gone", "clearing", "unknown"):
-        assert climb.see(Sight(so, 0.5), 1_000.0) is None  # type: ignore[arg-type]
+        assert climb.see(Sight(so, 0.5), 1_000.0) is None
         assert climb.climb.state == "acting"
     climb.outcome()
     climb.see(Sight("gone", 0.5))

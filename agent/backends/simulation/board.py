@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass, field
 
+import msgspec
+
 from .chance import between, roll, seed_of
 from .jobs import node_number
 from .load import Load
@@ -11,6 +13,13 @@ from .profiles import Profile
 IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL = 0x1, 0x4, 0x8, 0x20, 0x40
 CLOCK_STEP_MHZ = 15
 CONTEXT_W = 0.035  # share of the limit that an open context costs, idle or not
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """As somebody has set it on one board. None: as the board comes."""
+
+    power_w: float | None = None
+    locked_mhz: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +58,21 @@ class Board:
     energy_j: float
     # By throttle bit, since somebody last looked; 0 stands for all of the time.
     slowed_s: dict[int, float] = field(default_factory=dict)
+    power_cap_w: float | None = None  # as somebody has set it
+    locked_mhz: tuple[float, float] | None = None
+
+    @property
+    def power_limit_w(self) -> float:
+        return self.profile.power_limit_w if self.power_cap_w is None else self.power_cap_w
 
     def step(self, load: Load, held: bool, at: float, seconds: float) -> tuple[float, ...]:
         """One interval. The values in the order of metrics.COLUMNS."""
         profile = self.profile
-        asked_w = self._asked_w(load, held)
+        asked_w = self._locked_w(self._asked_w(load, held))
         speed, bits = self._speed(asked_w)
         power_w = profile.power_idle_w + (asked_w - profile.power_idle_w) * speed * speed
         power_w *= 1 + 0.01 * (roll(self.place.seed, int(at)) - 0.5)
-        power_w = min(power_w, profile.power_limit_w)
+        power_w = min(power_w, self.power_limit_w)
         self._warm(power_w, load.bandwidth, seconds)
         self.energy_j += power_w * seconds
         for bit in (0, POWER_CAP, SW_THERMAL, HW_THERMAL):
@@ -72,12 +87,20 @@ class Board:
         return (profile.power_idle_w + context_w
                 + span_w * load.busy * load.intensity * self.place.appetite)
 
+    def _locked_w(self, asked_w: float) -> float:
+        """Power goes with the square of the clock, which a lock keeps below the board's own."""
+        if self.locked_mhz is None:
+            return asked_w
+        share = min(1.0, self.locked_mhz[1] / self.profile.sm_clock_max_mhz)
+        idle_w = self.profile.power_idle_w
+        return idle_w + (asked_w - idle_w) * share * share
+
     def _speed(self, asked_w: float) -> tuple[float, int]:
         """Share of the full clock, and why it is less. Power goes with its square."""
         profile = self.profile
         speed, bits = 1.0, 0
-        if asked_w > profile.power_limit_w:
-            speed = math.sqrt((profile.power_limit_w - profile.power_idle_w)
+        if asked_w > self.power_limit_w:
+            speed = math.sqrt((self.power_limit_w - profile.power_idle_w)
                               / (asked_w - profile.power_idle_w))
             bits |= POWER_CAP
         # The driver slows down gently from some degrees below the board's own slowdown.
@@ -123,7 +146,7 @@ class Board:
             float(int(load.sent * profile.pcie_bytes_per_s)),
             float(int(load.received * profile.pcie_bytes_per_s)),
             round(max(load.busy, load.peak) * 100),
-            round(max(power_w, min(peak_w, profile.power_limit_w * 1.04)), 3),
+            round(max(power_w, min(peak_w, self.power_limit_w * 1.04)), 3),
         )
 
     def _clock(self, awake: bool, held: bool, speed: float) -> float:
@@ -131,8 +154,10 @@ class Board:
         if not awake:
             # An open context keeps a data-centre board up; a bare board falls back.
             full = profile.sm_clock_max_mhz if held else profile.sm_clock_idle_mhz
-            return float(full)
+            return float(full if self.locked_mhz is None else min(full, self.locked_mhz[1]))
         clock = profile.sm_clock_max_mhz * speed
+        if self.locked_mhz is not None:
+            clock = min(max(clock, self.locked_mhz[0]), self.locked_mhz[1])
         return float(max(profile.sm_clock_idle_mhz, clock // CLOCK_STEP_MHZ * CLOCK_STEP_MHZ))
 
     def _fan(self) -> float:

@@ -4,6 +4,7 @@
     DIR/world/NODE.jobs    the real processes that are this node's jobs, written by their keeper
     DIR/world/tasks.json   their ids, nodes and pids, for the demo
     DIR/world/NODE.energy  the energy counters, so that they go on after a restart
+    DIR/world/NODE.limits  power caps and clock locks, as a driver keeps them until it is reloaded
 """
 
 import os
@@ -16,12 +17,14 @@ from pathlib import Path
 import msgspec
 
 from ...tasks import boot_id, read_stat
+from .board import Limit
 from .control import Control, parse
 from .jobs import Job
 from .world import Kept, Live, TaskState
 
 LOOK_EVERY_S = 0.25
 
+_LIMITS = msgspec.json.Decoder(dict[str, Limit])
 _JOBS = msgspec.json.Decoder(tuple[Job, ...])
 _KEPT: msgspec.json.Decoder[Kept] = msgspec.json.Decoder(Kept)
 PROC = Path("/proc")
@@ -94,6 +97,45 @@ class JobsFile:
                 self._seen = stamp
         except FileNotFoundError:
             self._jobs = self._seen = None
+
+
+def limits_path(folder: Path, node: str) -> Path:
+    return folder / "world" / f"{node}.limits"
+
+
+class LimitsFile:
+    """What was set on the Gpus of one node, by their UUID."""
+
+    def __init__(self, folder: Path, node: str) -> None:
+        self._folder, self._node = folder, node
+        self._seen: tuple[int, int] | None = None
+        self._limits: dict[str, Limit] = {}
+
+    def now(self) -> dict[str, Limit]:
+        try:
+            found = os.stat(limits_path(self._folder, self._node))
+            stamp: tuple[int, int] | None = (found.st_mtime_ns, found.st_ino)
+        except FileNotFoundError:
+            stamp = None
+        if stamp != self._seen:
+            self._seen = stamp
+            self._limits = read_limits(self._folder, self._node)
+        return self._limits
+
+    def forget(self) -> None:
+        """A driver that is loaded anew knows of none."""
+        limits_path(self._folder, self._node).unlink(missing_ok=True)
+
+
+def read_limits(folder: Path, node: str) -> dict[str, Limit]:
+    try:
+        return _LIMITS.decode(limits_path(folder, node).read_bytes())
+    except FileNotFoundError:
+        return {}
+
+
+def write_limits(folder: Path, node: str, limits: dict[str, Limit]) -> None:
+    _replace(limits_path(folder, node), msgspec.json.encode(limits))
 
 
 def write_jobs(folder: Path, node: str, jobs: tuple[Job, ...]) -> None:

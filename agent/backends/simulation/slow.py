@@ -49,7 +49,7 @@ def _now(board: Board, held: bool, fast: dict[str, float]) -> dict[str, float]:
         "graphics_clock_mhz": fast["sm_clock_mhz"],
         "video_clock_mhz": fast["sm_clock_mhz"] * 0.78 // 15 * 15,
         "temp_margin_c": profile.temp_slowdown_c - fast["temp_c"],
-        "power_limit_w": profile.power_limit_w, "power_limit_set_w": profile.power_limit_w,
+        "power_limit_w": board.power_limit_w, "power_limit_set_w": board.power_limit_w,
         "pcie_gen": float(1 if rests and not profile.keeps_link else profile.pcie_gen),
         "pcie_width": 16.0, "fan_rpm": fast["fan_pct"] * RPM_PER_PCT,
         "persistence": float(profile.keeps_link), "ecc_on": float(profile.has_ecc),

@@ -11,7 +11,7 @@ from gpudeck.metrics import COLUMN, COLUMNS, WIDTH, Absence
 from gpudeck.wire import GpuFacts
 
 from .. import GpuReading, ProcessReading
-from .board import Board, Place
+from .board import Board, Limit, Place
 from .chance import roll, seed_of
 from .control import Control, GpuControl
 from .faults import lost_gpu
@@ -177,6 +177,12 @@ class World:
     @property
     def energy_j(self) -> list[float]:
         return [board.energy_j for board in self._boards.values()]
+
+    def limit(self, limits: Mapping[str, Limit]) -> None:
+        for uuid, board in self._boards.items():
+            told = limits.get(uuid)
+            board.power_cap_w = None if told is None else told.power_w
+            board.locked_mhz = None if told is None else told.locked_mhz
 
     def reload(self) -> None:
         """What is counted since the driver was loaded begins anew."""

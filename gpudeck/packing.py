@@ -1,4 +1,4 @@
-"""Numbers as bytes: what Frames carry. Pure."""
+"""Numbers as they travel: packed arrays. Pure."""
 
 import sys
 from array import array

@@ -1,0 +1,177 @@
+"""Limits of Gpus for a time: what to do about each, from what was read. Pure.
+
+A driver that is loaded anew has forgotten its limits (nvml-mps.md A.5): then they are set again.
+What somebody else has set meanwhile is shown as drift and left alone, also at the end: it is not
+ours to take back.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gpudeck.limits import Lease
+
+NEAR_W = 1.0  # drivers keep milliwatts, people say watts
+NEAR_MHZ = 20.0  # a board has its clocks in steps of 15 MHz or less
+BUSY_PCT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLimits:
+    """What the driver says of one Gpu now. None: it does not say."""
+
+    uuid: str
+    power_w: float | None = None
+    power_min_w: float | None = None
+    power_max_w: float | None = None
+    power_default_w: float | None = None
+    clock_max_mhz: float | None = None
+    sm_clock_mhz: float | None = None
+    util_pct: float | None = None
+    locked_mhz: tuple[float, float] | None = None
+    tells_lock: bool = False  # NVML has no way to read a lock back; a simulator has
+    compute_mode: int | None = None  # 0 default, 3 exclusive process
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Now. Wall clocks are set; that of the boot goes on, also during suspend."""
+
+    wall: float
+    boot_id: str
+    boottime_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Set what was before, and forget the lease."""
+
+    lease: Lease
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """As it is now known to be."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Nothing is to be set."""
+
+    lease: Lease
+    why: str
+
+
+Step = Apply | Undo | Keep | Forget
+
+
+def left_s(lease: Lease, clock: Clock) -> float:
+    """By the clock that nobody sets, of the same boot; after another one only the wall is left."""
+    if lease.boot_id == clock.boot_id:
+        return lease.ends_boottime_s - clock.boottime_s
+    return min(lease.ends_at - clock.wall, lease.ends_at - lease.began_at)
+
+
+def steps(
+    leases: Iterable[Lease], limits: dict[str, GpuLimits], clock: Clock, is_fresh: bool
+) -> list[Step]:
+    """`is_fresh`: the driver, or this agent, has begun anew since the last time."""
+    return [_step(lease, limits.get(lease.gpu_uuid), clock, is_fresh) for lease in leases]
+
+
+def _step(lease: Lease, found: GpuLimits | None, clock: Clock, is_fresh: bool) -> Step:
+    is_over = left_s(lease, clock) <= 0
+    now = judged(lease, found, clock.wall)
+    if lease.state == "beginning":
+        # Whoever began it has ended in the middle: its outcome is unknown, and so it is taken back.
+        return Undo(now, "it was begun and its outcome never recorded")
+    if now.state == "unknown":
+        return Keep(now)  # also at its end: to undo what cannot be read is to guess
+    if is_over and now.state == "drifted":
+        return Forget(now, f"its time is over; {now.words}, and stays so")
+    if is_over:
+        return Undo(now, "its time is over")
+    if now.state in ("drifted", "not_in_force") and is_fresh:
+        return Apply(now)
+    return Keep(now)
+
+
+def judged(lease: Lease, found: GpuLimits | None, wall: float) -> Lease:
+    """The lease with its proof."""
+    if found is None or found.trouble:
+        words = "the Gpu is not there now" if found is None else found.trouble
+        return replace(lease, state="unknown", words=words[:1_024])
+    judge = _power if lease.what == "power" else _clocks
+    return replace(judge(lease, found), seen_at=wall)
+
+
+def _power(lease: Lease, found: GpuLimits) -> Lease:
+    wanted, seen = lease.wanted[0], found.power_w
+    if seen is None:
+        return replace(lease, state="unknown", seen=None,
+                       words="the driver does not say the limit that is set")
+    if abs(seen - wanted) < NEAR_W:
+        return replace(lease, state="in_force", seen=seen,
+                       words=f"the driver says {seen:.0f} W")
+    if lease.state == "not_in_force":
+        return replace(lease, seen=seen, words=f"the driver says {seen:.0f} W")
+    return replace(lease, state="drifted", seen=seen,
+                   words=f"somebody has set {seen:.0f} W since")
+
+
+def _clocks(lease: Lease, found: GpuLimits) -> Lease:
+    low, high = lease.wanted
+    if found.tells_lock:
+        is_so = found.locked_mhz == (low, high)
+        was = "nothing" if found.locked_mhz is None else "{:.0f} to {:.0f} MHz".format(
+            *found.locked_mhz)
+        state = "in_force" if is_so else (
+            "not_in_force" if lease.state == "not_in_force" else "drifted")
+        return replace(lease, state=state, seen=found.sm_clock_mhz,
+                       words=f"the driver says {was} is locked")
+    clock = found.sm_clock_mhz
+    if clock is None:
+        return replace(lease, state="unknown", seen=None,
+                       words="the driver tells neither the lock nor the clock")
+    told = f"NVML cannot read a lock back; the SM clock is {clock:.0f} MHz"
+    if clock > high + NEAR_MHZ:
+        return replace(lease, state="not_in_force" if lease.state == "not_in_force" else "drifted",
+                       seen=clock, words=f"{told}, above the lock")
+    is_busy = found.util_pct is not None and found.util_pct >= BUSY_PCT
+    if is_busy:
+        return replace(lease, state="in_force", seen=clock, words=f"{told} at work, within it")
+    return replace(lease, state="unknown", seen=clock,
+                   words=f"{told} at rest, which proves nothing")
+
+
+def same_limit(one: Lease, gpu_uuid: str, what: str) -> bool:
+    return one.gpu_uuid == gpu_uuid and one.what == what
+
+
+def with_new(leases: Iterable[Lease], new: Lease) -> tuple[Lease, ...]:
+    """It takes the place of one on the same limit, and what was before that one stays `before`."""
+    kept, before = [], new.before
+    for lease in leases:
+        if same_limit(lease, new.gpu_uuid, new.what):
+            before = lease.before
+        else:
+            kept.append(lease)
+    return (*kept, replace(new, before=before))
+
+
+def without(leases: Iterable[Lease], lease_id: str) -> tuple[Lease, ...]:
+    return tuple(lease for lease in leases if lease.lease_id != lease_id)
+
+
+def with_news(leases: Iterable[Lease], news: Lease) -> tuple[Lease, ...]:
+    return tuple(news if lease.lease_id == news.lease_id else lease for lease in leases)

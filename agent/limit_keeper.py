@@ -1,0 +1,163 @@
+"""Holds what was set: leases are re-applied after the driver or the agent began anew, undone when
+their time is over, and read back all the while; what MPS says is looked at beside.
+
+Called from the node's own thread, which never waits for it. While acts are on hold nothing is set.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from gpudeck.limits import Lease, LimitsNow, MpsDaemon
+
+from . import mps_view
+from .acts_journal import JournalRefuses
+from .lease_book import LeaseBook, clock_now
+from .leases import Apply, Forget, GpuLimits, Keep, Step, Undo, left_s, steps
+from .lock import ActLock
+from .scene import Place
+from .setting_hand import apply, judged_now, undo, undone
+from .worker import Worker
+
+log = logging.getLogger("gpudeck.agent.limits")
+
+ROUND_S = 10.0
+LOOK_S = 1.0
+OK = "ok"
+
+
+class LimitKeeper:
+    """`ordinals`: how many devices MPS may be asked about."""
+
+    def __init__(self, place: Place, book: LeaseBook, lock: ActLock, ordinals: Callable[[], int],
+                 wake: Callable[[], None]) -> None:
+        self._place = place
+        self._book = book
+        self._lock = lock
+        self._ordinals = ordinals
+        self._wake = wake
+        self._worker = Worker("limits", 4)
+        self._is_fresh = True  # the agent, or the driver, has begun anew
+        self._was_ok = True
+        self._next_at = 0.0
+        self._ends_at: float | None = None
+        self._said: LimitsNow | None = None
+        self._news: LimitsNow | None = None
+
+    def connected(self) -> None:
+        self._said = None
+        self._next_at = 0.0
+
+    def changed(self) -> None:
+        """An act has just been done."""
+        self._next_at = 0.0
+
+    def step(self, now: float, is_ok: bool) -> None:
+        """`is_ok`: the driver is read. A round when it is due, and when a lease ends."""
+        if is_ok and not self._was_ok:
+            self._is_fresh, self._next_at = True, 0.0
+        self._was_ok = is_ok
+        if self._said is not None and self._book.is_surely_empty and not self._place.mps.program:
+            self._is_fresh = False  # a simulator has a thousand nodes without any of this
+            return
+        is_over = self._ends_at is not None and now >= self._ends_at
+        if is_ok and (now >= self._next_at or is_over):
+            self._next_at = now + (LOOK_S if is_over else ROUND_S)
+            self._ends_at = None
+            self._worker.put(self._round)
+
+    def say(self) -> list[LimitsNow]:
+        news, self._news = self._news, None
+        return [] if news is None else [news]
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _round(self) -> None:
+        try:
+            leases = self._book.all()
+            if leases:
+                leases = self._reconcile(leases)
+            else:
+                self._is_fresh = False
+        except JournalRefuses as why:
+            log.error("leases_not_read why=%r", str(why))
+            return
+        self._plan_end(leases)
+        self._tell(leases)
+
+    def _reconcile(self, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
+        if not self._lock.take(0.0):  # an act is in flight: it may be on one of these
+            return leases
+        try:
+            leases = self._book.all()
+            found = self._place.limiter.read([lease.gpu_uuid for lease in leases])
+            is_fresh, self._is_fresh = self._is_fresh, False
+            is_held = bool(self._place.holds())
+            for step in steps(leases, found, clock_now(self._place.boot_id), is_fresh):
+                self._do(step, found, is_held)
+            self._is_fresh = is_fresh and is_held
+            return self._book.all()
+        finally:
+            self._lock.free()
+
+    def _do(self, step: Step, found: dict[str, GpuLimits], is_held: bool) -> None:
+        lease = step.lease
+        match step:
+            case Keep():
+                self._book.note(lease)
+            case _ if is_held:
+                self._book.note(msgspec.structs.replace(
+                    lease, words=f"{lease.words}; acts are on hold here"[:1_024]))
+            case Forget(_, why):
+                self._book.end(lease, why)
+                log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
+            case Apply():
+                self._apply(lease)
+            case Undo(_, why):
+                self._undo(lease, why)
+
+    def _apply(self, lease: Lease) -> None:
+        trouble = apply(self._place, lease)
+        again = msgspec.structs.replace(lease, state="not_in_force")
+        now = (msgspec.structs.replace(again, words=trouble[:1_024]) if trouble
+               else judged_now(self._place, again))
+        self._book.note(now)
+        log.info("lease_applied_again gpu=%s state=%s", lease.gpu_uuid, now.state)
+
+    def _undo(self, lease: Lease, why: str) -> None:
+        """One that cannot be undone stays, and is tried again."""
+        trouble = undo(self._place, lease) or undone(self._place, lease)
+        if trouble:
+            words = f"{why}, and it cannot be undone: {trouble}"
+            self._book.note(msgspec.structs.replace(lease, words=words[:1_024]))
+            log.warning("lease_not_undone gpu=%s why=%r", lease.gpu_uuid, trouble)
+            return
+        self._book.end(lease, why)
+        log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
+
+    def _plan_end(self, leases: tuple[Lease, ...]) -> None:
+        clock = clock_now(self._place.boot_id)
+        left = [left for lease in leases if (left := left_s(lease, clock)) > 0]
+        self._ends_at = time.monotonic() + min(left) if left else None
+
+    def _tell(self, leases: tuple[Lease, ...]) -> None:
+        place = self._place
+        daemons: tuple[MpsDaemon, ...] = ()
+        trouble = mps_view.why_not(place.mps)
+        if not trouble:
+            daemons = mps_view.daemons(place.mps, range(self._ordinals()), place.given)
+        news = LimitsNow(place.wall(), daemons, leases, trouble, place.limiter.trouble())
+        if self._said is None or _same(news) != _same(self._said):
+            self._said = self._news = news
+            self._wake()
+
+
+def _same(news: LimitsNow) -> LimitsNow:
+    """Without what moves by itself."""
+    return msgspec.structs.replace(news, taken_at=0.0, leases=tuple(
+        msgspec.structs.replace(lease, seen_at=None, seen=None,
+                                words="" if lease.what == "clocks" else lease.words)
+        for lease in news.leases))

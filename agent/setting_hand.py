@@ -1,0 +1,325 @@
+"""Does one setting: looks again, sets, reads back. What was said counts as applied, what was read
+back as in force, and they are told apart. Blocks; on the thread of acts."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from gpudeck.acts import Command, CommandState, Preview, Refusal, Reply, Verified
+from gpudeck.limits import (
+    PRESETS,
+    ClockLock,
+    Lease,
+    LimitOff,
+    MpsDaemon,
+    MpsMemory,
+    MpsPercent,
+    MpsPreset,
+    MpsPriority,
+    MpsRestart,
+    MpsSetting,
+    MpsStart,
+    MpsStop,
+    PowerCap,
+)
+
+from . import setting_look
+from .actions import Grips, is_same, living
+from .acts_journal import JournalRefuses
+from .lease_book import LeaseBook, clock_now
+from .leases import GpuLimits, judged, same_limit
+from .limiter import UNSURE
+from .mps import Daemon, MpsSays, shown_limit
+from .mps_view import view
+from .scene import Ask, Place, find
+from .terminals import tell
+
+READ_BACK_WITHIN_S = 2.0
+MPS_WITHIN_S = 0.5  # it answers from its own memory
+READ_EVERY_S = 0.1
+
+Outcome = tuple[CommandState, Refusal | None, Verified, str]
+
+
+class Refused(Exception):
+    """Before anything was touched."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.sentence)
+        self.refusal = refusal
+
+
+class SettingDeed:
+    def __init__(
+        self, place: Place, command: Command, reply: Reply, say: Callable[[Reply, str], Reply],
+    ) -> None:
+        assert command.preview is not None
+        self.reply = reply
+        self._place = place
+        self._command = command
+        self._shown: Preview = command.preview
+        self._say_it = say
+
+    def do(self) -> Outcome:
+        self._look_again()
+        setting = self._shown.params.setting
+        with Grips() as grips:
+            watched = [(each, grips.take(each.process.pid)) for each in self._shown.bystanders]
+            known = [(each, grip) for each, grip in watched if grip is not None
+                     and (facts := grip.facts()) is not None
+                     and is_same(facts.identity, each.process)]
+            if isinstance(setting, PowerCap | ClockLock | LimitOff):
+                applied, in_force, step = self._set_gpu(setting)
+            else:
+                assert setting is not None
+                applied, in_force, step = self._set_mps(setting)
+            alive = set(living([grip for _, grip in known]))
+            vanished = tuple(each.task_id for each, grip in known if grip not in alive)
+        verified = Verified(applied=applied, in_force=in_force, vanished=vanished,
+                            bystanders_alive=not vanished if known else None)
+        is_done = applied and in_force is not False and not vanished
+        return ("done" if is_done else "not_effective"), None, verified, step
+
+    def _look_again(self) -> None:
+        shown = self._shown
+        ask = Ask(shown.ask_id, shown.nonce, shown.action, shown.params, shown.task_id)
+        now = setting_look.preview(self._place, ask, self._command.asker.kind)
+        if now.refusals:
+            raise Refused(now.refusals[0])
+        if now.changes != shown.changes:
+            raise Refused(Refusal("changed", "what it is now is not what was shown; nothing was "
+                                             "touched. Look again."))
+        before = {victim.process for victim in shown.victims}
+        if any(victim.process not in before for victim in now.victims):
+            raise Refused(Refusal("changed", "there are clients now that were not shown; nothing "
+                                             "was touched. Look again."))
+
+    # MPS
+
+    def _set_mps(self, setting: MpsSetting) -> tuple[bool, bool | None, str]:
+        daemon = self._place.mps.daemon(setting.pipes)
+        match setting:
+            case MpsStart():
+                trouble = daemon.start()
+                return not trouble, daemon.is_alive(), trouble or f"it answers in {setting.pipes}"
+            case MpsStop():
+                return self._stop(daemon)
+            case MpsRestart():
+                return self._restart(daemon)
+        try:
+            words = self._set_values(daemon, setting)
+        except MpsSays as why:
+            if isinstance(setting, MpsPreset):  # the first of its two may have been taken
+                return False, False, str(why)
+            raise Refused(Refusal("setting", f"{why}; nothing was changed")) from why
+        wrong = [each for each in words if each]
+        if wrong:
+            return True, False, "applied, not in force: " + "; ".join(wrong)
+        return True, True, "read back as wanted; " + self._who_keeps()
+
+    def _who_keeps(self) -> str:
+        count = len(self._shown.bystanders)
+        if count == 0:
+            return "no client runs that has another value"
+        return f"{count} running client{'s' * (count != 1)} keep{'s' * (count == 1)} the old value"
+
+    def _set_values(self, daemon: Daemon, setting: MpsSetting) -> list[str]:
+        """What is not as wanted afterwards."""
+        match setting:
+            case MpsPercent():
+                return [self._percent(daemon, setting.pct, setting.server)]
+            case MpsMemory():
+                daemon.set_memory(setting.ordinal, setting.mem_mib, setting.server)
+                return [_same(lambda: daemon.memory(setting.ordinal, setting.server),
+                              shown_limit(setting.mem_mib))]
+            case MpsPriority():
+                return [_priority(daemon, setting.priority)]
+            case MpsPreset():
+                pct, priority = PRESETS[setting.name]
+                return [self._percent(daemon, pct, setting.server), _priority(daemon, priority)]
+        return []
+
+    def _percent(self, daemon: Daemon, pct: int, server: int | None) -> str:
+        before = daemon.percent(server)
+        clients = () if server is None else daemon.clients(server)
+        daemon.set_percent(pct, server)
+        wrong = _same(lambda: daemon.percent(server), float(pct))
+        if not wrong and server is not None and before is not None:
+            self._place.was_given(str(daemon.folder), server, before, clients)
+        return wrong
+
+    def _stop(self, daemon: Daemon) -> tuple[bool, bool, str]:
+        grace_s = round(self._shown.params.grace_s)
+        self._tell_victims(grace_s)
+        self._say(f"the daemon was told to quit; clients have {grace_s} s to leave")
+        trouble = daemon.quit(grace_s)
+        return not trouble, not daemon.is_alive(), trouble or "no daemon answers there any more"
+
+    def _tell_victims(self, grace_s: int) -> None:
+        """Before, so that they can save."""
+        by = self._command.asker
+        for uid in {victim.process.uid for victim in self._shown.victims}:
+            tell(uid, [f"gpudeck: {by.name} ({by.kind}) stops MPS in "
+                       f"{getattr(self._shown.params.setting, 'pipes', '')}",
+                       f"  Its clients lose what they do on the GPU in {grace_s} s.",
+                       f"  Reason: {self._command.reason}" if self._command.reason else ""])
+
+    def _restart(self, daemon: Daemon) -> tuple[bool, bool, str]:
+        found = setting_look.ordinals(find(self._place))
+        before = view(daemon, found)
+        applied, is_gone, words = self._stop(daemon)
+        if not is_gone:
+            return applied, False, words
+        self._say("it has ended; it is started again")
+        if trouble := daemon.start():
+            return False, False, f"it has ended and does not start again: {trouble}"
+        wrong = _restore(daemon, before)
+        if wrong:
+            return True, False, "started again; of its defaults not in force: " + "; ".join(wrong)
+        return True, True, "started again, with the same defaults"
+
+    # Gpus
+
+    def _set_gpu(self, setting: PowerCap | ClockLock | LimitOff
+                 ) -> tuple[bool, bool | None, str]:
+        book = self._place.book
+        assert book is not None
+        try:
+            if isinstance(setting, LimitOff):
+                return self._release(book, setting)
+            return self._lease(book, setting)
+        except JournalRefuses as why:
+            raise Refused(Refusal("journal", str(why))) from why
+
+    def _lease(self, book: LeaseBook, setting: PowerCap | ClockLock
+               ) -> tuple[bool, bool | None, str]:
+        """On disk before it is set, so that no limit is ever left without its end."""
+        limiter, uuid = self._place.limiter, setting.gpu_uuid
+        found = limiter.read([uuid])[uuid]
+        former, lease = book.all(), self._new_lease(setting, found)
+        book.begin(lease)
+        lease = next(each for each in book.all() if each.lease_id == lease.lease_id)
+        trouble = apply(self._place, lease)
+        if trouble and not trouble.startswith(UNSURE):
+            book.put_back(lease, former)
+            raise Refused(Refusal("permission" if "CAP_SYS_ADMIN" in trouble else "setting",
+                                  f"{trouble}; nothing was changed"))
+        now = judged_now(self._place, _as_wanted(lease))
+        book.note(now)  # also where the driver fell silent: what may be set must have its end
+        if trouble:
+            return False, now.state == "in_force", f"{trouble}. {now.words}"
+        return True, {"in_force": True, "unknown": None}.get(now.state, False), now.words
+
+    def _new_lease(self, setting: PowerCap | ClockLock, found: GpuLimits) -> Lease:
+        clock = clock_now(self._place.boot_id)
+        is_power = isinstance(setting, PowerCap)
+        before = (found.power_w,) if is_power else found.locked_mhz
+        return Lease(
+            self._command.command_id, setting.gpu_uuid, "power" if is_power else "clocks",
+            (float(setting.watts),) if isinstance(setting, PowerCap) else (
+                float(setting.min_mhz), float(setting.max_mhz)),
+            tuple(each for each in before or () if each is not None), self._command.asker.name,
+            self._command.reason, clock.wall, clock.wall + setting.lease_s, clock.boot_id,
+            clock.boottime_s + setting.lease_s, "beginning")
+
+    def _release(self, book: LeaseBook, setting: LimitOff) -> tuple[bool, bool, str]:
+        lease = next((each for each in book.all()
+                      if same_limit(each, setting.gpu_uuid, setting.what)), None)
+        if lease is None:
+            raise Refused(Refusal("setting", "gpudeck holds no such limit on this Gpu any more"))
+        trouble = undo(self._place, lease)
+        if trouble:
+            return False, False, trouble
+        wrong = undone(self._place, lease)
+        if wrong:
+            return True, False, f"applied, not in force: {wrong}"
+        book.end(lease, f"released by {self._command.asker.name}")
+        return True, True, "what was before is set again"
+
+    def _say(self, step: str) -> None:
+        self.reply = self._say_it(self.reply, step)
+
+
+def apply(place: Place, lease: Lease) -> str:
+    """"": taken without a word, which proves nothing."""
+    if lease.what == "power":
+        return place.limiter.set_power(lease.gpu_uuid, lease.wanted[0])
+    return place.limiter.lock_clocks(lease.gpu_uuid, *lease.wanted)
+
+
+def undo(place: Place, lease: Lease) -> str:
+    """Back to what was before it, or else to the board's own."""
+    if lease.what == "clocks":
+        return (place.limiter.lock_clocks(lease.gpu_uuid, *lease.before) if lease.before
+                else place.limiter.unlock_clocks(lease.gpu_uuid))
+    found = place.limiter.read([lease.gpu_uuid])[lease.gpu_uuid]
+    watts = lease.before[0] if lease.before else found.power_default_w
+    if watts is None:
+        return "neither what was before nor the board's own limit is known"
+    return place.limiter.set_power(lease.gpu_uuid, watts)
+
+
+def undone(place: Place, lease: Lease) -> str:
+    """Why it is not; "": it is, or cannot be read."""
+    found = place.limiter.read([lease.gpu_uuid])[lease.gpu_uuid]
+    if found.trouble:
+        return found.trouble
+    if lease.what == "power" and lease.before and found.power_w is not None and (
+            abs(found.power_w - lease.before[0]) >= 1.0):
+        return f"the driver says {found.power_w:.0f} W, not {lease.before[0]:.0f} W"
+    if lease.what == "clocks" and found.tells_lock and found.locked_mhz != (lease.before or None):
+        return "the driver still says that clocks are locked"
+    return ""
+
+
+def judged_now(place: Place, lease: Lease) -> Lease:
+    """A driver takes a moment to say what it was told."""
+    until = time.monotonic() + READ_BACK_WITHIN_S
+    while True:
+        found = place.limiter.read([lease.gpu_uuid]).get(lease.gpu_uuid)
+        now = judged(lease, found, place.wall())
+        if now.state in ("in_force", "unknown") or time.monotonic() > until:
+            return now
+        time.sleep(READ_EVERY_S)
+
+
+def _as_wanted(lease: Lease) -> Lease:
+    """Whatever differs now was never in force; nobody has changed it since."""
+    return replace(lease, state="not_in_force")
+
+
+def _priority(daemon: Daemon, priority: int) -> str:
+    daemon.set_priority(priority)
+    return _same(daemon.priority, priority)
+
+
+def _restore(daemon: Daemon, before: MpsDaemon) -> list[str]:
+    wrong = []
+    try:
+        if before.default_pct is not None and before.default_pct == int(before.default_pct):
+            daemon.set_percent(int(before.default_pct))
+            wrong.append(_same(daemon.percent, before.default_pct))
+        elif before.default_pct is not None:
+            wrong.append(f"{before.default_pct:g} % of the threads: whole percents are set here")
+        if before.default_priority is not None:
+            wrong.append(_priority(daemon, before.default_priority))
+        for each in before.default_memory:
+            size = int(each.limit[:-1]) * (1_024 if each.limit.endswith("G") else 1)
+            daemon.set_memory(each.ordinal, size)
+            wrong.append(_same(partial(daemon.memory, each.ordinal), each.limit))
+    except (MpsSays, ValueError) as why:
+        wrong.append(str(why))
+    return [each for each in wrong if each]
+
+
+def _same(read: Callable[[], object], wanted: object) -> str:
+    """"": it reads back as wanted, soon."""
+    until = time.monotonic() + MPS_WITHIN_S
+    while (found := read()) != wanted and time.monotonic() < until:
+        time.sleep(READ_EVERY_S)
+    if found == wanted:
+        return ""
+    words = "nothing" if found in (None, "") else str(found)
+    return f"it reads back {words}, not {wanted or 'no limit'}"

@@ -1,0 +1,64 @@
+"""MPS and limits of Gpus as nodes say they are. Pure."""
+
+import msgspec
+from msgspec.structs import replace
+
+from gpudeck.limits import Lease, LimitsNow, MpsClient, MpsDaemon, MpsServer
+
+from .core.fleet import Fleet, Node
+from .core.lens import Lens, Reads
+
+
+class NodeMps(msgspec.Struct):
+    """`trouble`: why nothing of MPS can be set there."""
+
+    node: str
+    host: str
+    taken_at: float
+    trouble: str
+    daemons: list[MpsDaemon]
+
+
+class MpsList(msgspec.Struct):
+    items: list[NodeMps]
+
+
+class NodeLimits(msgspec.Struct):
+    node: str
+    host: str
+    taken_at: float
+    trouble: str
+    leases: list[Lease]
+
+
+class LimitsList(msgspec.Struct):
+    items: list[NodeLimits]
+
+
+def mps_list(fleet: Fleet, lens: Lens, node_id: str | None) -> MpsList:
+    return MpsList([_mps(node, limits, lens.reads) for node, limits in _told(fleet, lens, node_id)])
+
+
+def limits_list(fleet: Fleet, lens: Lens, node_id: str | None) -> LimitsList:
+    return LimitsList([
+        NodeLimits(node.hello.node_id, node.hello.host, limits.taken_at, limits.limits_trouble,
+                   list(limits.leases)) for node, limits in _told(fleet, lens, node_id)])
+
+
+def _told(fleet: Fleet, lens: Lens, node_id: str | None) -> list[tuple[Node, LimitsNow]]:
+    return [(node, node.limits) for node in lens.nodes(fleet) if node.limits is not None
+            and node_id in (None, node.hello.node_id)]
+
+
+def _mps(node: Node, limits: LimitsNow, reads: Reads) -> NodeMps:
+    return NodeMps(node.hello.node_id, node.hello.host, limits.taken_at, limits.mps_trouble,
+                   [replace(daemon, servers=tuple(_server(each, reads) for each in daemon.servers))
+                    for daemon in limits.daemons])
+
+
+def _server(server: MpsServer, reads: Reads) -> MpsServer:
+    return replace(server, clients=tuple(_client(each, reads) for each in server.clients))
+
+
+def _client(client: MpsClient, reads: Reads) -> MpsClient:
+    return replace(client, command=reads.line(client.user, client.command))

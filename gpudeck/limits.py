@@ -1,0 +1,207 @@
+"""Settings of MPS and of Gpus: what can be asked for, and what of it is in force.
+
+A setting is an act like any other: previewed, signed, recorded, and proved by reading it back.
+That the driver or MPS took it without a word proves nothing (nvml-mps.md A.1, C.3): `applied` is
+what was said, `in_force` what was read afterwards.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from gpudeck.bounds import Amount, CommandLine, Number, Pid, Seconds, Text, Word
+
+MAX_DAEMONS = 16
+MAX_SERVERS = 64
+MAX_CLIENTS = 256  # a server takes 60 at most (nvml-mps.md C.5)
+MAX_LEASES = 512
+ORDINALS = 32  # beyond, MPS ignores what it is told (C.3)
+
+Percent = Annotated[int, Meta(ge=1, le=100)]
+Ordinal = Annotated[int, Meta(ge=0, lt=ORDINALS)]
+Mebibytes = Annotated[int, Meta(ge=1, le=2**24)]
+Watts = Annotated[int, Meta(ge=1, le=5_000)]
+Megahertz = Annotated[int, Meta(ge=1, le=20_000)]
+LeaseSeconds = Annotated[float, Meta(ge=1, le=30 * 86_400)]
+# What the socket's own name is appended to; a longer path makes the daemon fail without a word.
+PIPES_MAX = 107 - len("/control")
+Pipes = Annotated[str, Meta(min_length=2, max_length=PIPES_MAX, pattern=r"^/[^\x00-\x1f\x7f]+$")]
+Preset = Literal["high", "normal", "low"]
+# Share of the threads in %, and priority of a client (0 normal, 1 below): for who comes next.
+PRESETS: dict[Preset, tuple[int, Literal[0, 1]]] = {
+    "high": (60, 0), "normal": (30, 0), "low": (10, 1)}
+
+
+class MpsPercent(Struct, frozen=True, forbid_unknown_fields=True, tag="mps_percent"):
+    """`server` None: the default, which the next server takes."""
+
+    pipes: Pipes
+    pct: Percent
+    server: Pid | None = None
+
+
+class MpsMemory(Struct, frozen=True, forbid_unknown_fields=True, tag="mps_memory"):
+    """`mem_mib` None: no limit."""
+
+    pipes: Pipes
+    ordinal: Ordinal
+    mem_mib: Mebibytes | None
+    server: Pid | None = None
+
+
+class MpsPriority(Struct, frozen=True, forbid_unknown_fields=True, tag="mps_priority"):
+    pipes: Pipes
+    priority: Literal[0, 1]
+
+
+class MpsPreset(Struct, frozen=True, forbid_unknown_fields=True, tag="mps_preset"):
+    pipes: Pipes
+    name: Preset
+    server: Pid | None = None
+
+
+class MpsStart(Struct, frozen=True, forbid_unknown_fields=True, tag="mps_start"):
+    pipes: Pipes
+
+
+class MpsStop(Struct, frozen=True, forbid_unknown_fields=True, tag="mps_stop"):
+    pipes: Pipes
+
+
+class MpsRestart(Struct, frozen=True, forbid_unknown_fields=True, tag="mps_restart"):
+    pipes: Pipes
+
+
+class PowerCap(Struct, frozen=True, forbid_unknown_fields=True, tag="power_cap"):
+    """A lease: after it, what was before is set again."""
+
+    gpu_uuid: Word
+    watts: Watts
+    lease_s: LeaseSeconds
+
+
+class ClockLock(Struct, frozen=True, forbid_unknown_fields=True, tag="clock_lock"):
+    gpu_uuid: Word
+    min_mhz: Megahertz
+    max_mhz: Megahertz
+    lease_s: LeaseSeconds
+
+
+class LimitOff(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_off"):
+    """Undo: what was before the lease is set again, now."""
+
+    gpu_uuid: Word
+    what: Literal["power", "clocks"]
+
+
+MpsSetting = MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart
+GpuSetting = PowerCap | ClockLock | LimitOff
+Setting = MpsSetting | GpuSetting
+MPS_SETTINGS = (MpsPercent, MpsMemory, MpsPriority, MpsPreset, MpsStart, MpsStop, MpsRestart)
+GPU_SETTINGS = (PowerCap, ClockLock, LimitOff)
+
+SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap",
+                        "lock_clocks", "release_limit"]
+SETTING_ACTIONS: tuple[SettingAction, ...] = (
+    "set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap", "lock_clocks",
+    "release_limit")
+# These end clients that are at work.
+ENDS_CLIENTS: tuple[SettingAction, ...] = ("stop_mps", "restart_mps")
+_ACTION_OF: dict[type, SettingAction] = {
+    MpsPercent: "set_mps", MpsMemory: "set_mps", MpsPriority: "set_mps", MpsPreset: "set_mps",
+    MpsStart: "start_mps", MpsStop: "stop_mps", MpsRestart: "restart_mps",
+    PowerCap: "set_power_cap", ClockLock: "lock_clocks", LimitOff: "release_limit",
+}
+
+
+def action_of(setting: Setting) -> SettingAction:
+    return _ACTION_OF[type(setting)]
+
+
+class Change(Struct, frozen=True):
+    """One value, before and after, in words."""
+
+    what: Text
+    before: Text
+    after: Text
+
+
+# what the node sees
+
+
+class MpsClient(Struct, frozen=True):
+    """`pct`: of the threads, that its server gave when it began; None: we do not know. What the
+    client asked for itself at its start can only be less."""
+
+    pid: Pid
+    uid: Number | None
+    user: Word | None
+    command: CommandLine | None
+    task_id: Word | None
+    pct: Amount | None = None
+
+
+class MpsLimit(Struct, frozen=True, array_like=True):
+    ordinal: Ordinal
+    limit: Word  # as MPS prints it: whole GiB from 1 GiB on
+
+
+class MpsServer(Struct, frozen=True):
+    pid: Pid
+    uid: Number | None
+    user: Word | None
+    status: Word | None  # None: this daemon does not say (before driver 550)
+    pct: Amount | None
+    memory: Annotated[tuple[MpsLimit, ...], Meta(max_length=ORDINALS)] = ()
+    clients: Annotated[tuple[MpsClient, ...], Meta(max_length=MAX_CLIENTS)] = ()
+
+
+class MpsDaemon(Struct, frozen=True):
+    pipes: Text
+    uid: Number | None
+    user: Word | None
+    is_alive: bool
+    trouble: Text = ""  # what is wrong and what to do
+    default_pct: Amount | None = None
+    default_priority: Number | None = None
+    default_memory: Annotated[tuple[MpsLimit, ...], Meta(max_length=ORDINALS)] = ()
+    servers: Annotated[tuple[MpsServer, ...], Meta(max_length=MAX_SERVERS)] = ()
+
+    @property
+    def clients(self) -> tuple[MpsClient, ...]:
+        return tuple(client for server in self.servers for client in server.clients)
+
+
+LeaseState = Literal["beginning", "in_force", "not_in_force", "drifted", "unknown"]
+
+
+class Lease(Struct, frozen=True):
+    """A limit of a Gpu for a time. `wanted` and `before` are watts, or MHz from and to; a `before`
+    that is empty: the driver's own choice."""
+
+    lease_id: Word  # of the command that began it
+    gpu_uuid: Word
+    what: Literal["power", "clocks"]
+    wanted: tuple[Amount, ...]
+    before: tuple[Amount, ...]
+    by: Word
+    reason: Text
+    began_at: Seconds
+    ends_at: Seconds
+    boot_id: Word
+    ends_boottime_s: Amount  # on the clock that nobody sets, of that boot
+    state: LeaseState = "unknown"
+    seen: Amount | None = None  # the limit that was read back, or the SM clock
+    seen_at: Seconds | None = None
+    words: Text = ""  # the proof, or what is wrong
+
+
+class LimitsNow(Struct, frozen=True, tag="limits_now"):
+    """Of a Node, said when it changes and at each connection."""
+
+    taken_at: Seconds
+    daemons: Annotated[tuple[MpsDaemon, ...], Meta(max_length=MAX_DAEMONS)] = ()
+    leases: Annotated[tuple[Lease, ...], Meta(max_length=MAX_LEASES)] = ()
+    # Why MPS, or limits of Gpus, cannot be set here; "": they can be.
+    mps_trouble: Text = ""
+    limits_trouble: Text = ""

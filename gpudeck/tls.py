@@ -1,0 +1,20 @@
+"""What a connection to the hub is verified by: apart from the REST client, whose libraries the
+agent does not carry."""
+
+import ssl
+from pathlib import Path
+
+from gpudeck.errors import CommandError, ExitCode
+
+
+def tls_context(hub: str, ca_file: Path | None) -> ssl.SSLContext | None:
+    """Always verifies; None where the hub is on this machine and speaks plain HTTP."""
+    if hub.startswith("http:"):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise CommandError(f"--ca-file {ca_file}: no certificates in PEM form can be read from it "
+                           f"({error})", ExitCode.USAGE) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context

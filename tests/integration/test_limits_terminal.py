@@ -1,0 +1,239 @@
+"""`gpudeck mps` and `gpudeck gpu` on this machine, with the fake control program; the doctor of
+MPS, and the tuning of its share."""
+
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent import guard, limits_cli
+from agent.autotune import Seen, tune
+from agent.leases import GpuLimits
+from agent.limits_cli import gpu, mebibytes, mps, seconds
+from agent.mps import Mps
+from agent.mps_doctor import findings
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.limits import PIPES_MAX
+from tests.fakes.children import Children, a_ceiling
+from tests.fakes.mps_control import FakeMps
+from tests.integration.test_acts_crash import write_world
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def children() -> Iterator[Children]:
+    made = Children()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
+    made = FakeMps(tmp_path / "mps")
+    for name, value in made.env().items():
+        monkeypatch.setenv(name, value)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
+    monkeypatch.setattr(limits_cli, "agent_pid", lambda data: os.getpid())
+    children.start()
+    write_world(tmp_path, children.all)
+    ceiling = a_ceiling(tmp_path)
+    (tmp_path / "data").mkdir()
+
+    def told(program: Callable[[list[str]], int], *words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        verb, *rest = words
+        code = program(["--data", str(tmp_path / "data"), "--backend", "simulated", "--simulate",
+                        f"node=n1,gpus=1,world={tmp_path}", "--ceiling", str(ceiling), verb, *rest])
+        return code, capsys.readouterr().out
+
+    return told
+
+
+YES = ("--yes", "--reason", "a test")
+
+
+@pytest.mark.parametrize("words", [
+    ("set", "share", "2.5"), ("set", "share", "150"), ("set", "share", "0"),
+    ("set", "share", "banana"), ("set", "share", "50", "--device", "0"),
+    ("set", "memory", "2.5GiB", "--device", "0"), ("set", "memory", "2G", "--device", "0"),
+    ("set", "memory", "2T", "--device", "0"), ("set", "memory", "2GiB"),
+    ("set", "memory", "2GiB", "--device", "32"), ("set", "memory", "0MiB", "--device", "0"),
+    ("set", "priority", "2"), ("set", "preset", "banana"),
+    ("set", "share", "50", "--pipes", "relative"),
+    ("set", "share", "50", "--pipes", f"/{'x' * PIPES_MAX}"),
+    ("set", "share", "50", "--server", "0"),
+])
+def test_what_mps_would_misread_never_reaches_it(fake: FakeMps, run: Run,
+                                                 words: tuple[str, ...]) -> None:
+    assert fake.start() == 0
+    try:
+        code, _ = run(mps, *words, *YES)
+    except CommandError as error:
+        code = error.code
+    assert code in (ExitCode.USAGE, ExitCode.REFUSED)
+    assert fake.changed() == ["-d"]
+
+
+@pytest.mark.parametrize("words", [("--device", "GPU-4a1f2c"), ("--device", "banana")])
+def test_a_uuid_is_no_device(fake: FakeMps, run: Run, words: tuple[str, ...]) -> None:
+    assert fake.start() == 0
+    with pytest.raises(SystemExit):
+        run(mps, "set", "memory", "2GiB", *words, *YES)
+    assert fake.changed() == ["-d"]
+
+
+def test_a_share_is_set_and_shown(fake: FakeMps, run: Run, children: Children) -> None:
+    server, client = children.start(listed=False), children.start(kind="mps_client")
+    fake.server(server.pid, client.pid)
+    assert fake.start() == 0
+    pct = random.randint(1, 99)
+    code, said = run(mps, "set", "share", str(pct), "--server", str(server.pid), *YES)
+    assert (code, "100 % -> " in said) == (ExitCode.OK, True)
+    assert "1 running client keeps the old value" in said
+    code, said = run(mps, "show", )
+    assert f"server {server.pid}  root  {pct} % for new clients" in said
+    assert f"client {client.pid}  root  100 %" in said
+    with pytest.raises(CommandError, match="somebody's work"):
+        run(mps, "stop", *YES)
+    assert client.is_alive()
+    assert server.is_alive()
+
+
+def test_a_cap_needs_an_agent_that_takes_it_back(run: Run, tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    from agent.backends.simulated import SimulatedReader, parse_options
+
+    [facts] = SimulatedReader(parse_options(f"node=n1,gpus=1,world={tmp_path}"), None).read().facts
+    code, said = run(gpu, "cap", facts.uuid, "300", "--for", "2h", *YES)
+    assert (code, "700 W -> 300 W for 2 h" in said) == (ExitCode.OK, True), said
+    code, said = run(gpu, "show")
+    assert (code, "300 W until" in said, "in force" in said) == (ExitCode.OK, True, True)
+    code, said = run(gpu, "release", facts.uuid, "power", *YES)
+    assert code == ExitCode.OK
+    assert run(gpu, "show")[1] == "gpudeck holds no limit\n"
+    code, said = run(gpu, "cap", facts.uuid, "5", "--for", "2h", *YES)
+    assert (code, "takes 200 to 700 W" in said) == (ExitCode.REFUSED, True)
+    monkeypatch.setattr(limits_cli, "agent_pid", lambda data: None)
+    with pytest.raises(CommandError, match="no agent runs"):
+        run(gpu, "cap", facts.uuid, "300", "--for", "2h", *YES)
+
+
+@pytest.mark.parametrize(("word", "is_good"), [
+    ("90s", True), ("2h", True), ("1d", True), ("2", False), ("-1h", False), ("1.5h", False)])
+def test_times_are_whole(word: str, is_good: bool) -> None:
+    if is_good:
+        assert seconds(word) > 0
+        return
+    with pytest.raises(CommandError):
+        seconds(word)
+
+
+def test_sizes() -> None:
+    assert [mebibytes(word) for word in ("2GiB", "900MiB", "none")] == [2_048, 900, None]
+
+
+# --- the doctor
+
+
+def codes(driver: str | None = None, gpus: tuple[GpuLimits, ...] = ()) -> list[str]:
+    return [each.code for each in findings(Mps(is_alone=True), driver, gpus)]
+
+
+def test_the_doctor_names_cause_and_remedy(fake: FakeMps, children: Children,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    assert codes() == [], "none runs, and that is no fault"
+    assert fake.start() == 0
+    assert codes("580.95.05", (GpuLimits("GPU-1", compute_mode=3),)) == []
+    assert codes("535.261.03") == ["version"]
+    assert codes(None, (GpuLimits("GPU-1", compute_mode=0),)) == ["exclusive"]
+    server = children.start(listed=False)
+    fake.server(server.pid, status="FAULT")
+    [fault] = findings(Mps(is_alone=True))
+    assert (fault.code, str(server.pid) in fault.cause, fault.fix is not None) == (
+        "fault", True, True)
+    fake.server(server.pid)
+    (fake.folder / "control.log").write_text("fine\nFailed to start server\n")
+    [log] = findings(Mps(is_alone=True))
+    assert (log.code, "Failed to start server" in log.cause) == ("log", True)
+    (fake.folder / "control.log").unlink()
+    os.kill(fake.pid, signal.SIGKILL)
+    [dead] = findings(Mps(is_alone=True))
+    assert (dead.code, "stale" in dead.cause, dead.fix is not None) == ("dead", True, True)
+    if os.geteuid() == 0:
+        os.chown(fake.pipes / "control", 65_534, -1)
+        assert codes() == ["owner"]
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", f"/{'x' * PIPES_MAX}")
+    assert codes() == ["path"]
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert codes() == ["not_installed"]
+
+
+def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run) -> None:
+    assert fake.start() == 0
+    fake.kill()
+    code, said = run(mps, "doctor")
+    assert (code, "--fix does it" in said) == (ExitCode.FAILED, True)
+    assert fake.changed() == ["-d"], "looking mends nothing"
+    code, said = run(mps, "doctor", "--fix", *YES)
+    assert (code, fake.changed()) == (ExitCode.OK, ["-d", "-d"])
+    assert fake.ask("get_default_active_thread_percentage") == "100.0\n"
+    assert "nothing is wrong" in run(mps, "doctor")[1]
+
+
+# --- tuning
+
+
+@pytest.mark.parametrize(("clients", "load", "now", "pct"), [
+    (4, 80.0, 100.0, 90), (4, 80.0, 30.0, 25), (4, 80.0, 25.0, None), (4, 50.0, 25.0, 35),
+    (4, 50.0, 37.0, None), (4, 95.0, 25.0, 20), (1, 10.0, 95.0, 100), (48, 95.0, 15.0, 10),
+    (48, 95.0, 10.0, None), (0, 95.0, 50.0, None), (4, None, 50.0, None), (4, 50.0, None, None),
+])
+def test_the_share_moves_in_small_steps(clients: int, load: float | None, now: float | None,
+                                        pct: int | None) -> None:
+    assert tune(Seen(clients, load, now)).pct == pct
+
+
+def test_it_settles_from_anywhere() -> None:
+    for _ in range(50):
+        clients, load = random.randint(1, 48), random.uniform(0, 100)
+        now = float(random.randint(1, 100))
+        for _ in range(12):
+            found = tune(Seen(clients, load, now))
+            if found.pct is None:
+                break
+            assert abs(found.pct - now) <= 10
+            assert 10 <= found.pct <= 100 or now < 10
+            now = float(found.pct)
+        assert found.pct is None, (clients, load, now)
+
+
+def test_a_dry_run_sets_nothing_and_the_rest_is_recorded(fake: FakeMps, run: Run,
+                                                         children: Children) -> None:
+    server = children.start(listed=False)
+    clients = [children.start(kind="mps_client") for _ in range(4)]
+    fake.server(server.pid, *(child.pid for child in clients))
+    assert fake.start() == 0
+    code, said = run(mps, "tune", "--rounds", "1")
+    assert (code, said.startswith("dry run: 100 / 4 clients")) == (ExitCode.OK, True)
+    assert fake.changed() == ["-d"]
+    with pytest.raises(CommandError, match="--apply"):
+        run(mps, "tune", "--rounds", "1", "--apply")
+    code, said = run(mps, "tune", "--rounds", "2", "--every", "0", "--apply", *YES)
+    assert code == ExitCode.OK
+    assert fake.changed() == ["-d", f"set_active_thread_percentage {server.pid} 90",
+                              f"set_active_thread_percentage {server.pid} 80"]
+    assert all(child.is_alive() for child in children.all)
+
+
