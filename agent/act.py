@@ -188,6 +188,9 @@ class Desk:
     def next_at(self) -> float:
         return min(self._clock.due_at(), self._resend_at if self._not_noted else float("inf"))
 
+    def hub_time(self, now: float) -> float | None:
+        return self._clock.at(now)
+
     def actions(self) -> tuple[str, ...]:
         """That the ceiling permits, as of now."""
         return (*read_ceiling(self._place.ceiling_file).allowed, "hold", "release")

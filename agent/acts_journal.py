@@ -163,7 +163,7 @@ class ActsJournal:
                     "INSERT INTO command (node, id, digest, nonce, action, at, worker, asked_here,"
                     " reply, final) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (self._node, command.command_id, digest, command.nonce.hex(), command.action,
-                     self._clock(), self._worker, command.asker.kind == "terminal",
+                     self._clock(), self._worker, _is_asked_here(command),
                      msgspec.msgpack.encode(reply), is_final(reply)))
             except sqlite3.IntegrityError as error:
                 raise JournalRefuses("this command was taken already") from error
@@ -329,6 +329,11 @@ class ActsJournal:
 
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._store.rows(sql, self._node, *values)
+
+
+def _is_asked_here(command: Command) -> bool:
+    """No hub has the epoch 0: this node decided it by itself."""
+    return command.asker.kind == "terminal" or command.epoch == 0
 
 
 def about(command: Command) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from gpudeck import __version__
 from gpudeck.acts import FINAL, Reply
+from gpudeck.desired import SignedDesired
 from gpudeck.limits import ORDINALS
 from gpudeck.wire import (
     SPOKEN_VERSIONS,
@@ -50,7 +51,9 @@ from .looked_up import LookedUp
 from .metrics_page import MetricsPage
 from .mps import Clients, Mps
 from .outbox import Outbox
+from .own_acts import OwnActs
 from .processes import namespace_trouble
+from .quota_desk import QuotaConfig, QuotaDesk, Sample
 from .recording import Recording
 from .scene import Place
 from .tasks import TaskTable
@@ -196,6 +199,8 @@ class _Node:
         self._keeper = LimitKeeper(
             replace(place, holds=self._desk.holds_now), book, ActLock(config.data), self._boards,
             wake)
+        self._quotas = _quota_desk(config, place, journal, self._desk, wake)
+        self._sample: Sample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
         self._meter = None if config.is_made_up else Meter()
         self._welcomes = 0
@@ -225,8 +230,17 @@ class _Node:
                 self._link.say(encode(message))
                 if isinstance(message, Reply) and message.state in FINAL:
                     self._keeper.changed()
+        self._step_quotas(now)
         self._link.acks_wake = self._talk.is_filling
         self._complain(now)
+
+    def _step_quotas(self, now: float) -> None:
+        is_live = self._talk.phase == "live"
+        self._quotas.step(now, self._sample, is_live, self._driver_version,
+                          self._memory.facts or ())
+        if is_live:
+            for message in self._quotas.say():
+                self._link.say(encode(message))
 
     def _wait_for_a_turn(self, now: float) -> None:
         turnstile, name = self._config.turnstile, self._config.host
@@ -250,6 +264,7 @@ class _Node:
 
     def leave(self) -> None:
         self._desk.close()
+        self._quotas.close()
         self._keeper.close()
         closing = self._link.hang_up()
         if closing is not None:
@@ -277,6 +292,9 @@ class _Node:
         if isinstance(message, Welcome):
             self._desk.connected(message.epoch, now)
             self._keeper.connected()
+            self._quotas.connected()
+        if isinstance(message, SignedDesired):
+            self._quotas.hear(message)
         self._desk.hear(message, now)
 
     def _read(self, now: float) -> None:
@@ -304,6 +322,7 @@ class _Node:
         self._note_driver(reading.driver_version, now)
         seen = None if reading.processes is None else self._tasks.describe(reading.processes)
         if seen is not None:
+            self._sample = Sample(seen, now)
             self._desk.sightings.saw(seen, reading)
         if recording is not None:
             recording.put(reading, happened, seen)
@@ -362,6 +381,7 @@ class _Node:
             anchor_head=self._desk.anchor.audit_head,
         ))
         self._desk.greeted(challenge.hub_key)
+        self._quotas.greeted(challenge.hub_key)
         return hello
 
     def _beat(self) -> Beat:
@@ -413,6 +433,16 @@ def _desk(config: NodeConfig, place: Place, journal: ActsJournal, wake: Callable
         data=config.data, hold_files=hold_files(config.data), keeps_anchors=not config.is_made_up,
     )
     return Desk(desk, place, journal, wake)
+
+
+def _quota_desk(config: NodeConfig, place: Place, journal: ActsJournal, desk: Desk,
+                wake: Callable[[], None]) -> QuotaDesk:
+    own = replace(place, holds=desk.holds_now, kills_since=journal.kills_at_most)
+    identity = config.identity
+    return QuotaDesk(QuotaConfig(identity.node_id, identity.hub, config.host, config.boot_id,
+                                 config.is_made_up),
+                     OwnActs(own, journal, ActLock(config.data)), wake, desk.holds_now,
+                     desk.hub_time)
 
 
 def _remembered(outbox: Outbox) -> sampler.Memory:

@@ -36,6 +36,7 @@ class Owner(Struct, frozen=True, omit_defaults=True):
     notebook: str | None = None
     launch: str | None = None
     rank: int | None = None
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

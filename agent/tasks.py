@@ -1,6 +1,7 @@
 """From a pid to a Task: who it is, whose it is, since when; with processes.py the only reader of
 /proc."""
 
+import grp
 import os
 import pwd
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from .redact import redact, redact_words
 from .sampler import Seen
 
 COMMAND_MAX = 1_024
+GROUPS_MAX = 32
 ENVIRON_BYTES = 1_000_000
 STAT_BYTES = 4_096  # fifty numbers and a name of 64 bytes: the kernel gives all at once
 MPS_SERVER = "nvidia-cuda-mps-server"
@@ -50,6 +52,7 @@ class Look:
     program: str
     env: Mapping[str, str]
     place: Place
+    gids: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -150,7 +153,8 @@ class TaskTable:
 
     def _owner(self, seen: Look, names: Names) -> Owner:
         found = owner_of(seen.place, seen.words, seen.env, self._boot_id[:8], names)
-        return structs.replace(found, uid=seen.uid, parent_pid=seen.row.parent)
+        return structs.replace(found, uid=seen.uid, parent_pid=seen.row.parent,
+                               groups=_group_names(seen.gids))
 
     def _name(self, known: Known) -> None:
         """The pod's namespace may be part of the launch's name: all is made anew."""
@@ -215,7 +219,8 @@ def look(pid: int, proc: Path = Path("/proc")) -> Look | None:
         return Look(
             row, _uid(folder), redact_words(words) or None, words, _program(folder, words),
             _environment(folder),
-            place_of(paths_of(_read("cgroup", folder).decode(errors="replace"))))
+            place_of(paths_of(_read("cgroup", folder).decode(errors="replace"))),
+            _gids(_read("status", folder)))
     finally:
         os.close(folder)
 
@@ -327,6 +332,27 @@ def _user_name(uid: int) -> str:
 def _found_name(uid: int) -> str:
     """Not found is not kept: the server that knows may be back."""
     return pwd.getpwuid(uid).pw_name
+
+
+def _gids(status: bytes) -> tuple[int, ...]:
+    """The process's own, and those that it was given beside."""
+    fields = dict(line.split(b":", 1) for line in status.split(b"\n") if b":" in line)
+    words = (*fields.get(b"Gid", b"").split()[:1], *fields.get(b"Groups", b"").split())
+    return tuple(dict.fromkeys(int(word) for word in words if word.isdigit()))
+
+
+def _group_names(gids: Sequence[int]) -> tuple[str, ...]:
+    """What has no name here is of no group that anybody could mean."""
+    names = (cut(_group_name(gid)) for gid in gids[:GROUPS_MAX])
+    return tuple(sorted({name for name in names if name is not None}))
+
+
+@lru_cache(maxsize=1_024)
+def _group_name(gid: int) -> str | None:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return None
 
 
 def command_line(folder: Path) -> str | None:

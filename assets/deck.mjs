@@ -12,6 +12,7 @@ import { Tray } from "./tray.mjs";
 const PAGES = {
   "/tasks": { id: "tasks", name: "Tasks", come: () => import("./tasks.mjs"), build: ({ Tasks }, root, store, holds) => new Tasks(root, live, store, holds) },
   "/alerts": { id: "alerts", name: "Alerts", come: () => import("./alerts.mjs"), build: ({ AlertsPage }, root) => new AlertsPage(root, live) },
+  "/quotas": { id: "quotas", name: "Quotas", come: () => import("./quotas.mjs"), build: ({ QuotasPage }, root) => new QuotasPage(root, live) },
   "/history": { id: "history", name: "History", come: () => import("./history.mjs"), build: ({ History }, root) => { lines = new History(root, live); } },
   "/reports": { id: "reports", name: "Reports", come: () => import("./reports.mjs"), build: ({ Reports }, root) => new Reports(root, live) },
   "/record": { id: "record", name: "Record", come: () => import("./record.mjs"), build: ({ Record }, root) => new Record(root, live) },

@@ -48,7 +48,7 @@ function sayCost() {
 }
 
 // After g.
-const PLACES = { f: "/", t: "/tasks", a: "/alerts", h: "/history", p: "/reports", r: "/record", s: "/settings" };
+const PLACES = { f: "/", t: "/tasks", a: "/alerts", q: "/quotas", h: "/history", p: "/reports", r: "/record", s: "/settings" };
 let lastG = -Infinity;
 
 function onKey(event) {

@@ -38,7 +38,7 @@ export class TaskDetails extends EventTarget {
   }
 
   start(id, task) {
-    Object.assign(this, { id, task, drawnFacts: null, drawnMembers: null, drawnHistory: null, drawnActs: null, history: [] });
+    Object.assign(this, { id, task, drawnFacts: null, drawnMembers: null, drawnHistory: null, drawnQuotas: null, drawnActs: null, history: [] });
     say(byId("task-title"), task === null ? "…" : `Task ${task.pid}`);
     say(byId("task-subtitle"), task === null ? id : task.host);
     this.state = make("p", { class: "drawer-state", role: "status" });
@@ -49,8 +49,9 @@ export class TaskDetails extends EventTarget {
     this.gpus = make("ul", { class: "tasks task-gpus" });
     this.members = make("div", { class: "task-members" });
     this.past = make("div", { class: "task-past" });
+    this.quotas = make("div", { class: "task-quotas" });
     this.hold = make("div", {});
-    this.body.replaceChildren(this.state, this.acts, this.command, this.keep, make("h3", {}, "Gpus"), this.gpus, this.members, make("h3", {}, "Facts"), this.facts, this.past, this.hold);
+    this.body.replaceChildren(this.state, this.acts, this.command, this.keep, make("h3", {}, "Gpus"), this.gpus, this.quotas, this.members, make("h3", {}, "Facts"), this.facts, this.past, this.hold);
     this.draw();
   }
 
@@ -70,7 +71,7 @@ export class TaskDetails extends EventTarget {
       this.task = task;
       this.isGone = false;
       this.draw();
-      await Promise.all([this.lookAtJob(task), this.drawHistory()]);
+      await Promise.all([this.lookAtJob(task), this.drawHistory(), this.drawQuotas()]);
     } catch (error) {
       if (id === this.id) this.fail(error);
     }
@@ -185,6 +186,19 @@ export class TaskDetails extends EventTarget {
     if (others.length === 0) return [];
     return [make("h3", {}, head), make("ul", { class: "member-list" }, ...others.map((other) => make("li", {},
       make("button", { type: "button", class: "as-link", onclick: () => this.dispatchEvent(new CustomEvent("open", { detail: other })) }, task === null || other.node === task.node ? `${other.pid}` : `${other.pid} on ${other.host}`), make("code", {}, other.command ?? "not known"))))];
+  }
+
+  /** Which quotas count for it; where there is none, nothing is said. */
+  async drawQuotas() {
+    const { id } = this;
+    const answer = await look(`tasks/${encodeURIComponent(id)}/quotas`).catch(() => null);
+    if (answer === null || id !== this.id) return;
+    const text = JSON.stringify(answer.items);
+    if (text === this.drawnQuotas) return;
+    this.drawnQuotas = text;
+    this.quotas.replaceChildren(...(answer.items.length === 0 ? [] : [make("h3", {}, "Quotas"), make("ul", { class: "task-quota-list" },
+      ...answer.items.map((one) => make("li", { title: one.why }, make("a", { href: "/quotas" }, one.quota), one.is_over ? make("span", { class: "pill lost" }, one.goes ? (one.mode === "act" ? "over: this one goes" : "over: this one would go") : "over") : null,
+        make("p", {}, `${one.sentence ?? one.meaning}.`, /more specific/.test(one.why) ? make("small", {}, one.why) : null))))]));
   }
 
   async drawHistory() {

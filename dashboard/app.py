@@ -17,6 +17,7 @@ from werkzeug.exceptions import NotFound
 from gpudeck import __version__
 from gpudeck.acts import Preview, Reply
 from gpudeck.cli import GROUP
+from gpudeck.desired import InForce
 from gpudeck.wire import Beat, FromHub
 
 from .acts import Acts
@@ -50,6 +51,7 @@ from .core.alerts.alerts import Alert
 from .core.commands import CommandRecord
 from .core.lens import Lenses
 from .core.notices import Told, is_first_of_acting
+from .core.quota_wants import HOLD_S
 from .core.signing import Budget
 from .effects import (
     Applied,
@@ -94,6 +96,9 @@ from .passwords import Passwords
 from .people import People
 from .people_api import PeopleApi, add_people_api
 from .questions import Questions
+from .quota_wants import QuotaWants
+from .quotas import QuotaDesk
+from .quotas_api import QuotasApi, add_quotas_api
 from .recorder import Recorder
 from .rehearsals import Rehearsals
 from .rehearsals_api import RehearsalsApi, add_rehearsals_api
@@ -166,13 +171,7 @@ class Hub:
                          self.audit, settings.second_person == "on")
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
-        self.notices.recover((rule for _, rule in state.alerts.rules().values()),
-                             state.alerts.open_alerts())
-        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
-                                self._left, Spans(self.history.store))
-        self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
-                                     Spans(self.history.store))
-        self.alerts.on_change += [self._announce_alert, self.notices.take]
+        self._build_rules()
         self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
@@ -182,6 +181,21 @@ class Hub:
         self._ticked_mono = time.monotonic()
         self._is_superseded = False
         self._build()
+
+    def _build_rules(self) -> None:
+        """What watches: Rules, their rehearsal, and Quotas."""
+        settings, state = self.settings, self.state
+        self.notices.recover((rule for _, rule in state.alerts.rules().values()),
+                             state.alerts.open_alerts())
+        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
+                                self._left, Spans(self.history.store))
+        self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
+                                     Spans(self.history.store))
+        self.alerts.on_change += [self._announce_alert, self.notices.take]
+        self.quotas = QuotaDesk(state.quotas, self.audit, self.room.fleet, self.signer,
+                                self.room.link_of, self.perform, self.history,
+                                min(HOLD_S, settings.quota_end_after_s / 2))
+        self.nodes.on_group.append(self.quotas.regrouped)
 
     def _build_ladders(self) -> None:
         """What acts by itself, and all that holds it."""
@@ -196,7 +210,9 @@ class Hub:
                                self.audit)
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
         self.alert_details = AlertDetails(rules, self.ladders)
-        self.ladders.sources.append(rules)
+        self.quota_wants = QuotaWants(self.quotas, room.fleet, self.keeps, self.holds,
+                                      self.maintenance)
+        self.ladders.sources += [rules, self.quota_wants]
         self.ladders.on_notice.append(self.notifier.tell_of_rule)
         self.notices.watch(self.alerts, rules.mute)
         self.brakes.on_reset.append(self.alerts.begin_anew)
@@ -233,6 +249,9 @@ class Hub:
             self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
             self.lenses, alerts.rule))
         add_notices_api(self.server, NoticesApi(self.notices))
+        add_quotas_api(self.server, QuotasApi(
+            self.quotas, self.room.fleet, self.lenses,
+            lambda: self.quota_wants.told(self.ladders), self.settings.quota_end_after_s))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
@@ -340,6 +359,7 @@ class Hub:
             case Joined():
                 self.anchors.joined(self.room.fleet.nodes[effect.node_id].hello)
                 self.commander.joined(effect.node_id)
+                self.quotas.joined(effect.node_id)
             case Rose():
                 self.state.put("epoch", str(effect.epoch))
             case Note():
@@ -349,8 +369,11 @@ class Hub:
         match effect.message:
             case Preview():
                 self.looker.heard(effect.node_id, effect.message)
+                self.quotas.previewed(effect.message)
             case Reply():
                 self.commander.replied(effect.node_id, effect.message)
+            case InForce():
+                self.quotas.said(effect.node_id, effect.message)
             case Beat():
                 self.anchors.beaten(effect.node_id, effect.message)
                 self.holds.beaten(effect.node_id)
@@ -439,7 +462,7 @@ class Hub:
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
             gevent.spawn(self.alerts.run), gevent.spawn(self.ladders.run),
-            gevent.spawn(self.notices.run)]
+            gevent.spawn(self.notices.run), gevent.spawn(self.quotas.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.quota import Quota
 from gpudeck.settings import Setting, count, folder, load, port, text, whole
 
 from . import past_plan as past
@@ -23,7 +24,8 @@ from .supervisor import Part, Supervisor
 ADMIN = "demo"
 PROFILES = ("h100", "h100-mig", "a100", "l40s", "4090", "mixed")
 # Nobody's work is at stake here.
-HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000")
+HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000",
+             "--quota-end-after-s", "2")
 REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
 NODES_PER_PROCESS = 640
 # How many Gpus of the fleet are lost at a time, by the seeded schedule: about one.
@@ -111,6 +113,7 @@ class _Demo:
         self._places: dict[Path, Sequence[str | None]] = {}
         (data / "tokens").mkdir(mode=0o700, exist_ok=True)
         self._password = self._hub.add_admin()
+        self._hub.begin_with(self._quota())
         self._agents = {name: self._agent(name) for name in self._names(REAL_AGENTS)}
         parts = [self._hub.part, *self._children(), *self._agents.values(), *self._simulated()]
         self._hub.enrol(self._places)
@@ -181,6 +184,12 @@ class _Demo:
         file.write_text("kills_per_hour = 1000\nroot_tasks = true\nrules_may_act = true\n")
         file.chmod(0o600)
         return file
+
+    def _quota(self) -> Quota:
+        """Of which somebody uses up more than their share, and which only observes."""
+        gpus = max(1, self._settings.nodes * self._settings.gpus // 8)
+        return Quota("fair-share", "*", gpus=gpus,
+                     because="an eighth of the fleet for each owner; this one only observes")
 
     def _children(self) -> list[Part]:
         """The process that holds the tasks: not an agent, so that no agent's end is theirs."""

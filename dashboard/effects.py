@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudeck.acts import Preview, Reply
+from gpudeck.desired import InForce
 from gpudeck.wire import Beat, FromAgent, FromHub, Hello, Inventory, Sequenced
 
 # events
@@ -114,7 +115,7 @@ class Heard:
     """Of acts, and of the node itself: nothing of it is the fleet's picture."""
 
     node_id: str
-    message: Preview | Reply | Beat
+    message: Preview | Reply | Beat | InForce
 
 
 @dataclass(slots=True, frozen=True)

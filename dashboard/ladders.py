@@ -408,6 +408,9 @@ class Ladders:
     def by_alert(self) -> dict[str, Kept]:
         return {kept.want.alert_id: kept for kept in self._climbs.values()}
 
+    def of(self, source: str) -> dict[Key, Kept]:
+        return {key: kept for key, kept in self._climbs.items() if kept.want.source == source}
+
     def holds_of(self, kept: Kept) -> list[str]:
         """Why it does not go on, beside the time that has to pass."""
         sight = self._sight(kept.want, kept.climb, self.now())

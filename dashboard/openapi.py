@@ -27,6 +27,7 @@ from .limits_views import LimitsList, MpsList
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .openapi_alerts import OPERATIONS as ALERTS
 from .openapi_parts import MAX_WORD, TIME, Operation
+from .openapi_quotas import OPERATIONS as QUOTAS
 from .people_views import (
     Fresh,
     MeView,
@@ -128,6 +129,7 @@ OPERATIONS = (
               (("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                ("price_gpu_hour", _PRICE), ("price_kwh", _PRICE), _FORMAT), True),
     *ALERTS,
+    *QUOTAS,
     Operation("get", "mps", "list_mps", "MPS on each Node that has said: daemons, servers, "
               "clients, and what is set.", MpsList, None, 200, (400,), NODE_QUERY),
     Operation("get", "limits", "list_limits", "Power caps and clock locks that gpudeck holds on "

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from gpudeck.client import Client, Item
 from gpudeck.errors import CommandError, ExitCode
+from gpudeck.quota import Quota
 
 from .accounts import User
 from .core.access import EVERYTHING, Role, Scope
@@ -105,6 +106,13 @@ class HubPart:
                 state.accounts.add_user(User(self._admin, Role.ADMIN, Scope((EVERYTHING,)),
                                              hashed, time.time()))
         return password
+
+    def begin_with(self, quota: Quota) -> None:
+        """Where there never was one. Before the hub runs."""
+        open_folder(self.data)
+        with contextlib.closing(State(self.data)) as state:
+            if state.quotas.generation() == 0:
+                state.quotas.put(quota, f"gpudeck {self._program}", time.time())
 
     def nodes(self) -> list[Item] | None:
         """None while there is no hub to ask."""

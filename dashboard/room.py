@@ -7,6 +7,7 @@ done. Time comes in with the event: `now` UTC seconds, `mono` monotonic seconds.
 from dataclasses import dataclass, field
 
 from gpudeck.acts import Preview, Reply
+from gpudeck.desired import InForce
 from gpudeck.limits import LimitsNow
 from gpudeck.wire import (
     MAX_SPANS,
@@ -186,7 +187,7 @@ class Room:
             case LimitsNow():
                 node.limits = said.message
                 return []
-            case Preview() | Reply():
+            case Preview() | Reply() | InForce():
                 return [Heard(link.node_id, said.message)]
             case Call() | Hello():
                 raise WireError("Call and Hello are said once")

@@ -50,6 +50,9 @@ HUB: tuple[Setting, ...] = (
             "ends and pauses that the hub's signer signs within an hour"),
     Setting("signer_ends_per_node_hour", count, 6,
             "of these, for one node; the node's own ceiling counts as well"),
+    Setting("quota_end_after_s", count, 60,
+            "seconds from telling an owner to ending their task, at the least, where a quota does "
+            "it; one is exceeded for half of that, 30 s at most, before anybody is told"),
     Setting("second_person", text, "on",
             "on: an act on more than 3 jobs waits until another person approves it; off: a site "
             "with one admin", choices=("on", "off")),
@@ -90,6 +93,7 @@ class HubSettings:
     viewer_stall_s: int = 30
     signer_ends_per_hour: int = 60
     signer_ends_per_node_hour: int = 6
+    quota_end_after_s: int = 60
     second_person: str = "on"
     trusted_proxies: Proxies = NOBODY
     proxy_user_header: str | None = None

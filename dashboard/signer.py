@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from gpudeck.acts import Command, Preview, Refusal
+from gpudeck.desired import Desired, SignedDesired, desired_statement, encode_desired
 from gpudeck.errors import CommandError
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.wire import (
@@ -59,6 +60,10 @@ class Sign(msgspec.Struct, frozen=True, tag="sign"):
     command: Command
 
 
+class SignDesired(msgspec.Struct, frozen=True, tag="sign_desired"):
+    desired: Desired
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     public: bytes
     epoch: int
@@ -72,8 +77,8 @@ class Declined(msgspec.Struct, frozen=True, tag="declined"):
     refusal: Refusal
 
 
-Request = Prove | GiveNonce | Rise | Sign
-Answer = Ready | Nonce | Declined | SignedCommand | Challenge
+Request = Prove | GiveNonce | Rise | Sign | SignDesired
+Answer = Ready | Nonce | Declined | SignedCommand | SignedDesired | Challenge
 
 _encode = msgspec.msgpack.Encoder().encode
 _request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
@@ -162,6 +167,15 @@ class Desk:
                 return self.ready()
             case Sign(command):
                 return self._sign(command)
+            case SignDesired(desired):
+                return self._sign_desired(desired)
+
+    def _sign_desired(self, desired: Desired) -> SignedDesired | Declined:
+        refusal = self._signing.judge_desired(desired, time.time())
+        if refusal is not None:
+            return Declined(refusal)
+        body = encode_desired(desired)
+        return SignedDesired(body, self._key.sign(desired_statement(body)))
 
     def _sign(self, command: Command) -> SignedCommand | Declined:
         refusal = self._signing.judge(command, is_shown(command), time.time(), time.monotonic())

@@ -14,12 +14,24 @@ from gevent import socket as gsocket
 from gevent.lock import RLock
 
 from gpudeck.acts import Command, Refusal
+from gpudeck.desired import Desired, SignedDesired
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.keys import fingerprint
 from gpudeck.wire import Call, Challenge, SignedCommand
 
 from .core.signing import Budget
-from .signer import Answer, Declined, GiveNonce, Nonce, Prove, Ready, Request, Rise, Sign
+from .signer import (
+    Answer,
+    Declined,
+    GiveNonce,
+    Nonce,
+    Prove,
+    Ready,
+    Request,
+    Rise,
+    Sign,
+    SignDesired,
+)
 from .signer import framed as _framed
 from .signer import read_answer as _read_answer
 
@@ -128,6 +140,14 @@ class Signer:
     def sign(self, command: Command) -> SignedCommand | Refusal:
         try:
             found: SignedCommand | Declined = self._ask(Sign(command), (SignedCommand, Declined))
+        except SignerGone:
+            return GONE
+        return found.refusal if isinstance(found, Declined) else found
+
+    def sign_desired(self, desired: Desired) -> SignedDesired | Refusal:
+        try:
+            found: SignedDesired | Declined = self._ask(
+                SignDesired(desired), (SignedDesired, Declined))
         except SignerGone:
             return GONE
         return found.refusal if isinstance(found, Declined) else found

@@ -19,6 +19,7 @@ from . import (
     brakes_store,
     commands_store,
     notices_store,
+    quotas_store,
     registry,
     standing,
 )
@@ -28,6 +29,7 @@ from .audit_store import AuditStore
 from .brakes_store import BrakesStore
 from .commands_store import CommandsStore
 from .notices_store import NoticesStore
+from .quotas_store import QuotasStore
 from .registry import Registry
 from .standing import Standing
 from .transaction import together
@@ -43,7 +45,8 @@ create table nodes (node_id text primary key, checkpoint blob not null) without 
 # Step n leads from version n to n + 1. What was written once is never edited.
 STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_store.SCHEMA,
          standing.SCHEMA, alerts_store.SCHEMA, alerts_store.MEMORY_SCHEMA,
-         alerts_store.BACKTEST_SCHEMA, brakes_store.SCHEMA, notices_store.SCHEMA)
+         alerts_store.BACKTEST_SCHEMA, brakes_store.SCHEMA, notices_store.SCHEMA,
+         quotas_store.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
         "history")
@@ -136,6 +139,7 @@ class State:
             self.notices = NoticesStore(self._db)
             self.brakes = BrakesStore(self._db)
             self.commands = CommandsStore(self._db)
+            self.quotas = QuotasStore(self._db)
         except sqlite3.Error as error:
             raise CommandError(f"cannot use {self._path}: {error}; move it away to start anew",
                                ExitCode.CANNOT_START) from error

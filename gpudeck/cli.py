@@ -29,6 +29,7 @@ SUMMARY = {
     "hold": "stop every act on this machine, a node or the fleet",
     "release": "let acts happen again",
     "keep": "ask that your task be kept until a time",
+    "quota": "how much an owner may hold: list, set, remove, check",
     "mps": "MPS: what is set, and setting it",
     "gpu": "limits of GPUs, each for a time",
     "audit": "the record of every act and attempt: tail, verify, export",

@@ -128,6 +128,26 @@ class Client:
     def release(self, node_id: str | None) -> None:
         self._ask("DELETE", "hold" if node_id is None else f"hold?node={_quoted(node_id)}")
 
+    # -- quotas
+
+    def quotas(self) -> list[Item]:
+        return list(self._get("quotas")["items"])
+
+    def quota(self, quota_id: str) -> Item | None:
+        try:
+            return self._told("GET", f"quotas/{_quoted(quota_id)}")
+        except NotThere:
+            return None
+
+    def put_quota(self, quota_id: str, fields: Mapping[str, Any]) -> Item:
+        return self._told("PUT", f"quotas/{_quoted(quota_id)}", {**fields})
+
+    def remove_quota(self, quota_id: str) -> None:
+        self._ask("DELETE", f"quotas/{_quoted(quota_id)}")
+
+    def check_quota(self, fields: Mapping[str, Any]) -> Item:
+        return self._told("POST", "quota-checks", {"quota": {**fields}})
+
     # -- Rules
 
     def rules(self) -> list[Item]:

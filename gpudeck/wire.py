@@ -30,6 +30,8 @@ it is on disk; the agent keeps and resends what is not acked; the hub drops what
                              <- Inquire    what became of these? A command is never sent twice
       Reply ->
                              <- Anchor     the head of the hub's Audit; Beat carries the agent's
+                             <- SignedDesired   to be held, also without the hub
+      InForce ->                           which of it is held, and what of it is in force
 
 Commands and their Replies are not part of a stream: a Reply must not wait behind a backlog.
 
@@ -56,6 +58,7 @@ from gpudeck.bounds import (
     Text,
     Word,
 )
+from gpudeck.desired import InForce, SignedDesired
 from gpudeck.limits import LimitsNow
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.packing import pack as pack
@@ -162,6 +165,7 @@ class Task(Struct, frozen=True):
     # Ranks of one launch share it, across Nodes too: "torchrun 10.0.0.1:29500/default", "slurm 12"
     launch: Text | None = None
     rank: Number | None = None
+    groups: Annotated[tuple[Word, ...], Meta(max_length=32)] = ()  # of Unix, of the process
 
 
 class Use(Struct, frozen=True, array_like=True):
@@ -383,9 +387,9 @@ class Anchor(Struct, frozen=True, tag="anchor"):
 T = TypeVar("T")
 Sequenced = Frame | Event
 FromAgent = (Call | Hello | Inventory | Frame | Event | Backfill | Beat | Echo | Clock | Preview
-             | Reply | LimitsNow)
+             | Reply | LimitsNow | InForce)
 FromHub = (Challenge | Welcome | Refused | Ack | Probe | Time | Look | SignedCommand | Recall
-           | Inquire | Noted | Anchor)
+           | Inquire | Noted | Anchor | SignedDesired)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)

@@ -90,6 +90,17 @@ class Hub:
         found = self.client.usage(by=by, bucket=str(bucket), **_times(start, end))
         return _frame(found, ("t", "of", "gpu_s", "idle_s"), ["t"])
 
+    def quotas(self) -> Any:
+        """Of each quota and owner: what is used of which limit, and on how many of its nodes it is
+        in force. An empty frame: nothing is limited, or nobody holds anything of it."""
+        rows = [{"quota": each["quota"]["id"], "mode": each["quota"]["mode"],
+                 "in_force": each["in_force"], "wanted": each["wanted"]} | {
+                     name: balance[name] for name in ("holder", "limit", "used", "most", "is_over",
+                                                      "tasks", "sentence")}
+                for each in self.client.quotas() for balance in each["balances"]]
+        return _frame(rows, ("quota", "holder", "limit", "used", "most", "is_over", "mode",
+                             "in_force", "wanted", "tasks", "sentence"), [])
+
     def events(self, **query: str) -> Any:
         """The newest first, as `GET /api/v1/events` takes its parameters."""
         return _frame(self.client.events(**query), ("at", "host", "kind", "severity", "text"),

@@ -191,6 +191,14 @@ ROUTES = (
     _see("notices", Role.ADMIN, Reach.NONE),
     _change("POST notices/<notice_id>/retry", Role.ADMIN, is_fresh=False),
     _change("DELETE notices/<notice_id>", Role.ADMIN),
+    # One's own use is told whoever one is; sums of others to whom sees all of them.
+    _see("quotas"),
+    _see("quotas/<quota_id>"),
+    _see("tasks/<path:task_id>/quotas"),
+    _see("quotas/<quota_id>/versions", Role.OPERATOR, Reach.NONE),
+    _change("POST quota-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("PUT quotas/<quota_id>", Role.ADMIN),
+    _change("DELETE quotas/<quota_id>", Role.ADMIN),
     # Down is quick; for up the service asks for an admin with a fresh password.
     _change("POST rules/<rule_id>/mode", Role.OPERATOR, is_fresh=False),
     # As any order: the service asks for more with the victims in hand.
@@ -283,6 +291,8 @@ VERBS = (
     _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
     _local("history"), _local("history info"), _local("history verify"), _local("history backup"),
     _local("history restore"),
+    _local("quota"), _local("quota list"), _local("quota set"), _local("quota remove"),
+    _local("quota check"),
     _local("rules"), _local("rules check"), _local("rules test"), _local("rules pack"),
     _local("rules backtest"), _local("rules import"), _local("rules export"),
     _local("address"), _local("address list"), _local("address set"), _local("address remove"),

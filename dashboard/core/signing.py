@@ -15,6 +15,7 @@ from gpudeck.acts import (
     Preview,
     Refusal,
 )
+from gpudeck.desired import Desired
 from gpudeck.limits import ENDS_CLIENTS
 
 HOUR_S = 3_600.0
@@ -54,6 +55,7 @@ class Signing:
         self.budget = budget
         self.epoch = epoch
         self.spent = spent
+        self._generation = 0
         self._nonces: dict[bytes, float] = {}  # given out and not used -> monotonic seconds
 
     def rise(self, epoch: int) -> bool:
@@ -90,6 +92,18 @@ class Signing:
         del self._nonces[command.nonce]
         if command.action in COUNTED:
             self.spent.at.append((now, command.node_id))
+        return None
+
+    def judge_desired(self, desired: Desired, now: float) -> Refusal | None:
+        """It has no victim that a node could have shown: what it may do is bounded at the node.
+        Nothing older is signed again, so that a taken-back Quota does not come back."""
+        if desired.epoch != self.epoch:
+            return _no("its epoch is not the one that is signed for")
+        if abs(desired.issued_at - now) > SKEW_MAX_S:
+            return _no("it was not issued now")
+        if desired.generation < self._generation:
+            return _no(f"generation {self._generation} was signed already")
+        self._generation = desired.generation
         return None
 
     def _flaw(self, command: Command, now: float) -> Refusal | None:

@@ -10,6 +10,7 @@ from .alerts import alerts_page
 from .fleet import fleet_page
 from .history import history_page
 from .lines import lines_page
+from .quotas import quotas_page
 from .record import record_page
 from .reports import reports_page
 from .settings import settings_page
@@ -21,8 +22,8 @@ ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 
 # Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
 # theme.js must run in the head, before the first paint: the index links it there.
-_STYLES = ("tokens|deck|forms|fleet|events|tasks|acts|alerts|lines|limits|history|record|"
-           "reports|settings|print")
+_STYLES = ("tokens|deck|forms|fleet|events|tasks|acts|alerts|quotas|lines|limits|history|"
+           "record|reports|settings|print")
 _NOT_LINKED = rf"^(?!deck\.mjs$|(?:{_STYLES})\.css$).*$"
 
 
@@ -44,6 +45,6 @@ def build_pages(server: Flask) -> dash.Dash:
         # Otherwise the title flickers with each callback.
         update_title=None,  # type: ignore[arg-type]
     )
-    app.layout = shell(fleet_page(), lines_page(), tasks_page(), alerts_page(), history_page(),
-                       reports_page(), record_page(), settings_page())
+    app.layout = shell(fleet_page(), lines_page(), tasks_page(), alerts_page(), quotas_page(),
+                       history_page(), reports_page(), record_page(), settings_page())
     return app

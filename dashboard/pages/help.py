@@ -58,6 +58,8 @@ HELPS = (
              ("Shift + click", "select from the last one to this one"),
              ("Ctrl + click", "add to the selection, or take out"),
              ("Esc", "close, then clear the selection"))),
+    Help("quotas", "Quotas", "How much an owner may hold, who holds how much of it, and on how "
+         "many nodes that is really in force. One that observes only says who is over."),
     Help("alerts", "Alerts", "What fires: a rule has been true of something for long enough. "
          "A silence keeps matching alerts from telling anyone, and has an end.", (
              ("1 to 5", "firing, pending, held, silenced, over"),
@@ -80,6 +82,7 @@ EVERYWHERE: Keys = (
     ("g f", "go to the fleet"),
     ("g t", "go to the tasks"),
     ("g a", "go to the alerts"),
+    ("g q", "go to the quotas"),
     ("g h", "go to history"),
     ("g p", "go to the reports"),
     ("g r", "go to the record"),

@@ -41,7 +41,8 @@ WAITING = """<div id="react-entry-point"><div class="deck">
 </div></div>"""
 
 # (href, name): a page is listed here when it exists.
-PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/alerts", "Alerts"), ("/history", "History"),
+PAGES = (("/", "Fleet"), ("/tasks", "Tasks"), ("/alerts", "Alerts"), ("/quotas", "Quotas"),
+         ("/history", "History"),
          ("/reports", "Reports"), ("/record", "Record"), ("/settings", "Settings"))
 
 def shell(*pages: Component) -> Component:

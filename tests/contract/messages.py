@@ -19,6 +19,16 @@ from gpudeck.acts import (
     Verified,
     Victim,
 )
+from gpudeck.desired import (
+    Desired,
+    InForce,
+    Mechanism,
+    QuotaMark,
+    SignedDesired,
+    desired_statement,
+    encode_desired,
+)
+from gpudeck.ladder import Rung
 from gpudeck.limits import (
     Change,
     ClockLock,
@@ -31,6 +41,7 @@ from gpudeck.limits import (
     MpsServer,
 )
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
+from gpudeck.quota import Quota
 from gpudeck.wire import (
     Ack,
     Anchor,
@@ -95,7 +106,7 @@ TASK = Task(
     manager="slurm job 12", job_id="0b1c2d3e-4700-98000", uid=1000, parent_pid=4700,
     container="3f" * 32, container_name="trainer", pod="trainer-0", namespace="vision",
     slurm_job="12", unit="trainer.service", notebook="work/Untitled.ipynb",
-    launch="torchrun 10.0.0.1:29500/run-7", rank=3,
+    launch="torchrun 10.0.0.1:29500/run-7", rank=3, groups=("users", "vision"),
 )
 USES = (
     Use(task_id=TASK.id, gpu=0, mem_used_bytes=1073741824.0, sm_pct=12.5, state="running"),
@@ -142,6 +153,14 @@ REPLY = Reply(
                       (4712,)),
     audit_seq=17, audit_head="ab" * 32,
 )
+DESIRED = Desired(
+    node_id="6f" * 16, epoch=4, generation=12, issued_at=1763640000.5, group="vision",
+    quotas=(Quota(
+        id="alice-at-night", subject="user:alice", scope="node:node-01", gpus=2,
+        mem_bytes=42949672960, gpu_hours=40.5, per="week", max_age_s=43200.0, count="together",
+        priority=4, mode="act", ladder=(Rung("tell"), Rung("pause", 60.0), Rung("end", 600.0)),
+        offline="allow", because="shared"), Quota(id="everyone", subject="*")),
+)
 FROM_AGENT: dict[str, FromAgent] = {
     "call": Call(nonce=bytes(range(32))),
     "hello_the_first_time": Hello(
@@ -181,6 +200,14 @@ FROM_AGENT: dict[str, FromAgent] = {
     "reply_refused": Reply(
         command_id=COMMAND.command_id, number=1, state="refused", at=1763640004.0,
         refusal=Refusal("identity", "process 4711 is another one now"),
+    ),
+    "in_force": InForce(
+        generation=12, issued_at=1763640000.5, looked_at=1763640010.25,
+        quotas=(QuotaMark("alice-at-night", True, "ladder", "3 tasks seen",
+                          ("alice holds 3 Gpus",)),
+                QuotaMark("everyone", False, "none", "rules may not act here")),
+        mechanisms=(Mechanism("memory_limit", "not_there", "driver 550.54.15 is older than 615"),),
+        trouble="the last one was not signed by this hub",
     ),
 }
 FROM_AGENT["preview_of_a_setting"] = msgspec.structs.replace(
@@ -224,6 +251,7 @@ FROM_HUB: dict[str, FromHub] = {
     "inquire": Inquire(command_ids=(COMMAND.command_id,)),
     "noted": Noted(command_id=COMMAND.command_id, number=3),
     "anchor": Anchor(audit_seq=99, audit_head="cd" * 32),
+    "desired": SignedDesired(body=encode_desired(DESIRED), signature=bytes(range(64))),
 }
 
 _CALL, _CHALLENGE, _HELLO = FROM_AGENT["call"], FROM_HUB["challenge"], FROM_AGENT["hello"]
@@ -237,4 +265,5 @@ STATEMENTS = {
     "statement_of_enrolment": enrolment_statement(_CHALLENGE, _HELLO),
     "statement_of_preview": preview_statement(PREVIEW),
     "statement_of_command": command_statement(encode_command(COMMAND)),
+    "statement_of_desired": desired_statement(encode_desired(DESIRED)),
 }

@@ -15,8 +15,16 @@ import socketio
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from gpudeck.acts import FINAL, Asker, Command, Params, Preview, Reply, TaskAction
+from gpudeck.desired import (
+    Desired,
+    InForce,
+    SignedDesired,
+    desired_statement,
+    encode_desired,
+)
 from gpudeck.keys import Key, Token, fingerprint, is_signed
 from gpudeck.limits import LimitsNow
+from gpudeck.quota import Quota
 from gpudeck.wire import (
     EVENT,
     NAMESPACE,
@@ -84,6 +92,7 @@ class FakeHub:
         self.tells_time = self.notes = True
         self.previews: dict[str, Preview] = {}
         self.replies: dict[str, list[Reply]] = defaultdict(list)
+        self.in_force: list[InForce] = []
         self.broken: list[str] = []  # what the agent did against the contract
         self.break_after: Callable[[], int] | None = None
         self._left = 0
@@ -177,6 +186,14 @@ class FakeHub:
         self.tell(self.signed(command))
         return command.command_id
 
+    def desired(self, generation: int, *quotas: Quota, **changed: Any) -> SignedDesired:
+        """As our signer would make it, `changed` where a test wants it wrong."""
+        desired = msgspec.structs.replace(
+            Desired(self.hellos[-1].node_id, self.epoch, generation, time.time() + self.ahead_s,
+                    "default", quotas), **changed)
+        body = encode_desired(desired)
+        return SignedDesired(body, self.key.sign(desired_statement(body)))
+
     def reply(self, command_id: str, timeout_s: float = 15.0) -> Reply:
         """The outcome: the newest word on a command that nothing follows."""
         def outcome() -> Reply | None:
@@ -247,6 +264,8 @@ class FakeHub:
                 self._keep_all(sid, message)
             case Clock() if self.tells_time:
                 self._say(sid, Time(message.clock_id, time.time() + self.ahead_s))
+            case InForce():
+                self.in_force.append(message)
             case Preview():
                 self.check_preview(message)
                 self.previews[message.ask_id] = message

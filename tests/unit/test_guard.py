@@ -92,6 +92,12 @@ def test_each_refusal(changed: dict[str, Any], code: str) -> None:
     assert codes(a_case(**changed)) == [code]
 
 
+def test_a_rule_that_may_not_act_may_tell() -> None:
+    case = a_case(a_subject(), asker="rule")
+    assert codes(case) == codes(replace(case, action="pause")) == ["rules"]
+    assert codes(replace(case, action="notify")) == []
+
+
 def test_what_the_ceiling_opens() -> None:
     open_wide = Ceiling(root_tasks=True, managed="allow", own_pid_namespace=True,
                         rules_may_act=True)

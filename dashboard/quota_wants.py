@@ -1,0 +1,62 @@
+"""The Quotas as a source of Wants: who is over one, and all that holds its ladder back."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .core.fleet import Fleet
+from .core.quota_wants import SOURCE, Beside, Kept, cause_of, progress, target_of, wants
+from .core.wants import Want
+from .holds import Holds
+from .keeps import Keeps
+from .ladders import Ladders
+from .maintenance import MaintenanceDesk
+from .quotas import QuotaDesk
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaWants:
+    desk: QuotaDesk
+    fleet: Fleet
+    keeps: Keeps
+    holds: Holds
+    maintenance: MaintenanceDesk
+
+    def __call__(self) -> Iterable[Want]:
+        desk = self.desk
+        beside = Beside(lambda quota_id: desk.versions[quota_id].generation, self._held,
+                        self._kept, self._sample_age_s, len(self.fleet.nodes))
+        return wants(desk.balances, desk.over, beside, desk.hold_s, time.time())
+
+    def told(self, ladders: Ladders) -> dict[tuple[str, str, str], str]:
+        """By Quota, node and job: how far its ladder is."""
+        now, climbs, versions = ladders.now(), ladders.of(SOURCE), self.desk.versions
+        over = [(each.quota.id, offender) for each in self.desk.balances
+                if each.quota.id in versions for offender in each.offenders]
+        found = {(quota_id, offender.node_id, offender.job_id): climbs.get(
+            (cause_of(quota_id, versions[quota_id].generation), target_of(offender)))
+            for quota_id, offender in over}
+        return {key: progress(kept.climb, now) for key, kept in found.items() if kept is not None}
+
+    def _held(self, node_id: str) -> str | None:
+        one = self.maintenance.of(node_id)
+        if one is not None:
+            return one.sentence
+        refusal = self.holds.refusal(node_id)
+        return None if refusal is None else refusal.sentence
+
+    def _kept(self, task_ids: tuple[str, ...]) -> Kept | None:
+        keep = self.keeps.of_any(task_ids)
+        if keep is None:
+            return None
+        until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(keep.until))
+        why = f": {keep.because}" if keep.because else ""
+        return Kept(keep.until, f"{keep.by} asked that it be kept until {until}{why}")
+
+    def _sample_age_s(self, node_id: str) -> float | None:
+        """Also of the sum: it may be older than what it was made of."""
+        node, looked_at = self.fleet.nodes.get(node_id), self.desk.looked_at
+        if node is None or looked_at is None:
+            return None
+        now = time.time()
+        return max(now - node.frame_at, now - looked_at)

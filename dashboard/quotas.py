@@ -1,0 +1,289 @@
+"""Quotas in force: kept here with a generation, signed and sent to the nodes that they concern,
+and summed up on the whole fleet; what is done about them is done by the ladder."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import gevent
+import msgspec
+
+from gpudeck.acts import Preview, Refusal, RefusalCode
+from gpudeck.balance import Balance, Choice, Quotas, balances, explained, holder_of
+from gpudeck.desired import REISSUE_EVERY_S, Desired, InForce, SignedDesired
+from gpudeck.quota import MAX_QUOTAS, PER_S, Limit, Per, Quota, meaning
+
+from .accounts import CannotChange, NoSuch
+from .audit import Auditor, by
+from .core.access import Actor, may
+from .core.fleet import Fleet, Node
+from .core.lens import Lens
+from .core.quota_wants import HOLD_S, Over, still_there
+from .core.quotas import (
+    Deployment,
+    concerns,
+    deployments,
+    for_node,
+    holdings,
+    hours_of,
+    is_current,
+    worst_first,
+)
+from .effects import Tell
+from .history.protocol import History
+from .people import Refused
+from .quotas_store import QuotasStore, Version
+from .signing import Signer
+
+log = logging.getLogger("gpudeck.quotas")
+
+EVERY_S = 1.0
+REST_SHARE = 20.0  # a look that takes long is not taken more often than one part in so many
+REST_MOST_S = 8.0
+HOURS_EVERY_S = 60.0
+AGAIN_AFTER_S = 15.0  # what a node has not taken
+SIGNED_AT_ONCE = 100
+AT_ONCE = 500  # Tasks that are summed up here; of more, in a thread, so that live goes on beside
+SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
+
+
+class QuotaDesk:
+    """`send`: to a connected node. `on_change`: who wants to hear that something was changed."""
+
+    def __init__(self, store: QuotasStore, auditor: Auditor, fleet: Fleet, signer: Signer,
+                 link_of: Mapping[str, str], send: Callable[[Tell], None],
+                 history: History, hold_s: float = HOLD_S) -> None:
+        self.hold_s = hold_s
+        self._store = store
+        self._auditor = auditor
+        self._fleet = fleet
+        self._signer = signer
+        self._link_of = link_of
+        self._send = send
+        self._history = history
+        self._told: dict[str, tuple[object, float]] = {}  # node -> what, when
+        self._hours: dict[tuple[str, str], float | None] = {}
+        self._hours_mono = -HOURS_EVERY_S
+        self._next_mono = 0.0
+        self.spared: dict[str, str] = {}  # Tasks that no Quota can end, as their nodes said
+        self.over = Over()
+        self.in_force: dict[str, InForce] = {}
+        self.balances: list[Balance] = []
+        self.looked_at: float | None = None
+        self.on_change: list[Callable[[], None]] = []
+        self._load()
+
+    def _load(self) -> None:
+        self.versions = self._store.quotas()
+        self.generation = self._store.generation()
+        self.quotas = Quotas(version.quota for version in self.versions.values())
+        self._hours_mono = -HOURS_EVERY_S
+
+    # -- time
+
+    def run(self) -> None:
+        while True:
+            gevent.sleep(EVERY_S)
+            try:
+                self.step(time.time(), time.monotonic())
+            except Exception:  # quotas must not take the hub with them
+                log.exception("quotas_failed")
+
+    def step(self, now: float, mono: float) -> None:
+        self._deploy(now, mono)
+        if mono < self._next_mono:
+            return
+        if mono - self._hours_mono >= HOURS_EVERY_S:
+            self._hours_mono = mono
+            self._hours = self._count_hours(now)
+        self.spared = still_there(self.spared, (
+            task_id for node in self._fleet.nodes.values() for task_id in node.tasks))
+        self.balances = self._sum(now)
+        self.over.saw(self.balances, now)
+        self.looked_at = now
+        self._next_mono = mono + min(REST_SHARE * (time.monotonic() - mono), REST_MOST_S)
+
+    def _sum(self, now: float, quotas: Quotas | None = None, lens: Lens | None = None
+             ) -> list[Balance]:
+        """With `quotas`, as if these were all there are."""
+        found = []
+        for node_id, node in list(self._fleet.nodes.items()):
+            if is_current(node, now) and (lens is None or lens.sees_node(node_id)):
+                found += holdings(self._fleet, node)
+        wanted, hours, spared = quotas or self.quotas, dict(self._hours), frozenset(self.spared)
+        if len(found) <= AT_ONCE:
+            return balances(wanted, found, now, hours, spared)
+        made: list[Balance] = gevent.get_hub().threadpool.apply(
+            balances, (wanted, found, now, hours, spared))
+        return made
+
+    # -- hours
+
+    def _count_hours(self, now: float) -> dict[tuple[str, str], float | None]:
+        found: dict[tuple[str, str], float | None] = {}
+        asked: dict[tuple[str, Per], Mapping[str | None, float]] = {}
+        for quota in self.quotas.all:
+            if quota.gpu_hours is not None:
+                key = quota.scope, quota.per
+                if key not in asked:
+                    asked[key] = self._used(quota, now)
+                found |= hours_of(quota, asked[key], self.quotas.all)
+        return found
+
+    def _used(self, quota: Quota, now: float) -> Mapping[str | None, float]:
+        """GPU-seconds of each user, in the day or week until now."""
+        nodes = None if quota.scope == "fleet" else frozenset(
+            node_id for node_id, node in self._fleet.nodes.items()
+            if concerns(quota, self._fleet, node))
+        start = int((now - PER_S[quota.per]) // 3_600) * 3_600
+
+        def ask() -> dict[str | None, float]:
+            frame = self._history.usage("user", 0, start, now, nodes)
+            return dict(zip(frame["user"].tolist(), frame["gpu_s"].tolist(), strict=True))
+
+        told: dict[str | None, float] = gevent.get_hub().threadpool.apply(ask)
+        return told
+
+    def previewed(self, preview: Preview) -> None:
+        """Whom its node protects, no Quota chooses again."""
+        why = next((each for each in preview.refusals if each.code in SPARED), None)
+        if why is not None:
+            self.spared[preview.task_id] = why.sentence
+
+    # -- at the nodes
+
+    def joined(self, node_id: str) -> None:
+        self._told.pop(node_id, None)
+
+    def said(self, node_id: str, in_force: InForce) -> None:
+        self.in_force[node_id] = in_force
+
+    def _deploy(self, now: float, mono: float) -> None:
+        left = SIGNED_AT_ONCE
+        for node_id in list(self._link_of):
+            node = self._fleet.nodes.get(node_id)
+            if node is None or not self._is_due(node_id, mono):
+                continue
+            self._told[node_id] = self._version_for(node_id), mono
+            self._tell(node_id, node, now)
+            left -= 1
+            if left == 0:
+                return
+
+    def _version_for(self, node_id: str) -> object:
+        return self.generation, self._fleet.epoch, self._fleet.group_of(node_id)
+
+    def _is_due(self, node_id: str, mono: float) -> bool:
+        said = self.in_force.get(node_id)
+        if self.generation == 0 and (said is None or said.generation == 0):
+            return False
+        what, told_mono = self._told.get(node_id, (None, -REISSUE_EVERY_S))
+        if what != self._version_for(node_id) or mono - told_mono >= REISSUE_EVERY_S:
+            return True
+        is_held = said is not None and said.generation == self.generation
+        return not is_held and mono - told_mono >= AGAIN_AFTER_S
+
+    def _tell(self, node_id: str, node: Node, now: float) -> None:
+        desired = Desired(node_id, self._signer.epoch, self.generation, now,
+                          self._fleet.group_of(node_id),
+                          for_node(self.quotas.all, self._fleet, node))
+        found = self._signer.sign_desired(desired)
+        if isinstance(found, Refusal):
+            log.warning("quotas_not_signed node=%s why=%r", node_id, found.sentence)
+            return
+        self._say(node_id, found)
+
+    def _say(self, node_id: str, signed: SignedDesired) -> None:
+        link = self._link_of.get(node_id)
+        if link is not None:
+            self._send(Tell(link, signed))
+
+    def regrouped(self, node_id: str, group: str) -> None:
+        """What it is to hold is another thing now, so it has another generation."""
+        if self.generation:
+            self.generation = self._store.next_generation()
+
+    # -- what is known
+
+    def said_by_nodes(self) -> Iterator[tuple[str, str, InForce]]:
+        """Node, its host, and what it said last."""
+        for node_id, said in self.in_force.items():
+            node = self._fleet.nodes.get(node_id)
+            if node is not None:
+                yield node_id, node.hello.host, said
+
+    def deployed(self, quota: Quota) -> list[Deployment]:
+        return [*deployments(quota, self.generation, self._fleet, self.in_force)]
+
+    def of(self, quota_id: str) -> list[Balance]:
+        return worst_first(each for each in self.balances if each.quota.id == quota_id)
+
+    def of_task(self, node: Node, task_id: str
+                ) -> Iterator[tuple[Limit, Choice, Balance | None]]:
+        """Which counts for it, and what its holder has of that."""
+        for holding in holdings(self._fleet, node):
+            if holding.task.id == task_id:
+                for limit, choice in explained(self.quotas, holding):
+                    holder = holder_of(choice.quota, holding.task)
+                    yield limit, choice, next(
+                        (each for each in self.of(choice.quota.id)
+                         if (each.limit, each.holder) == (limit, holder)), None)
+
+    def history(self, quota_id: str) -> list[Version]:
+        return self._store.versions(quota_id)
+
+    def try_out(self, quota: Quota, lens: Lens) -> list[Balance]:
+        """Who would be over what, if it were in force now beside the others."""
+        others = [each for each in self.quotas.all if each.id != quota.id]
+        found = self._sum(time.time(), Quotas([*others, quota]),
+                          None if lens.is_whole else lens)
+        return worst_first(each for each in found if each.quota.id == quota.id)
+
+    # -- changes
+
+    def put(self, actor: Actor, quota: Quota) -> Version:
+        self._may(actor, "PUT /api/v1/quotas/<quota_id>")
+        if quota.id not in self.versions and len(self.versions) >= MAX_QUOTAS:
+            raise CannotChange(f"at most {MAX_QUOTAS} quotas fit")
+        twin = next((each for each in self.quotas.all if each.id != quota.id
+                     and _place(each) == _place(quota) and {*each.limits} & {*quota.limits}), None)
+        if twin is not None:
+            raise CannotChange(f"{twin.id} limits the same for {quota.subject} on {quota.scope}: "
+                               "change that one, or take its limit away first")
+        before = self.versions.get(quota.id)
+        with self._auditor.change("quota", by(actor) | {
+                "action": "put", "sentence": f"{actor.name} set the quota {quota.id} "
+                f"({quota.mode}): {meaning(quota)}", "detail": {
+                "quota": msgspec.to_builtins(quota),
+                "before": None if before is None else msgspec.to_builtins(before.quota)}}):
+            self._store.put(quota, actor.name, time.time())
+        self._changed()
+        return self.versions[quota.id]
+
+    def remove(self, actor: Actor, quota_id: str) -> None:
+        self._may(actor, "DELETE /api/v1/quotas/<quota_id>")
+        if quota_id not in self.versions:
+            raise NoSuch(f"there is no quota {quota_id[:80]!r}")
+        with self._auditor.change("quota", by(actor) | {
+                "action": "remove", "sentence": f"{actor.name} removed the quota {quota_id}",
+                "detail": {"quota": quota_id}}, takes_away=True):
+            self._store.put(self.versions[quota_id].quota, actor.name, time.time(),
+                            is_there=False)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._load()
+        self._next_mono = 0.0
+        self.balances = [each for each in self.balances
+                         if self.quotas.of.get(each.quota.id) == each.quota]
+        for tell in self.on_change:
+            tell()
+
+    def _may(self, actor: Actor, verb: str) -> None:
+        refusal = may(actor, verb, now=time.time())
+        if refusal is not None:
+            raise Refused(refusal)
+
+
+def _place(quota: Quota) -> tuple[str, str, str]:
+    return quota.subject, quota.scope, quota.count

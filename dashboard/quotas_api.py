@@ -1,0 +1,130 @@
+"""REST of Quotas. What is allowed, the desk decides."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from flask import Blueprint, Flask, Response
+
+from gpudeck.quota import END_AFTER_S, Quota, QuotaProblems, meaning, read
+
+from .api import PREFIX, Wrong, answer, bad
+from .core.fleet import Fleet
+from .core.lens import Lens, Lenses, Sight
+from .people_api import asker, body
+from .quotas import QuotaDesk
+from .quotas_store import Version
+from .quotas_views import (
+    Ladder,
+    NewQuota,
+    QuotaCheck,
+    QuotaDraft,
+    QuotaList,
+    QuotaVersions,
+    QuotaView,
+    TaskQuotas,
+    balance_view,
+    flaw_view,
+    mechanism_views,
+    quota_view,
+    task_quota,
+    version_view,
+)
+
+
+class QuotasApi:
+    def __init__(self, desk: QuotaDesk, fleet: Fleet, lenses: Lenses,
+                 ladder: Callable[[], Ladder], end_after_s: float = END_AFTER_S) -> None:
+        self._desk = desk
+        self._ladder = ladder
+        self._fleet = fleet
+        self._lenses = lenses
+        self._end_after_s = end_after_s
+
+    def _lens(self) -> Lens:
+        return self._lenses.of(Sight.of(asker()))
+
+    def quotas(self) -> Response:
+        lens, ladder = self._lens(), self._ladder()
+        means = mechanism_views(
+            (node_id, host, said) for node_id, host, said in self._desk.said_by_nodes()
+            if lens.sees_node(node_id))
+        return answer(QuotaList(self._desk.generation, self._desk.looked_at, [
+            self._view(version, lens, ladder) for version in self._desk.versions.values()], means))
+
+    def quota(self, quota_id: str) -> Response:
+        return answer(self._view(self._version(quota_id), self._lens(), self._ladder()))
+
+    def _version(self, quota_id: str) -> Version:
+        version = self._desk.versions.get(quota_id)
+        if version is None:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no quota {quota_id[:80]!r}")
+        return version
+
+    def _view(self, version: Version, lens: Lens, ladder: Ladder) -> QuotaView:
+        everywhere = self._desk.deployed(version.quota)
+        deployed = [each for each in everywhere if lens.sees_node(each.node_id)]
+        # A sum over more than one may see is told only to whom it is about.
+        sees_all = lens.is_whole or len(deployed) == len(everywhere)
+        found = [each for each in self._desk.of(version.quota.id)
+                 if sees_all or each.holder in lens.reads.own]
+        return quota_view(version, deployed, found, ladder)
+
+    def of_task(self, task_id: str) -> Response:
+        lens = self._lens()
+        for node in lens.nodes(self._fleet):
+            if task_id in node.tasks:
+                whose = node.tasks[task_id].user
+                may_read = lens.is_whole or (whose is not None and whose in lens.reads.own)
+                return answer(TaskQuotas([
+                    task_quota(limit, choice, balance if may_read else None, task_id)
+                    for limit, choice, balance in self._desk.of_task(node, task_id)]))
+        raise Wrong(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
+
+    def versions(self, quota_id: str) -> Response:
+        found = self._desk.history(quota_id)
+        if not found:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there never was a quota {quota_id[:80]!r}")
+        return answer(QuotaVersions([version_view(each) for each in found]))
+
+    def put(self, quota_id: str) -> Response:
+        given = msgspec.to_builtins(body(NewQuota))
+        if given["ladder"] is None:
+            del given["ladder"]
+        try:
+            quota = read(given | {"id": quota_id}, self._end_after_s)
+        except QuotaProblems as error:
+            raise bad("; ".join(map(str, error.problems))) from None
+        self._desk.put(asker(), quota)
+        return self.quota(quota_id)
+
+    def remove(self, quota_id: str) -> Response:
+        self._desk.remove(asker(), quota_id)
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+    def check(self) -> Response:
+        """What is wrong with it, or who would be over it now."""
+        draft: dict[str, Any] = body(QuotaDraft).quota
+        try:
+            quota: Quota = read(draft, self._end_after_s)
+        except QuotaProblems as error:
+            return answer(QuotaCheck([flaw_view(each) for each in error.problems], "", 0, []))
+        found = self._desk.try_out(quota, self._lens())
+        return answer(QuotaCheck([], meaning(quota), len(found),
+                                 [balance_view(each) for each in found if each.is_over][:100]))
+
+
+def add_quotas_api(server: Flask, api: QuotasApi) -> None:
+    routes = Blueprint("quotas", __name__, url_prefix=PREFIX)
+    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+        ("GET", "/quotas", api.quotas), ("GET", "/quotas/<quota_id>", api.quota),
+        ("PUT", "/quotas/<quota_id>", api.put), ("DELETE", "/quotas/<quota_id>", api.remove),
+        ("GET", "/quotas/<quota_id>/versions", api.versions),
+        ("POST", "/quota-checks", api.check),
+        ("GET", "/tasks/<path:task_id>/quotas", api.of_task),
+    )
+    for method, rule, view in table:
+        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
+                            provide_automatic_options=False)
+    server.register_blueprint(routes)

@@ -1,0 +1,370 @@
+"""Who holds how much of what Quotas give them, and which jobs would go first. Pure.
+
+Each use of a Gpu counts for one Quota per limit: the most specific one. So a Quota for alice on a
+node takes what she has there out of the one for everyone, and nothing is counted twice.
+"""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpudeck.quota import (
+    LIMITS,
+    Counted,
+    Limit,
+    Quota,
+    amount_words,
+    scope_words,
+    span_words,
+    subject_words,
+)
+
+if TYPE_CHECKING:  # wire carries Quotas
+    from gpudeck.wire import Task
+
+DEFAULT_PRIORITY = 2
+COUNTS: tuple[Counted, ...] = ("each", "together")
+JobKey = tuple[str, str]  # node and job
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A Task with what it holds, and where."""
+
+    task: "Task"
+    node_id: str
+    host: str
+    group: str | None  # of nodes; None: not known here
+    uses: tuple[tuple[str, float | None], ...]  # Gpu, memory
+
+    @property
+    def job(self) -> JobKey:
+        return self.node_id, self.task.job_id or self.task.id
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which Quota counts for a limit, and why not another."""
+
+    quota: Quota
+    beside: tuple[Quota, ...]  # that match too
+
+    @property
+    def why(self) -> str:
+        if not self.beside:
+            return f"{self.quota.id} is the only one that is about it"
+        return (f"{self.quota.id} ({self.quota.subject} on {self.quota.scope}) is more specific "
+                f"than {', '.join(each.id for each in self.beside)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Offender:
+    """A job that would go, so that its holder is within the Quota again."""
+
+    node_id: str
+    host: str
+    job_id: str
+    task_ids: tuple[str, ...]
+    user: str | None
+    priority: int
+    started_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What one holder has of one limit. `used` is of what is known: where `is_whole` is False
+    there may be more."""
+
+    quota: Quota
+    limit: Limit
+    holder: str
+    used: float
+    most: float
+    is_whole: bool
+    tasks: int
+    users: tuple[str, ...]
+    offenders: tuple[Offender, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        return self.used > self.most
+
+    @property
+    def sentence(self) -> str:
+        at_least = "" if self.is_whole else "at least "
+        if self.limit == "max_age_s":
+            held = f"the oldest task of {self.holder} runs for {span_words(self.used)}"
+            return f"{held}; {self.quota.id} gives it {span_words(self.most)}"
+        held = amount_words(self.limit, self.used, self.quota.per)
+        most = amount_words(self.limit, self.most, self.quota.per)
+        verb = "used" if self.limit == "gpu_hours" else "hold" if (
+            self.quota.count == "together") else "holds"
+        return (f"{self.holder} {verb} {at_least}{held} {scope_words(self.quota)}; "
+                f"{self.quota.id} gives {most}")
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What may count for a Task, the most specific first; and of these, what limits what."""
+
+    quotas: tuple[Quota, ...]
+    by_limit: Mapping[tuple[Limit, Counted], tuple[Quota, ...]]
+
+
+class Quotas:
+    """Some of them, made quick to search."""
+
+    def __init__(self, quotas: Iterable[Quota]) -> None:
+        self.all = tuple(sorted(quotas, key=lambda each: each.id))
+        self.of = {each.id: each for each in self.all}
+        self._by_subject: dict[str, list[Quota]] = {}
+        for quota in self.all:
+            self._by_subject.setdefault(quota.subject, []).append(quota)
+        for found in self._by_subject.values():
+            found.sort(key=lambda each: (*(-part for part in each.rank), each.id))
+        self._about: dict[tuple[str, ...], About] = {}
+
+    def about(self, task: "Task") -> About:
+        """Tasks of the same subjects share one."""
+        subjects = tuple(subjects_of(task))
+        if subjects not in self._about:
+            self._about[subjects] = self._find(subjects)
+        return self._about[subjects]
+
+    def _find(self, subjects: tuple[str, ...]) -> About:
+        found = tuple(sorted((quota for subject in subjects
+                              for quota in self._by_subject.get(subject, ())),
+                             key=lambda each: (*(-part for part in each.rank), each.id)))
+        return About(found, {(limit, count): tuple(sorted(
+            (each for each in found if each.count == count and each.limit(limit) is not None),
+            key=lambda each: (*(-part for part in each.rank), each.limit(limit) or 0.0, each.id)))
+            for limit, count in dict.fromkeys(
+                (limit, each.count) for each in found for limit in each.limits)})
+
+    def choice(self, holding: Holding, uuid: str | None, limit: Limit, count: Counted
+               ) -> Choice | None:
+        found = [quota for quota in self.about(holding.task).by_limit.get((limit, count), ())
+                 if is_in_scope(quota, holding, uuid)]
+        return Choice(found[0], tuple(found[1:])) if found else None
+
+
+
+def priority_of(about: About, holding: Holding, uuid: str | None) -> int:
+    """Of the most specific Quota at all, also of one without a limit."""
+    found = _first(about.quotas, holding, uuid)
+    return DEFAULT_PRIORITY if found is None else found.priority
+
+
+def subjects_of(task: "Task") -> list[str]:
+    """In the order of SUBJECTS; what is not known of a Task names none."""
+    found = []
+    if task.container_name is not None:
+        found.append(f"container:{task.container_name}")
+    if task.container is not None:
+        found += [f"container:{task.container}", f"container:{task.container[:12]}"]
+    if task.slurm_job is not None:
+        found.append(f"slurm:{task.slurm_job}")
+    if task.namespace is not None:
+        found += [f"k8s:{task.namespace}/{task.pod}"] if task.pod is not None else []
+        found.append(f"k8s:{task.namespace}")
+    if task.user is not None:
+        found.append(f"user:{task.user}")
+    return [*dict.fromkeys((*found, *(f"group:{group}" for group in sorted(task.groups)))), "*"]
+
+
+def is_in_scope(quota: Quota, holding: Holding, uuid: str | None) -> bool:
+    """`uuid` None: with any of its Gpus."""
+    match quota.scope_kind:
+        case "fleet":
+            return True
+        case "group":
+            return quota.scope_name == holding.group
+        case "node":
+            return quota.scope_name in (holding.host, holding.node_id)
+        case _:
+            gpus = [gpu for gpu, _ in holding.uses] if uuid is None else [uuid]
+            return quota.scope_name in gpus
+
+
+def holder_of(quota: Quota, task: "Task") -> str | None:
+    """For whom it is counted; None: for nobody, since the owner is not known."""
+    if quota.subject_kind in ("container", "slurm", "k8s") or quota.count == "together":
+        return subject_words(quota)
+    return task.user
+
+
+@dataclass(slots=True)
+class _Job:
+    key: JobKey
+    host: str
+    tasks: dict[str, Holding] = field(default_factory=dict)
+    uses: list[tuple[str, str, float | None]] = field(default_factory=list)  # node, Gpu, memory
+    priority: int = 4
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What counts for one holder of one limit."""
+
+    quota: Quota
+    limit: Limit
+    holder: str
+    jobs: dict[JobKey, _Job] = field(default_factory=dict)
+
+
+def balances(quotas: Quotas, holdings: Iterable[Holding], now: float,
+             hours: Mapping[tuple[str, str], float | None] | None = None,
+             spared: Container[str] = ()) -> list[Balance]:
+    """`hours`: by Quota and user, or Quota and holder; without them no hours are counted.
+    `spared`: Tasks that are never chosen to go."""
+    buckets: dict[tuple[str, Limit, str], _Bucket] = {}
+    owners: dict[JobKey, set[str | None]] = {}
+    for holding in holdings:
+        owners.setdefault(holding.job, set()).add(holding.task.user)
+        _count(quotas, holding, buckets)
+    found = []
+    for bucket in buckets.values():
+        balance = _balance(bucket, now, hours or {}, spared, owners)
+        if balance is not None:
+            found.append(balance)
+    return sorted(found, key=lambda each: (each.quota.id, each.limit, each.holder))
+
+
+def _count(quotas: Quotas, holding: Holding, buckets: dict[tuple[str, Limit, str], _Bucket]
+           ) -> None:
+    about = quotas.about(holding.task)
+    for (limit, _), wanted in about.by_limit.items():
+        if limit in ("gpus", "mem_bytes"):
+            for use in holding.uses:
+                _put(buckets, about, _first(wanted, holding, use[0]), limit, holding, (use,))
+        else:
+            _put(buckets, about, _first(wanted, holding, None), limit, holding, holding.uses)
+
+
+def _first(wanted: Iterable[Quota], holding: Holding, uuid: str | None) -> Quota | None:
+    return next((quota for quota in wanted if is_in_scope(quota, holding, uuid)), None)
+
+
+def _put(buckets: dict[tuple[str, Limit, str], _Bucket], about: About, quota: Quota | None,
+         limit: Limit, holding: Holding, uses: Iterable[tuple[str, float | None]]) -> None:
+    holder = None if quota is None else holder_of(quota, holding.task)
+    if quota is None or holder is None:
+        return
+    bucket = buckets.get((quota.id, limit, holder))
+    if bucket is None:
+        bucket = buckets[quota.id, limit, holder] = _Bucket(quota, limit, holder)
+    job = bucket.jobs.get(holding.job)
+    if job is None:
+        job = bucket.jobs[holding.job] = _Job(holding.job, holding.host)
+    job.tasks[holding.task.id] = holding
+    for uuid, mem in uses:
+        job.uses.append((holding.node_id, uuid, mem))
+        # The most important of its tasks speaks for a job.
+        job.priority = min(job.priority, priority_of(about, holding, uuid))
+
+
+def _balance(bucket: _Bucket, now: float, hours: Mapping[tuple[str, str], float | None],
+             spared: Container[str], owners: Mapping[JobKey, set[str | None]]) -> Balance | None:
+    most = bucket.quota.limit(bucket.limit)
+    assert most is not None
+    tasks = [holding.task for job in bucket.jobs.values() for holding in job.tasks.values()]
+    users = tuple(sorted({task.user for task in tasks if task.user is not None}))
+    if bucket.limit == "gpu_hours":
+        hour = hours.get((bucket.quota.id, bucket.holder))
+        if hour is None:
+            return None
+        used, is_whole = hour, True
+    elif bucket.limit == "max_age_s":
+        ages = [now - task.started_at for task in tasks if task.started_at is not None]
+        used, is_whole = max(ages, default=0.0), len(ages) == len(tasks)
+    else:
+        used, is_whole = _sum(bucket)
+    may_go = [job for job in bucket.jobs.values()
+              if owners[job.key] == {next(iter(owners[job.key]))} and None not in owners[job.key]
+              and not any(task_id in spared for task_id in job.tasks)]
+    go = [] if used <= most else _going(bucket, sorted(may_go, key=_order), used, most, now)
+    return Balance(bucket.quota, bucket.limit, bucket.holder, used, most, is_whole, len(tasks),
+                   users, tuple(_offender(job) for job in go))
+
+
+def _sum(bucket: _Bucket) -> tuple[float, bool]:
+    uses = [use for job in bucket.jobs.values() for use in job.uses]
+    if bucket.limit == "gpus":
+        return float(len({(node_id, uuid) for node_id, uuid, _ in uses})), True
+    known = [mem for _, _, mem in uses if mem is not None]
+    return sum(known), len(known) == len(uses)
+
+
+def _order(job: _Job) -> tuple[int, float, JobKey]:
+    """Who goes first: the least important, and of these the youngest; one whose age is not known
+    goes last."""
+    starts = [each.task.started_at for each in job.tasks.values()]
+    known = [start for start in starts if start is not None]
+    return -job.priority, -min(known) if len(known) == len(starts) else 1e18, job.key
+
+
+def _going(bucket: _Bucket, jobs: list[_Job], used: float, most: float, now: float) -> list[_Job]:
+    """No more than must: without any single one of them it would still be over."""
+    match bucket.limit:
+        case "gpu_hours":
+            return jobs  # what is used up comes back with time alone
+        case "max_age_s":
+            return [job for job in jobs if _age_s(job, now) > most]
+        case _:
+            return _fewest(bucket, jobs, used, most)
+
+
+def _age_s(job: _Job, now: float) -> float:
+    """Of the task that is too old: what is not known is not old."""
+    return max((now - each.task.started_at for each in job.tasks.values()
+                if each.task.started_at is not None), default=0.0)
+
+
+def _fewest(bucket: _Bucket, jobs: list[_Job], used: float, most: float) -> list[_Job]:
+    left = Counter((node_id, uuid) for job in bucket.jobs.values()
+                   for node_id, uuid, _ in job.uses)
+    is_gpus = bucket.limit == "gpus"
+
+    def change(job: _Job, sign: int) -> float:
+        total = 0.0
+        for node_id, uuid, mem in job.uses:
+            gpu = node_id, uuid
+            was_held = left[gpu] > 0
+            left[gpu] += sign
+            total += int(left[gpu] > 0) - int(was_held) if is_gpus else sign * (mem or 0.0)
+        return total
+
+    gone: list[_Job] = []
+    for job in jobs:
+        if used <= most:
+            break
+        used += change(job, -1)
+        gone.append(job)
+    for job in reversed(list(gone)):  # whoever need not go stays, the most important first
+        back = change(job, +1)
+        if back == 0 or used + back <= most:
+            used += back
+            gone.remove(job)
+        else:
+            change(job, -1)
+    return gone
+
+
+def _offender(job: _Job) -> Offender:
+    tasks = [holding.task for holding in job.tasks.values()]
+    starts = [task.started_at for task in tasks if task.started_at is not None]
+    return Offender(job.key[0], job.host, job.key[1], tuple(sorted(job.tasks)), tasks[0].user,
+                    job.priority, min(starts) if len(starts) == len(tasks) else None)
+
+
+def explained(quotas: Quotas, holding: Holding) -> Iterator[tuple[Limit, Choice]]:
+    """Of each limit, which Quota counts for this Task."""
+    for limit in LIMITS:
+        for count in COUNTS:
+            said = set()
+            for uuid, _ in holding.uses:
+                choice = quotas.choice(holding, uuid, limit, count)
+                if choice is not None and choice.quota.id not in said:
+                    said.add(choice.quota.id)
+                    yield limit, choice

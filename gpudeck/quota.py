@@ -1,0 +1,286 @@
+"""A Quota: how much an Owner may hold, where, and what is done about more than that. Pure.
+
+It is written by hand or by the form, read here with everything that is wrong said at once, and
+travels to the nodes as it is. Who is over one is told by gpudeck/balance.py.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gpudeck.bounds import Amount, Text, Word
+from gpudeck.ladder import MAX_RUNGS, Do, Rung
+
+Limit = Literal["gpus", "mem_bytes", "gpu_hours", "max_age_s"]
+LIMITS: tuple[Limit, ...] = ("gpus", "mem_bytes", "gpu_hours", "max_age_s")
+QuotaMode = Literal["observe", "warn", "act"]
+QUOTA_MODES: tuple[QuotaMode, ...] = ("observe", "warn", "act")
+Per = Literal["day", "week"]
+PER_S: dict[Per, float] = {"day": 86_400.0, "week": 604_800.0}
+Counted = Literal["each", "together"]
+Offline = Literal["wait", "allow"]
+
+QUOTA_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+MAX_QUOTAS = 500
+END_AFTER_S = 60.0  # at least, after the step before
+# One's pods, Slurm job and container tell more than whose they are, and that more than a group.
+SUBJECTS: dict[str, int] = {"container": 6, "slurm": 5, "k8s": 4, "user": 3, "group": 2, "*": 1}
+SCOPES: dict[str, int] = {"gpu": 4, "node": 3, "group": 2, "fleet": 1}
+# History knows whose hours were used, not in which container or on which board of a node.
+HOURS_OF = ("user", "group", "*")
+
+_SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+          "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_SPANS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d)\s*")
+
+DEFAULT_LADDER: tuple[Rung, ...] = (
+    Rung("tell"), Rung("tell", 600.0), Rung("end", 600.0))
+
+
+class Quota(Struct, frozen=True):
+    """`each`: every owner that it is about by themselves; `together`: all of them in one sum.
+    None: not limited. A Quota without any limit only gives a priority: 4 goes first."""
+
+    id: Word
+    subject: Word
+    scope: Word = "fleet"
+    gpus: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    mem_bytes: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    gpu_hours: Amount | None = None
+    per: Per = "day"
+    max_age_s: Amount | None = None
+    count: Counted = "each"
+    priority: Annotated[int, Meta(ge=0, le=4)] = 2
+    mode: QuotaMode = "observe"
+    ladder: Annotated[tuple[Rung, ...], Meta(min_length=1, max_length=MAX_RUNGS)] = DEFAULT_LADDER
+    offline: Offline = "wait"
+    because: Text = ""
+
+    @property
+    def subject_kind(self) -> str:
+        return self.subject.partition(":")[0]
+
+    @property
+    def subject_name(self) -> str:
+        return self.subject.partition(":")[2]
+
+    @property
+    def scope_kind(self) -> str:
+        return self.scope.partition(":")[0]
+
+    @property
+    def scope_name(self) -> str:
+        return self.scope.partition(":")[2]
+
+    def limit(self, limit: Limit) -> float | None:
+        found: float | None = getattr(self, limit)
+        return found
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        return tuple(limit for limit in LIMITS if self.limit(limit) is not None)
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """The most specific one has the highest."""
+        is_part = self.subject_kind == "k8s" and "/" in self.subject_name
+        return SUBJECTS[self.subject_kind], int(is_part), SCOPES[self.scope_kind]
+
+
+class QuotaProblem(Struct, frozen=True):
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class QuotaProblems(ValueError):
+    def __init__(self, problems: list[QuotaProblem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+def read(data: Any, end_after_s: float = END_AFTER_S) -> Quota:
+    """From what JSON or YAML holds; sizes and spans may be written as `40GiB` and `12h`. Raises
+    QuotaProblems with all that is wrong."""
+    if not isinstance(data, Mapping):
+        raise QuotaProblems([QuotaProblem("quota", "is no table of fields")])
+    known = set(Quota.__struct_fields__)
+    problems = [QuotaProblem(str(name)[:64], f"there is no such field; there are "
+                                             f"{', '.join(Quota.__struct_fields__)}")
+                for name in data if name not in known]
+    given = {str(name): value for name, value in data.items() if name in known}
+    problems += list(_numbers(given))
+    try:
+        quota = msgspec.convert(given, Quota)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        raise QuotaProblems([*problems, QuotaProblem(path.rstrip("`") or "quota", message)]
+                            ) from None
+    problems += flaws(quota, end_after_s)
+    if problems:
+        raise QuotaProblems(problems)
+    return quota
+
+
+def _numbers(given: dict[str, Any]) -> Iterator[QuotaProblem]:
+    """Texts become numbers in place."""
+    for field, parse in (("mem_bytes", parse_size), ("max_age_s", parse_span)):
+        if isinstance(given.get(field), str):
+            try:
+                given[field] = parse(given[field])
+            except ValueError as error:
+                given[field] = None
+                yield QuotaProblem(field, str(error))
+    for step in given["ladder"] if isinstance(given.get("ladder"), list) else ():
+        if isinstance(step, dict) and isinstance(step.get("after_s"), str):
+            try:
+                step["after_s"] = parse_span(step["after_s"])
+            except ValueError as error:
+                step["after_s"] = 0.0
+                yield QuotaProblem("ladder", str(error))
+
+
+def flaws(quota: Quota, end_after_s: float = END_AFTER_S) -> list[QuotaProblem]:
+    return [QuotaProblem(field, message) for field, message in (
+        *_id_flaws(quota), *_subject_flaws(quota), *_scope_flaws(quota), *_limit_flaws(quota),
+        *_ladder_flaws(quota, end_after_s))]
+
+
+def _id_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
+    if not QUOTA_ID.fullmatch(quota.id):
+        yield "id", "1 to 64 of a-z 0-9 and -, beginning with a letter or a digit"
+
+
+def _subject_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
+    kind, name = quota.subject_kind, quota.subject_name
+    if quota.subject == "*":
+        return
+    if kind not in SUBJECTS or kind == "*" or not name or not name.isprintable() or " " in name:
+        yield "subject", (f"{quota.subject[:80]!r} names nobody: write user:NAME, group:NAME, "
+                          "container:NAME, slurm:JOB, k8s:NAMESPACE, k8s:NAMESPACE/POD, or * for "
+                          "everyone")
+
+
+def _scope_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
+    kind, name = quota.scope_kind, quota.scope_name
+    if quota.scope == "fleet":
+        return
+    if kind not in SCOPES or kind == "fleet" or not name or not name.isprintable() or " " in name:
+        yield "scope", (f"{quota.scope[:80]!r} is no part of the fleet: write fleet, group:NAME, "
+                        "node:NAME or gpu:UUID")
+
+
+def _limit_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
+    if not quota.limits and quota.mode != "observe":
+        yield "mode", (f"{quota.mode} needs a limit: set gpus, mem_bytes, gpu_hours or max_age_s; "
+                       "without one it only gives a priority")
+    if quota.gpu_hours is not None and quota.subject_kind not in HOURS_OF:
+        yield "gpu_hours", ("hours are known per user: use user:, group: or * as the subject, or "
+                            "limit gpus instead")
+    if quota.gpu_hours is not None and quota.scope_kind == "gpu":
+        yield "gpu_hours", "hours are counted on nodes: use the scope node:, group: or fleet"
+    if quota.gpu_hours is not None and quota.subject_kind == "group" and (
+            quota.count == "together"):
+        yield "gpu_hours", "the hours of a whole group are not known; write count: each"
+    if quota.max_age_s is not None and quota.count == "together":
+        yield "max_age_s", "an age is of one task: there is no sum of it; write count: each"
+    if quota.scope_kind == "gpu" and quota.gpus is not None and quota.gpus > 1:
+        yield "gpus", "a single Gpu is the scope: 0 keeps them off it, 1 limits nothing"
+
+
+def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]:
+    does = [rung.do for rung in quota.ladder]
+    order: dict[Do, int] = {"tell": 0, "pause": 1, "end": 2}
+    if does[0] != "tell":
+        yield "ladder", "tell the owner first: begins with do: tell"
+    if [order[do] for do in does] != sorted(order[do] for do in does):
+        yield "ladder", "goes from mild to hard: tell, then pause, then end"
+    if any(rung.do == "end" and rung.after_s < end_after_s for rung in quota.ladder):
+        yield "ladder", f"end comes at least {end_after_s:.0f} s after the step before it"
+
+
+def parse_size(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2] not in _SIZES:
+        raise ValueError(f"{text[:40]!r} is no size; write for example 40GiB or 512MiB")
+    return int(float(match[1]) * _SIZES[match[2]])
+
+
+def parse_span(text: str) -> float:
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no span of time; write for example 90s, 30m, 12h or 7d")
+    return float(match[1]) * _SPANS[match[2]]
+
+
+# -- in words
+
+
+def size_words(mem_bytes: float) -> str:
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
+        if mem_bytes >= size:
+            return f"{_short(mem_bytes / size)} {unit}"
+    return f"{mem_bytes:.0f} B"
+
+
+def span_words(seconds: float) -> str:
+    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if seconds >= 2 * size or (seconds >= size and seconds % size == 0):
+            return f"{_short(seconds / size)} {unit}"
+    return f"{_short(seconds)} s"
+
+
+def _short(number: float) -> str:
+    return f"{number:.2g}" if 0 < number < 1 else f"{number:.1f}".removesuffix(".0")
+
+
+def amount_words(limit: Limit, amount: float, per: Per = "day") -> str:
+    match limit:
+        case "gpus":
+            return f"{_short(amount)} {'Gpu' if amount == 1 else 'Gpus'}"
+        case "mem_bytes":
+            return f"{size_words(amount)} of memory"
+        case "gpu_hours":
+            return f"{_short(amount)} GPU-hours per {per}"
+        case "max_age_s":
+            return f"an age of {span_words(amount)}"
+
+
+def subject_words(quota: Quota) -> str:
+    kind, name = quota.subject_kind, quota.subject_name
+    match kind:
+        case "user":
+            return name
+        case "group":
+            return (f"each member of {name}" if quota.count == "each" else
+                    f"the group {name} together")
+        case "*":
+            return "each owner" if quota.count == "each" else "everyone together"
+        case "k8s":
+            return f"the {'pod' if '/' in name else 'namespace'} {name}"
+        case _:
+            return f"the {'container' if kind == 'container' else 'Slurm job'} {name}"
+
+
+def scope_words(quota: Quota) -> str:
+    name = quota.scope_name
+    return {"fleet": "on the whole fleet", "group": f"on the nodes of {name}",
+            "node": f"on {name}", "gpu": f"on the Gpu {name}"}[quota.scope_kind]
+
+
+def meaning(quota: Quota) -> str:
+    """One sentence: who may hold what, where."""
+    held = [amount_words(limit, quota.limit(limit) or 0.0, quota.per) for limit in quota.limits
+            if limit != "max_age_s"]
+    parts = [f"hold {' and '.join(held)}"] if held else []
+    if quota.max_age_s is not None:
+        parts.append(f"run a task for {span_words(quota.max_age_s)}")
+    what = " and ".join(parts) or "hold any amount"
+    return f"{subject_words(quota)} may {what} {scope_words(quota)}"

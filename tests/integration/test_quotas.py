@@ -1,0 +1,251 @@
+"""Quotas on a real demo: real children are told, told again and ended; who is within is not."""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.quota_cli import quota
+from gpudeck.client import Client, NotThere
+from gpudeck.errors import CommandError
+from tests.demos import Demo, alive, soon
+from widget.hub import connect
+
+# As soon as a demo's hub lets an end follow.
+# So many that the fleet bears three acts in ten minutes; the first ones have real tasks.
+NODES = 60
+REAL = ("n001", "n002", "n003", "n004")
+QUICK = [{"do": "tell"}, {"do": "tell", "after_s": 1}, {"do": "end", "after_s": 2}]
+
+
+@pytest.fixture(name="demo", scope="module")
+def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with Demo(tmp_path_factory.mktemp("quotas") / "demo", "--nodes", str(NODES), "--gpus", "2",
+              "--faults", "off") as running:
+        client = Client(running.told()["url"], running.told()["token"])
+        assert soon(lambda: len(client.nodes()) == NODES, 30)
+        for node in client.nodes():
+            if node["host"] in REAL:
+                client._told("PATCH", f"nodes/{node['id']}", {"group": "real"})
+        settled(running)
+        yield running
+
+
+@pytest.fixture(name="client")
+def _client(demo: Demo) -> Iterator[Client]:
+    """Each test leaves no quota behind, and rules may act again."""
+    told = demo.told()
+    client = Client(told["url"], told["token"])
+    permit(demo, True)
+    forget(client)
+    yield client
+    forget(client)
+
+
+def forget(client: Client) -> None:
+    for each in client.quotas():
+        client.remove_quota(each["quota"]["id"])
+
+
+def permit(demo: Demo, rules: bool, *more: str) -> None:
+    file = demo.data / "ceiling.toml"
+    file.write_text("\n".join(["kills_per_hour = 1000", "root_tasks = true",
+                               f"rules_may_act = {str(rules).lower()}", *more]))
+
+
+def jobs(demo: Demo) -> dict[str, list[dict[str, Any]]]:
+    """Of each owner, the tasks that are real children."""
+    real = {task["id"]: task["pid"] for task in demo.told()["tasks"]}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for task in demo.ask("tasks?limit=1000"):
+        if task["id"] in real:
+            found.setdefault(task["user"], []).append(task)
+    return found
+
+
+def pids_of(held: dict[str, list[dict[str, Any]]]) -> set[int]:
+    return {task["pid"] for tasks in held.values() for task in tasks}
+
+
+def settled(demo: Demo) -> dict[str, list[dict[str, Any]]]:
+    """What a test before has ended comes back as other processes."""
+    found: dict[str, list[dict[str, Any]]] = {}
+
+    def is_so() -> bool:
+        nonlocal found
+        found = jobs(demo)
+        pids = pids_of(found)
+        return len(found) >= 2 and alive(pids) == pids
+
+    assert soon(is_so, 40), found
+    return found
+
+
+def one(client: Client, quota_id: str) -> dict[str, Any]:
+    found = client.quota(quota_id)
+    assert found is not None
+    return found
+
+
+def commands(client: Client, quota_id: str) -> list[tuple[str, str]]:
+    """Oldest first."""
+    return [(each.action, each.state) for each in reversed(client.commands(limit="100"))
+            if quota_id in str(each)]
+
+
+def test_the_demo_begins_with_one_that_only_observes(demo: Demo) -> None:
+    told = demo.told()
+    found = one(Client(told["url"], told["token"]), "fair-share")
+    assert (found["quota"]["mode"], found["quota"]["gpus"]) == ("observe", NODES * 2 // 8)
+
+
+def test_it_is_in_force_within_seconds_and_counts_what_is_held(demo: Demo, client: Client) -> None:
+    held = jobs(demo)
+    quota_id = f"all-{random.randrange(10**6)}"
+    made = client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 1,
+                                       "mem_bytes": "40GiB"})
+    assert made["wanted"] == len(REAL)
+    assert soon(lambda: one(client, quota_id)["in_force"] == len(REAL), 15)
+    assert soon(lambda: one(client, quota_id)["balances"], 10)
+    found = one(client, quota_id)
+    used = {each["holder"]: each["used"] for each in found["balances"] if each["limit"] == "gpus"}
+    assert used == {user: len({(task["node"], use["uuid"]) for task in tasks
+                               for use in task["gpus"]}) for user, tasks in held.items()}
+    assert all("seen here" in node["proof"] for node in found["nodes"])
+    client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 2})
+    versions = client._told("GET", f"quotas/{quota_id}/versions")["items"]
+    assert [each["quota"]["gpus"] for each in versions] == [2, 1]
+    assert soon(lambda: one(client, quota_id)["applied"] == len(REAL), 15)
+
+
+def test_what_is_wrong_is_refused_and_loses_nothing(demo: Demo, client: Client) -> None:
+    client.put_quota("first", {"subject": "*", "gpus": 3})
+    with pytest.raises(CommandError, match="no size"):
+        client.put_quota("first", {"subject": "*", "mem_bytes": "2.5G"})
+    with pytest.raises(CommandError, match="first limits the same"):
+        client.put_quota("second", {"subject": "*", "gpus": 4})
+    assert one(client, "first")["quota"]["gpus"] == 3
+    assert client.quota("second") is None
+    with pytest.raises(NotThere):
+        client.remove_quota("second")
+    found = client.check_quota({"id": "x", "subject": "*", "scope": "group:real", "gpus": 0})
+    assert {each["holder"] for each in found["over"]} == {*jobs(demo)}
+    assert [each["field"] for each in client.check_quota({"id": "x", "subject": "me"})["problems"]
+            ] == ["subject"]
+
+
+def test_from_the_terminal_and_a_notebook(
+        demo: Demo, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = demo.told()
+    file = tmp_path / "token"
+    file.write_text(told["token"])
+    file.chmod(0o600)
+
+    def run(*words: str) -> str:
+        assert quota([*words, "--hub", told["url"], "--token-file", str(file)]) == 0
+        return capsys.readouterr().out
+
+    said = run("check", "typed", "--subject", "*", "--scope", "group:real", "--gpus", "0")
+    assert said.count("over: ") == len(jobs(demo))
+    assert client.quota("typed") is None
+    run("set", "typed", "--subject", "*", "--scope", "group:real", "--gpus", "1", "--mem", "2TiB")
+    run("set", "typed", "--mem", "none", "--because", "few are there")
+    kept = one(client, "typed")["quota"]
+    assert (kept["gpus"], kept["mem_bytes"], kept["because"]) == (1, None, "few are there")
+    assert soon(lambda: "holds" in run("list"), 10)
+    frame = connect(told["url"], told["token"]).quotas()
+    assert {*frame["holder"]} == {*jobs(demo)}
+    assert {*frame["limit"]} == {"gpus"}
+    with pytest.raises(CommandError, match="no size"):
+        run("set", "typed", "--mem", "2.5G")
+    assert "limits nobody now" in run("remove", "typed")
+    assert client.quota("typed") is None
+
+
+def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client: Client) -> None:
+    held = settled(demo)
+    spared = random.choice(sorted(held))
+    permit(demo, True, f'protected_users = ["{spared}"]')
+    theirs = {task["pid"] for task in held[spared]}
+    others = pids_of(held) - theirs
+    quota_id = f"star-{random.randrange(10**6)}"
+    client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 0, "mode": "act",
+                                "ladder": QUICK, "because": "the night is for others"})
+    assert soon(lambda: ("end", "done") in commands(client, quota_id), 45), commands(
+        client, quota_id)
+    assert alive(others) != others
+    said = [offender["ladder"] for each in one(client, quota_id)["balances"]
+            for offender in each["offenders"]]
+    assert any("told twice" in each or "protects" in each for each in said), said
+    assert soon(lambda: any("protects the tasks of" in str(each) for each in client.audit(
+        kind="ladder", limit="50")["items"]), 30), "the end of the protected was tried, and refused"
+    client.remove_quota(quota_id)
+    told = [each for each in reversed(client.commands(limit="200")) if quota_id in str(each)]
+    ended = next(each for each in told if (each.action, each.state) == ("end", "done"))
+    of_it = [each.action for each in told if each.task_id == ended.task_id]
+    assert of_it == ["notify", "notify", "end"]
+    assert all("the night is for others" in each.reason for each in told)
+    assert alive(theirs) == theirs
+
+
+@pytest.mark.soak
+def test_priority_4_goes_before_1_and_who_is_within_stays(demo: Demo, client: Client) -> None:
+    """In short: tests/unit/test_quota.py."""
+    held = settled(demo)
+    first, last = random.sample(sorted(held), 2)
+    for user, priority in ((first, 4), (last, 1)):
+        client.put_quota(f"p-{priority}", {"subject": f"user:{user}", "priority": priority})
+    gpus = {(task["node"], use["uuid"]) for tasks in held.values() for task in tasks
+            for use in task["gpus"]}
+    client.put_quota("sum", {"subject": "*", "scope": "group:real", "count": "together",
+                             "gpus": len(gpus) - 1, "mode": "act", "ladder": QUICK})
+    theirs = {task["pid"] for task in held[first]}
+    others = pids_of(held) - theirs
+    assert soon(lambda: alive(theirs) != theirs, 45), commands(client, "sum")
+    client.remove_quota("sum")
+    assert alive(others) == others
+
+
+@pytest.mark.soak
+def test_where_rules_may_not_act_it_says_so_and_ends_nothing(demo: Demo, client: Client) -> None:
+    permit(demo, False)
+    pids = pids_of(settled(demo))
+    quota_id = f"no-{random.randrange(10**6)}"
+    client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 0, "mode": "act",
+                                "ladder": QUICK})
+
+    def is_said() -> bool:
+        nodes = one(client, quota_id)["nodes"]
+        return bool(nodes) and all(each["is_applied"] and not each["is_in_force"]
+                                   and "rules_may_act" in each["proof"] for each in nodes)
+
+    assert soon(is_said, 15), one(client, quota_id)["nodes"]
+    assert soon(lambda: sum(action == "notify" for action, _ in commands(client, quota_id)) >= 4,
+                30), commands(client, quota_id)
+    time.sleep(3)  # longer than it takes from the second word to the end
+    assert not any(action == "end" and state == "done"
+                   for action, state in commands(client, quota_id))
+    assert alive(pids) == pids
+
+
+@pytest.mark.soak
+def test_a_hub_that_is_killed_comes_back_with_them(demo: Demo, client: Client) -> None:
+    """In short: what a node does alone, in test_quotas_agent.py."""
+    client.put_quota("stays", {"subject": "*", "scope": "group:real", "gpus": 1})
+    assert soon(lambda: one(client, "stays")["in_force"] == len(REAL), 20)
+    generation = one(client, "stays")["generation"]
+    demo.kill_hub()
+
+    def is_back() -> bool:
+        try:
+            found = client.quota("stays")
+        except CommandError:
+            return False
+        return found is not None and found["in_force"] == len(REAL)
+
+    assert soon(lambda: not is_back(), 5)
+    assert soon(is_back, 60)
+    assert one(client, "stays")["generation"] == generation

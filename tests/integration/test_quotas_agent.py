@@ -1,0 +1,168 @@
+"""Quotas on a node: held on its disk, in force or not and why, and without a hub."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent import guard, node
+from agent.acts_journal import ActsJournal, ActsStore
+from agent.backends import Reading
+from agent.journal import Journal
+from agent.key import Identity, node_key
+from agent.node import NodeConfig, Source, run_node
+from agent.quota_desk import QuotaDesk
+from agent.tasks import boot_id
+from gpudeck.chain import verify
+from gpudeck.desired import InForce
+from gpudeck.keys import Key, fingerprint
+from gpudeck.ladder import Rung
+from gpudeck.quota import Quota
+from tests.fakes.children import Children, a_ceiling
+from tests.fakes.hub import FakeHub, wait_for
+
+from .test_acts_agent import a_running_node
+
+LADDER = (Rung("tell"), Rung("tell", 0.5), Rung("end", 0.5))
+
+
+class Told(Children):
+    """What it lists comes in Readings as well."""
+
+    def latest(self) -> Reading | None:
+        fresh = self.fresh(1.0)
+        if time.monotonic() < self.__dict__.get("next_at", 0.0) or fresh is None:
+            return None
+        self.__dict__["next_at"] = time.monotonic() + 0.5
+        return Reading(time.time(), 0.5, (), (), fresh.processes)
+
+
+class Bed:
+    def __init__(self, hub: FakeHub, children: Children, data: Path) -> None:
+        self.hub, self.children, self.data = hub, children, data
+
+    def quota(self, quota_id: str = "q", **fields: Any) -> Quota:
+        return msgspec.structs.replace(
+            Quota(quota_id, "*", "gpu:GPU-1", gpus=0, mode="act", ladder=LADDER), **fields)
+
+    def newest(self, generation: int) -> InForce:
+        found: InForce = wait_for(lambda: next(
+            (each for each in reversed(self.hub.in_force) if each.generation == generation), None))
+        return found
+
+    def records(self) -> list[str]:
+        journal = ActsJournal(ActsStore(self.data / "acts.db"))
+        assert verify(journal.links()) is None
+        return [link.body for link in journal.links()]
+
+    def intents(self, action: str) -> int:
+        return sum('"intent":true' in each.replace(" ", "") and f'"{action}"' in each
+                   for each in self.records())
+
+
+@pytest.fixture(name="bed")
+def _bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    a_ceiling(data, rules_may_act=True)
+    monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
+    monkeypatch.setattr(node, "QuotaDesk", partial(QuotaDesk, cut_off_after_s=1.0))
+    hub, children = FakeHub(), Told(detail="")
+    try:
+        yield Bed(hub, children, data)
+    finally:
+        children.close()
+        hub.close()
+
+
+def test_it_is_held_on_the_disk_and_said_again_after_a_restart(bed: Bed) -> None:
+    bed.children.start()
+    with a_running_node(bed.hub, bed.children, bed.data):
+        bed.hub.tell(bed.hub.desired(7, bed.quota(mode="observe")))
+        said = bed.newest(7)
+        assert [(each.quota_id, each.is_in_force) for each in said.quotas] == [("q", True)]
+        assert {each.name for each in said.mechanisms} == {
+            "ladder", "memory_limit", "hami", "mig"}
+        bed.hub.tell(bed.hub.desired(6))  # an older word comes late
+        wait_for(lambda: bed.hub.in_force[-1].trouble)
+        assert bed.hub.in_force[-1].generation == 7
+    bed.hub.in_force.clear()
+    with a_running_node(bed.hub, bed.children, bed.data):
+        said = bed.newest(7)
+        assert [each.quota_id for each in said.quotas] == ["q"]
+
+
+@pytest.mark.parametrize("wrong", ["another key", "another node", "nothing"])
+def test_only_what_this_hub_signed_for_this_node_is_held(bed: Bed, wrong: str) -> None:
+    bed.children.start()
+    with a_running_node(bed.hub, bed.children, bed.data):
+        good = bed.hub.desired(3, bed.quota())
+        if wrong == "another key":
+            good = msgspec.structs.replace(good, signature=Key(bytes(32)).sign(good.body))
+        elif wrong == "another node":
+            good = bed.hub.desired(3, bed.quota(), node_id="f" * 32)
+        bed.hub.tell(good)
+        said = wait_for(lambda: bed.hub.in_force and bed.hub.in_force[-1])
+        assert said.generation == (3 if wrong == "nothing" else 0)
+        assert bool(said.trouble) == (wrong != "nothing")
+
+
+def test_a_ceiling_that_forbids_it_is_told(bed: Bed) -> None:
+    a_ceiling(bed.data, rules_may_act=False)
+    bed.children.start()
+    with a_running_node(bed.hub, bed.children, bed.data):
+        bed.hub.tell(bed.hub.desired(1, bed.quota(), bed.quota("told", mode="warn")))
+        marks = {each.quota_id: each for each in bed.newest(1).quotas}
+        assert not marks["q"].is_in_force
+        assert "rules_may_act" in marks["q"].proof
+        assert marks["told"].is_in_force
+
+
+@contextmanager
+def alone(bed: Bed) -> Iterator[None]:
+    """The node, while there is no hub."""
+    identity = Identity(node_key(bed.data), fingerprint(bed.hub.key.public), None)
+    journal = Journal(bed.data / "journal.db")
+    config = NodeConfig(bed.hub.url, None, identity, "host", "simulated", boot_id(), bed.data,
+                        ActsStore(bed.data / "acts.db"), ceiling=bed.data / "ceiling.toml")
+    stop = threading.Event()
+    source: Source = bed.children
+    thread = threading.Thread(target=run_node, args=(config, source, journal.outbox(), stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=5)
+        journal.close()
+        config.acts.close()
+
+
+def test_without_a_hub_only_what_may_goes_on_and_a_restart_does_nothing_twice(bed: Bed) -> None:
+    """`allow` ends; `wait` and `warn` tell; and on no Gpu but those of their scope."""
+    ended, waits, warned, bystander = (bed.children.start(gpu=f"GPU-{at}") for at in range(1, 5))
+    quotas = (bed.quota("ended", offline="allow"),
+              bed.quota("waits", scope="gpu:GPU-2"),
+              bed.quota("warned", scope="gpu:GPU-3", mode="warn", offline="allow"),
+              bed.quota("fleet", scope="fleet", offline="allow", subject="user:nobody-at-all"))
+    with a_running_node(bed.hub, bed.children, bed.data):
+        bed.hub.tell(bed.hub.desired(1, *quotas))
+        bed.newest(1)
+        time.sleep(1.5)  # with a hub, the node itself does nothing
+        assert bed.intents("notify") == 0
+        bed.hub.crash()
+        wait_for(lambda: not ended.is_alive(), 30)
+        wait_for(lambda: bed.intents("notify") == 6, 10)
+        wait_for(lambda: bed.intents("end") == 1, 5)
+    with alone(bed):
+        time.sleep(3)
+    assert (bed.intents("notify"), bed.intents("end")) == (6, 1)
+    assert waits.is_alive()
+    assert warned.is_alive()
+    assert bystander.is_alive()

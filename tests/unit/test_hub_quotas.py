@@ -1,0 +1,132 @@
+"""Quotas at the hub: what is signed, what a node has of it, hours, and how far a ladder is."""
+
+import pytest
+
+from dashboard.core.fleet import Fleet
+from dashboard.core.quota_wants import Beside, Kept, Over, cause_of, progress, wants
+from dashboard.core.quotas import deployments, for_node, hours_of
+from dashboard.core.signing import Budget, Signing, Spent
+from gpudeck import ladder
+from gpudeck.balance import Balance, Offender
+from gpudeck.desired import Desired, InForce, QuotaMark
+from gpudeck.quota import Quota
+from gpudeck.wire import GpuFacts, Hello, Inventory
+
+NOW = 1_000_000.0
+
+
+def hello(name: str) -> Hello:
+    return Hello((1,), bytes(32), bytes(64), name, f"host-{name}", "boot", "s", 0, "0", "nvml")
+
+
+@pytest.fixture(name="fleet")
+def _fleet() -> Fleet:
+    fleet = Fleet(1)
+    for name in ("n1", "n2"):
+        node = fleet.hello(hello(name), NOW, 0.0)
+        fleet.inventory(node, Inventory(1, (GpuFacts(f"GPU-{name}", 0, "H100"),)))
+    fleet.set_group("n2", "lab")
+    return fleet
+
+
+# -- the signer
+
+def desired(**more: object) -> Desired:
+    fields = {"node_id": "n", "epoch": 3, "generation": 5, "issued_at": NOW, "group": "default"}
+    return Desired(**(fields | more))  # type: ignore[arg-type]
+
+
+def test_the_signer_signs_what_is_new_and_of_now() -> None:
+    signing = Signing(Budget(), 3, Spent())
+    assert signing.judge_desired(desired(), NOW) is None
+    assert signing.judge_desired(desired(), NOW) is None  # for another node
+    for wrong in (desired(epoch=2), desired(issued_at=NOW - 60), desired(issued_at=NOW + 60),
+                  desired(generation=4)):
+        refusal = signing.judge_desired(wrong, NOW)
+        assert refusal is not None
+        assert refusal.code == "signer"
+    assert signing.judge_desired(desired(generation=6), NOW) is None
+
+
+# -- the nodes
+
+@pytest.mark.parametrize(("scope", "nodes"), [
+    ("fleet", {"n1", "n2"}), ("group:lab", {"n2"}), ("group:default", {"n1"}),
+    ("node:host-n1", {"n1"}), ("node:n2", {"n2"}), ("gpu:GPU-n1", {"n1"}), ("gpu:GPU-x", set())])
+def test_a_node_is_told_what_concerns_it(fleet: Fleet, scope: str, nodes: set[str]) -> None:
+    quota = Quota("q", "*", scope, gpus=1)
+    assert {node_id for node_id, node in fleet.nodes.items()
+            if for_node([quota], fleet, node)} == nodes
+    assert {each.node_id for each in deployments(quota, 1, fleet, {})} == nodes
+
+
+def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
+    quota = Quota("q", "*", "node:n1", gpus=1)
+
+    def seen(said: InForce | None) -> tuple[bool, bool, str]:
+        [found] = deployments(quota, 7, fleet, {} if said is None else {"n1": said})
+        return found.is_applied, found.is_in_force, found.proof
+
+    assert seen(None)[:2] == (False, False)
+    assert seen(InForce(6, NOW, NOW))[:2] == (False, False)
+    assert "not signed" in seen(InForce(6, NOW, NOW, trouble="it is not signed"))[2]
+    assert seen(InForce(7, NOW, NOW))[:2] == (True, False)
+    forbidden = InForce(7, NOW, NOW, (QuotaMark("q", False, "none", "rules may not act"),))
+    assert seen(forbidden) == (True, False, "rules may not act")
+    held = InForce(7, NOW, NOW, (QuotaMark("q", True, "ladder", "3 tasks of it seen here"),))
+    assert seen(held) == (True, True, "3 tasks of it seen here")
+    fleet.disconnected(fleet.nodes["n1"])  # what it said before is not said of now
+    assert seen(held)[:2] == (True, False)
+
+
+# -- hours
+
+def test_hours_are_of_each_or_of_those_together() -> None:
+    used: dict[str | None, float] = {"alice": 7_200.0, "bob": 3_600.0, None: 3_600.0}
+    each = Quota("e", "*", gpu_hours=1.0)
+    assert hours_of(each, used, [each]) == {("e", "alice"): 2.0, ("e", "bob"): 1.0}
+    whole = Quota("w", "*", gpu_hours=1.0, count="together")
+    own = Quota("a", "user:alice", gpu_hours=9.0, count="together")
+    assert hours_of(whole, used, [whole]) == {("w", "everyone together"): 4.0}
+    assert hours_of(whole, used, [whole, own]) == {("w", "everyone together"): 2.0}
+    assert hours_of(own, used, [whole, own]) == {("a", "alice"): 2.0}
+
+
+# -- what is wanted of the ladder
+
+def balance(quota: Quota, used: float = 3.0) -> Balance:
+    offender = Offender("n1", "host-n1", "j", ("t",), "alice", 2, NOW)
+    return Balance(quota, "gpus", "alice", used, 1.0, True, 3, ("alice",),
+                   (offender,) if used > 1 else ())
+
+
+def beside(held: str | None = None, kept: Kept | None = None) -> Beside:
+    return Beside(lambda quota_id: 4, lambda node_id: held, lambda task_ids: kept,
+                  lambda node_id: 0.5)
+
+
+def test_only_who_is_over_for_long_enough_is_wanted_and_observing_wants_nothing() -> None:
+    quota, over = Quota("q", "*", gpus=1, mode="act"), Over()
+    over.saw([balance(quota)], NOW)
+    assert [*wants([balance(quota)], over, beside(), 30.0, NOW + 29)] == []
+    [found] = wants([balance(quota)], over, beside("on hold"), 30.0, NOW + 30)
+    assert (found.cause, found.task_ids, found.holds) == (cause_of("q", 4), ("t",), ("on hold",))
+    assert [rung.do for rung in found.rungs] == ["tell", "tell", "end"]
+    over.saw([balance(quota, 1.0)], NOW + 31)  # within again: from the beginning
+    over.saw([balance(quota)], NOW + 32)
+    assert [*wants([balance(quota)], over, beside(), 30.0, NOW + 61)] == []
+    warns, observes = Quota("q", "*", gpus=1, mode="warn"), Quota("q", "*", gpus=1)
+    [found] = wants([balance(warns)], over, beside(), 0.0, NOW + 61)
+    assert {rung.do for rung in found.rungs} == {"tell"}
+    assert [*wants([balance(observes)], over, beside(), 0.0, NOW + 61)] == []
+
+
+def test_how_far_it_is_in_words() -> None:
+    climb = ladder.begin("quota q v1", "n/j", Quota("q", "*", gpus=1).ladder, NOW)
+    sight = ladder.Sight("yes", 0.0)
+    assert progress(climb, NOW).startswith("not told yet")
+    climb, step = ladder.look(climb, sight, NOW)
+    assert step is not None
+    climb = ladder.settle(climb, "done", "", NOW)
+    climb, _ = ladder.look(climb, sight, NOW + 1)
+    assert progress(climb, NOW + 1).startswith("told once; 'tell' comes in 10 min")
