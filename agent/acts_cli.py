@@ -117,7 +117,7 @@ def _at(desk: Desk, asked: ActSettings, plan: Plan | None) -> int:
     if not asked.yes and not is_sure(view, teller):
         teller.say("nothing was done")
         return ExitCode.FAILED
-    if view.needs.maintenance and (asked.yes or not _is_sure_despite(teller)):
+    if view.needs.maintenance and (asked.yes or not is_sure_despite(teller)):
         teller.say("nothing was done: people work on this node; without --yes it is asked for "
                    "twice")
         return ExitCode.REFUSED
@@ -206,7 +206,7 @@ def is_sure(view: PreviewView, teller: Teller) -> bool:
     return asked.is_yes(teller.ask(asked.prompt))
 
 
-def _is_sure_despite(teller: Teller) -> bool:
+def is_sure_despite(teller: Teller) -> bool:
     return teller.ask("People work on this node. To do it all the same, type maintenance: "
                       ).strip() == "maintenance"
 

@@ -35,6 +35,11 @@ class LeaseBook:
             self._known = _read(self.journal.fact(NAME))
         return self._known
 
+    @property
+    def is_surely_empty(self) -> bool:
+        """Without a look at the disk."""
+        return not self.is_shared and self._known == ()
+
     def begin(self, lease: Lease) -> None:
         """It takes the place of another on the same limit."""
         self._change(lambda all: leases.with_new(all, lease),

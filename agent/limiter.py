@@ -19,6 +19,7 @@ from .reader_child import child_environment
 from .redact import redact
 
 DONE_WITHIN_S = 15.0
+UNSURE = "the driver did not answer"
 NO_LIMITS = "limits of Gpus cannot be set through the backend {}"
 
 
@@ -88,13 +89,14 @@ class Limiter:
                                   env=child_environment(os.environ))
             return msgspec.msgpack.decode(done.stdout, type=Answer)
         except subprocess.TimeoutExpired:
-            return Answer(trouble=f"the driver did not answer within {DONE_WITHIN_S:.0f} s; "
+            return Answer(trouble=f"{UNSURE} within {DONE_WITHIN_S:.0f} s; "
                                   "whether it was set is not known. See `dmesg`")
         except OSError as error:
             return Answer(trouble=f"no process can be started ({error.strerror})")
         except msgspec.MsgspecError:
             words = redact(done.stderr.decode(errors="replace").strip())[-300:]
-            return Answer(trouble=f"the process that sets limits ended: {words or 'no word'}")
+            return Answer(trouble=f"{UNSURE}: the process that sets limits ended "
+                                  f"({words or 'no word'})")
 
 
 def obey(backend: str, options: str, order: Order) -> Answer:

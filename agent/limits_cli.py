@@ -40,7 +40,7 @@ from gpudeck.settings import parser
 
 from . import mps_view
 from .act_settings import TABLE, Reach, read_reach
-from .acts_cli import Teller, client_of, desk_of, followed, is_sure
+from .acts_cli import Teller, client_of, desk_of, followed, is_sure, is_sure_despite
 from .acts_journal import ActsJournal, ActsStore
 from .autotune import Seen, tune
 from .backends.nvml_session import module_version
@@ -290,7 +290,12 @@ def _act_on(reach: Reach, asked: argparse.Namespace, wanted: Wanted) -> int:
         if not asked.yes and not is_sure(view, teller):
             teller.say("nothing was done")
             return ExitCode.FAILED
-        return followed(teller, desk, desk.order(view.id, asked.reason or "from the terminal"))
+        if view.needs.maintenance and (asked.yes or not is_sure_despite(teller)):
+            teller.say("nothing was done: people work on this node; without --yes it is asked "
+                       "for twice")
+            return ExitCode.REFUSED
+        return followed(teller, desk, desk.order(
+            view.id, asked.reason or "from the terminal", view.needs.maintenance))
 
 
 def _ends_work(view: PreviewView) -> bool:

@@ -28,6 +28,7 @@ DEFAULT_PIPES = Path("/tmp/nvidia-mps")
 CALL_S = 5.0
 QUIT_WITHIN_S = 10.0
 CLIENTS_EVERY_S = 10.0
+FOUND_FOR_S = 60.0
 WAIT_S = 0.1  # a call takes 4 ms (C.3)
 GIB_MIB = 1_024
 _PIDS = re.compile(r"(?:\d{1,10}\n)*")
@@ -188,6 +189,8 @@ class Mps:
         self.program = program
         self._pipes = pipes
         self._is_alone = is_alone
+        self._found: frozenset[Path] = frozenset()
+        self._found_at = float("-inf")
 
     def is_installed(self) -> bool:
         return self.program != "" and shutil.which(self.program) is not None
@@ -204,11 +207,14 @@ class Mps:
                     "inside.")
         return ""
 
-    def daemons(self) -> tuple[Daemon, ...]:
+    def daemons(self, within_s: float = 0.0) -> tuple[Daemon, ...]:
+        """`within_s`: what was found so long ago will do. To look is to read all of /proc."""
         own = Daemon(self._pipes, self.program)
         if self._is_alone:
             return (own,)
-        others = found_pipes() - {own.folder}
+        if time.monotonic() >= self._found_at + within_s:
+            self._found, self._found_at = found_pipes(), time.monotonic()
+        others = self._found - {own.folder}
         return (own, *(Daemon(pipes, self.program) for pipes in sorted(others)))
 
     def daemon(self, pipes: str) -> Daemon:
@@ -217,8 +223,8 @@ class Mps:
     def clients(self) -> dict[int, tuple[int, ...]]:
         """Pids by their server; {}: it does not say."""
         found: dict[int, tuple[int, ...]] = {}
-        if self.program:
-            for daemon in self.daemons():
+        if self.is_installed():
+            for daemon in self.daemons(FOUND_FOR_S):
                 found |= {server: believed(daemon, daemon.clients(server))
                           for server in daemon.servers() or ()}
         return found

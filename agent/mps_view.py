@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, MpsDaemon, MpsLimit
 from gpudeck.limits import MpsServer as ServerView
 
-from .mps import DEAD, Daemon, Mps, believed
+from .mps import DEAD, FOUND_FOR_S, Daemon, Mps, believed
 from .processes import about
 from .tasks import shown_command
 from .terminals import name_of
@@ -22,7 +22,8 @@ def daemons(mps: Mps, ordinals: Iterable[int] = (), given: Given = lambda *_: No
     """Those that answer, and those of which something is left."""
     if not mps.is_installed():
         return ()
-    seen = (view(daemon, ordinals, given, task_ids) for daemon in mps.daemons()[:MAX_DAEMONS])
+    seen = (view(daemon, ordinals, given, task_ids)
+            for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS])
     return tuple(each for each in seen if each.is_alive or each.uid is not None)
 
 

@@ -80,10 +80,10 @@ class Place:
     is_recorded: bool = False  # its tasks are of another time
     mps: Mps = field(default_factory=Mps)
     wall: Callable[[], float] = time.time
-    sightings: Sightings = field(default_factory=Sightings)
     limiter: Limiter = field(default_factory=lambda: Limiter("none"))
     book: LeaseBook | None = None
     given_book: GivenBook | None = None
+    sightings: Sightings = field(default_factory=Sightings)
 
     def leases(self) -> tuple[Lease, ...]:
         return () if self.book is None else self.book.all()

@@ -30,9 +30,11 @@ from .actions import Grips, is_same, living
 from .acts_journal import JournalRefuses
 from .lease_book import LeaseBook, clock_now
 from .leases import GpuLimits, judged, same_limit
+from .limiter import UNSURE
 from .mps import Daemon, MpsSays, shown_limit
 from .mps_view import view
 from .scene import Ask, Place, find
+from .terminals import tell
 
 READ_BACK_WITHIN_S = 2.0
 MPS_WITHIN_S = 0.5  # it answers from its own memory
@@ -109,7 +111,9 @@ class SettingDeed:
         try:
             words = self._set_values(daemon, setting)
         except MpsSays as why:
-            return False, False, str(why)
+            if isinstance(setting, MpsPreset):  # the first of its two may have been taken
+                return False, False, str(why)
+            raise Refused(Refusal("setting", f"{why}; nothing was changed")) from why
         wrong = [each for each in words if each]
         if wrong:
             return True, False, "applied, not in force: " + "; ".join(wrong)
@@ -148,9 +152,19 @@ class SettingDeed:
 
     def _stop(self, daemon: Daemon) -> tuple[bool, bool, str]:
         grace_s = round(self._shown.params.grace_s)
+        self._tell_victims(grace_s)
         self._say(f"the daemon was told to quit; clients have {grace_s} s to leave")
         trouble = daemon.quit(grace_s)
         return not trouble, not daemon.is_alive(), trouble or "no daemon answers there any more"
+
+    def _tell_victims(self, grace_s: int) -> None:
+        """Before, so that they can save."""
+        by = self._command.asker
+        for uid in {victim.process.uid for victim in self._shown.victims}:
+            tell(uid, [f"gpudeck: {by.name} ({by.kind}) stops MPS in "
+                       f"{getattr(self._shown.params.setting, 'pipes', '')}",
+                       f"  Its clients lose what they do on the GPU in {grace_s} s.",
+                       f"  Reason: {self._command.reason}" if self._command.reason else ""])
 
     def _restart(self, daemon: Daemon) -> tuple[bool, bool, str]:
         found = setting_look.ordinals(find(self._place))
@@ -188,11 +202,14 @@ class SettingDeed:
         book.begin(lease)
         lease = next(each for each in book.all() if each.lease_id == lease.lease_id)
         trouble = apply(self._place, lease)
-        if trouble:
+        if trouble and not trouble.startswith(UNSURE):
             book.put_back(lease, former)
-            return False, False, trouble
+            raise Refused(Refusal("permission" if "CAP_SYS_ADMIN" in trouble else "setting",
+                                  f"{trouble}; nothing was changed"))
         now = judged_now(self._place, _as_wanted(lease))
-        book.note(now)
+        book.note(now)  # also where the driver fell silent: what may be set must have its end
+        if trouble:
+            return False, now.state == "in_force", f"{trouble}. {now.words}"
         return True, {"in_force": True, "unknown": None}.get(now.state, False), now.words
 
     def _new_lease(self, setting: PowerCap | ClockLock, found: GpuLimits) -> Lease:

@@ -10,12 +10,15 @@ SUBJECTS = {
     "pause": "Your task on {host} is being paused",
     "resume": "Your task on {host} goes on",
     "end": "Your task on {host} is being ended",
+    "terminate_client": "Your task on {host} is taken out of MPS",
 }
 WHAT_NOW = {
     "notify": "Nothing was done to it.",
     "pause": "It is stopped and keeps its memory until somebody resumes it.",
     "resume": "It runs again.",
     "end": "It is asked to end, and killed if it does not end within {grace_s:.0f} s.",
+    "terminate_client": "What it has on the GPU is lost; the process itself goes on, with errors "
+                        "from CUDA.",
 }
 
 
@@ -24,6 +27,7 @@ class Mail:
     to: str
     subject: str
     text: str
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,28 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, comes: Comes) ->
     assert found == []
 
 
+def terminal(demo: Demo, program: str, *words: str) -> str:
+    code = (f"import sys; from agent.limits_cli import {program}; "
+            f"sys.exit({program}(sys.argv[1:]))")
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--hub", demo.url, *words], cwd=ROOT, text=True, timeout=60,
+        env={**os.environ, "GPUDECK_TOKEN": demo.told()["token"]}, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_from_the_terminal_through_the_hub(demo: Demo, mps: FakeMps) -> None:
+    uuid, yes = random.choice([*demo.gpus()]), ("--yes", "--reason", "a test")
+    assert "in force" in terminal(demo, "gpu", "cap", uuid, "333", "--for", "90s", *yes)
+    assert soon(lambda: "333 W until" in terminal(demo, "gpu", "show"), 20)
+    assert "taken back, and in force" in terminal(demo, "gpu", "release", uuid, "power",
+                                                  *yes).lower()
+    assert f"{mps.pipes}  answers  root" in terminal(demo, "mps", "show", "--node", HOST)
+    assert "in force" in terminal(demo, "mps", "set", "priority", "1", "--node", HOST, "--pipes",
+                                  str(mps.pipes), *yes)
+    assert mps.changed()[-1] == "set_default_client_priority 1"
+
+
 def test_who_may_not_is_not_tempted(demo: Demo, mps: FakeMps, comes: Comes) -> None:
     uuid = next(iter(demo.gpus()))
     [node] = [node for node in demo.ask("mps") if node["host"] == HOST]

@@ -212,14 +212,14 @@ FROM_HUB: dict[str, FromHub] = {
     "time": Time(clock_id=12, hub_at=1763640003.5),
     "look": Look(ask_id="ask-1", nonce=bytes(range(32)), action="end", params=PREVIEW.params,
                  task_id=TASK.id),
+    "look_at_a_setting": Look(
+        ask_id="ask-2", nonce=bytes(range(32)), action="lock_clocks", task_id=NO_TASK,
+        params=Params(setting=ClockLock("GPU-1", 210, 1410, 3600.0))),
     "look_for_a_rule": Look(ask_id="ask-1", nonce=bytes(range(32)), action="end",
                             params=PREVIEW.params, task_id=TASK.id, asker="rule"),
     "recall": Recall(command_id=COMMAND.command_id, why="silenced by carol"),
     "command_of_a_rule": SignedCommand(body=encode_command(RULES_COMMAND),
                                        signature=bytes(range(64))),
-    "look_at_a_setting": Look(
-        ask_id="ask-2", nonce=bytes(range(32)), action="lock_clocks", task_id=NO_TASK,
-        params=Params(setting=ClockLock("GPU-1", 210, 1410, 3600.0))),
     "command": SignedCommand(body=encode_command(COMMAND), signature=bytes(range(64))),
     "inquire": Inquire(command_ids=(COMMAND.command_id,)),
     "noted": Noted(command_id=COMMAND.command_id, number=3),

@@ -315,8 +315,9 @@ def test_on_the_drivers_own_library(bench: Bench, tmp_path: Path,
         gpu.error(setter, 4)
         nvml.save()
         reply = done(here, PowerCap(uuid, 210, HOUR_S))
-        assert (reply.state, reply.verified and reply.verified.applied) == ("not_effective", False)
+        assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "permission")
         assert "CAP_SYS_ADMIN" in reply.step
+        assert [each.wanted for each in bench.book().all()] == [(200.0,)], "the one before"
         reply = done(here, ClockLock(uuid, 210, 1_410, HOUR_S))
         assert reply.state == "done"
         assert "cannot read a lock back" in reply.step
