@@ -40,9 +40,11 @@ import dashboard.core.alerts.rule as rule
 import dashboard.core.alerts.watch as watch
 import dashboard.core.brakes as brakes
 import dashboard.ladders as ladders
+import gpudeck.ladder as ladder
 rule.LADDER_FOR_S = 1
 rule.END_AFTER_S = 0
 ladders.EVERY_S = 0.2
+ladder.AGAIN_AFTER_S = 1.0
 watch.WARM_AT_LEAST_S = 0.5
 brakes.fleet_most = lambda nodes: 8
 from dashboard.__main__ import main
@@ -150,7 +152,9 @@ class Bed:
         return sorted(found, key=lambda each: each["id"])
 
     def ending(self, child: Child) -> Any:
-        return next((each for each in self.commands(child) if each["action"] == "end"), None)
+        """The newest: on a machine that is busy one may have been put off."""
+        return next((each for each in reversed(self.commands(child))
+                     if each["action"] == "end"), None)
 
     def node_id(self) -> str:
         return str(self.hub.get("/api/v1/nodes")["items"][0]["id"])
@@ -214,7 +218,8 @@ def test_the_idle_one_is_told_twice_and_ends_and_its_memory_is_back(bed: Bed) ->
     ended = wait_for(lambda: (end := bed.ending(hog)) and end["state"] == "done" and end, 30,
                      "it is ended")
     assert hog.process.wait(1) == -signal.SIGTERM
-    assert [each["action"] for each in bed.commands(hog)] == ["notify", "notify", "end"]
+    assert [each["action"] for each in bed.commands(hog) if each["state"] not in (
+        "refused", "expired")] == ["notify", "notify", "end"]
     verified = ended["verified"]
     assert (verified["exited"], verified["memory_returned"], verified["bystanders_alive"]) == (
         True, True, True)
@@ -230,8 +235,7 @@ def test_the_idle_one_is_told_twice_and_ends_and_its_memory_is_back(bed: Bed) ->
 def test_a_silence_reaches_a_command_that_is_with_the_node(bed: Bed) -> None:
     hog = bed.hog()
     rule = bed.put("auto")
-    wait_for(lambda: len(bed.commands(hog)) == 2, 20, "told twice")
-    wait_for(lambda: bed.ending(hog), 20, "it is ordered")
+    wait_for(lambda: bed.ending(hog), 30, "it is ordered")
     bed.source.is_mute = True  # the node waits for its own two samples
     wait_for(lambda: "two samples" in str(bed.ending(hog)) or bed.ending(hog)["state"] == "done")
     made = bed.ask("POST", "silences", {"until": time.time() + 600, "because": "demo day",
