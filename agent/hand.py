@@ -142,7 +142,11 @@ class _Deed:
         self._patience = patience
 
     def do(self) -> Outcome:
-        self._look_twice()
+        if self._command.asker.kind == "rule" and self._shown.action in guard.SIGNALS:
+            with self._take() as targets:  # what is refused anyway is not waited for
+                if targets.refusal is not None:
+                    raise Refused(targets.refusal)
+            self._look_twice()
         with self._take() as targets:
             if targets.refusal is not None:
                 raise Refused(targets.refusal)
@@ -162,8 +166,6 @@ class _Deed:
     def _look_twice(self) -> None:
         """What a Rule has seen from afar, this node must see for itself, and after it was asked:
         twice, since a single sample may be any moment."""
-        if self._command.asker.kind != "rule" or self._shown.action not in guard.SIGNALS:
-            return
         began = self._place.wall(), time.monotonic()
         self._say("waiting for two samples, to see whether it is still so")
         found = self._place.sightings.wait(*began, SAMPLES, SAMPLES_WITHIN_S)

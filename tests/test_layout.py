@@ -66,11 +66,12 @@ HOME = {
                 "dashboard/accounts.py", "dashboard/registry.py", "dashboard/transaction.py",
                 "dashboard/audit_store.py", "dashboard/commands_store.py",
                 "dashboard/standing.py", "dashboard/alerts_store.py",
+                "dashboard/notices_store.py",
                 "dashboard/brakes_store.py",
                 "gpudeck/audit_file.py"),
     "cryptography": ("gpudeck/keys.py",),
     "yaml": ("dashboard/rules_file.py",),
-    "smtplib": ("dashboard/notify.py",),
+    "smtplib": ("dashboard/mail.py",),
     "argon2": ("dashboard/passwords.py",),
     "anywidget": ("widget",),
 }

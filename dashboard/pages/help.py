@@ -58,8 +58,11 @@ HELPS = (
              ("Shift + click", "select from the last one to this one"),
              ("Ctrl + click", "add to the selection, or take out"),
              ("Esc", "close, then clear the selection"))),
-    Help("alerts", "Alerts", "What fires: a rule has been true of a Gpu for long enough. Rules "
-         "only observe. A silence keeps matching alerts from telling anyone, and has an end."),
+    Help("alerts", "Alerts", "What fires: a rule has been true of something for long enough. "
+         "A silence keeps matching alerts from telling anyone, and has an end.", (
+             ("1 to 5", "firing, pending, held, silenced, over"),
+             ("n", "a new rule"),
+             ("s", "silence something"))),
     Help("history", "History", "The past of Gpus, of a node or of an owner: the mean of each "
          "step as a line, from lowest to highest as a band, events as marks. A drag zooms in.", (
              ("← →  +  -", "back and on, closer and farther"),

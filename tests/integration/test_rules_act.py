@@ -39,7 +39,10 @@ import sys
 import dashboard.core.alerts.rule as rule
 import dashboard.core.alerts.watch as watch
 import dashboard.core.brakes as brakes
-rule.LADDER_FOR_S = rule.END_AFTER_S = 1
+import dashboard.ladders as ladders
+rule.LADDER_FOR_S = 1
+rule.END_AFTER_S = 0
+ladders.EVERY_S = 0.2
 watch.WARM_AT_LEAST_S = 0.5
 brakes.fleet_most = lambda nodes: 8
 from dashboard.__main__ import main
@@ -55,14 +58,14 @@ class Hurried(HubProcess):
 
 @dataclass(slots=True, eq=False)
 class Sampled(Children):
-    """It gives samples as well, twice a second; `sm` by pid, and idle without."""
+    """It gives samples as well, four a second; `sm` by pid, and idle without."""
 
     sm: dict[int, float] = field(default_factory=dict)
     is_mute: bool = False
     told_at: float = 0.0
 
     def latest(self) -> Reading | None:
-        if self.is_mute or time.monotonic() - self.told_at < 0.5:
+        if self.is_mute or time.monotonic() - self.told_at < 0.25:
             return None
         self.told_at = time.monotonic()
         at, fresh = time.time(), self.fresh(1.0)
@@ -73,7 +76,7 @@ class Sampled(Children):
             values[COLUMN[name]], absent[COLUMN[name]] = value, Absence.PRESENT
         listed = tuple(type(each)(each.pid, each.gpu_uuid, each.mem_used_bytes,
                                   self.sm.get(each.pid, 0.0)) for each in fresh.processes)
-        return Reading(at, 0.5, (GpuReading("GPU-1", "ok", tuple(values), bytes(absent)),), (GPU,),
+        return Reading(at, 0.25, (GpuReading("GPU-1", "ok", tuple(values), bytes(absent)),), (GPU,),
                        listed)
 
 
@@ -115,8 +118,7 @@ class Bed:
         rule = {"id": f"idle-{secrets.token_hex(3)}", "title": "Idle with memory held",
                 "of": "task", "scope": "*", "signal": "sm_pct", "fire": "<= 1", "for": "1s",
                 "where": ["mem_used_bytes >= 100MiB"], "mode": "dry_run", "cooldown": "0s",
-                "ladder": [{"do": "tell"}, {"do": "tell", "after": "1s"},
-                           {"do": "end", "after": "1s"}]} | more
+                "ladder": [{"do": "tell"}, {"do": "tell"}, {"do": "end"}]} | more
         import dashboard.core.alerts.rule as grammar
         assert grammar.LADDER_FOR_S == 30, "it is the hub that hurries, not we"
         with open_state(self.hub) as state:

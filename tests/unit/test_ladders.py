@@ -344,9 +344,9 @@ def test_random_rules_stay_within_the_bounds(world: World) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize("number", range(100))
 def test_ten_thousand_random_rules_stay_within_the_bounds(world: World, number: int) -> None:
-    try_random_rules(world, 200, 200)
+    try_random_rules(world, 100, 110)
 
 
 def test_an_act_that_cannot_be_counted_does_not_happen(world: World) -> None:
