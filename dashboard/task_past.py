@@ -159,7 +159,8 @@ class TaskPast:
 
     def stretches(self, start: int, end: int) -> Iterator[Stretch]:
         for first, last in pieces(start, end, AT_ONCE_S):
-            uses = self._uses(first, last)
+            # A minute more: whether a task had ended by the end of one is seen in the next.
+            uses = self._uses(first, last + MINUTE_S)
             yield self._stretch(first, uses)
             self._add_up()
 
@@ -251,14 +252,14 @@ class TaskPast:
         seconds = _rows(np.nan_to_num(uses.most(uses.numbers["seconds"])), here, 0.0)
         enough = seconds >= ENOUGH * MINUTE_S
         there = self._there(seconds, _rows(uses.sampled_s(), here, 0.0))
-        self._seconds = (first, here.tolist(), uses.total(uses.numbers["seconds"]))
+        self._seconds = (first, here.tolist(), uses.total(uses.numbers["seconds"])[:, :-1])
 
         def values(term: Term, rows: Rows | slice) -> AnyFloats:
             is_max = term.how not in ("last", "avg", "min")
             found = _rows(uses.values(term.name, is_max), here[rows], np.nan)
             return np.where(enough[rows], found, np.nan)
 
-        return Stretch(first, MINUTE_S, uses.width, len(self.rows), values,
+        return Stretch(first, MINUTE_S, uses.width - 1, len(self.rows), values,
                        np.ones(len(self.rows), bool), lambda column: there[:, column])
 
     def _there(self, seconds: Floats, sampled_s: Floats) -> Mask:
@@ -272,7 +273,7 @@ class TaskPast:
         last = np.maximum.accumulate(np.where(known, columns, -1), axis=1)
         there = np.where(last >= 0, np.take_along_axis(listed, np.maximum(last, 0), axis=1),
                          was[:, None])
-        self._was_there = there[:, -1].copy()
+        self._was_there = there[:, -2].copy()
         ended = (seconds[:, 1:] <= WAIT_S) & (sampled_s[:, 1:] > seconds[:, 1:] + WAIT_S)
         there[:, :-1] &= ~ended
         return np.asarray(there)
