@@ -17,6 +17,7 @@ from .acts_journal import JournalRefuses
 from .lease_book import LeaseBook, clock_now
 from .leases import Apply, Forget, GpuLimits, Keep, Step, Undo, left_s, steps
 from .lock import ActLock
+from .processes import row_of
 from .scene import Place
 from .setting_hand import apply, judged_now, undo, undone
 from .worker import Worker
@@ -143,12 +144,17 @@ class LimitKeeper:
         left = [left for lease in leases if (left := left_s(lease, clock)) > 0]
         self._ends_at = time.monotonic() + min(left) if left else None
 
+    def _task_id(self, pid: int) -> str | None:
+        row = row_of(pid)
+        return None if row is None else f"{self._place.boot_id[:8]}-{pid}-{row.start_ticks}"
+
     def _tell(self, leases: tuple[Lease, ...]) -> None:
         place = self._place
         daemons: tuple[MpsDaemon, ...] = ()
         trouble = mps_view.why_not(place.mps)
         if not trouble:
-            daemons = mps_view.daemons(place.mps, range(self._ordinals()), place.given)
+            daemons = mps_view.daemons(place.mps, range(self._ordinals()), place.given,
+                                       self._task_id)
         news = LimitsNow(place.wall(), daemons, leases, trouble, place.limiter.trouble())
         if self._said is None or _same(news) != _same(self._said):
             self._said = self._news = news

@@ -216,7 +216,7 @@ def _mps_warnings(ask: Ask, setting: MpsSetting, seen: MpsDaemon) -> tuple[str, 
     names = _listed([f"{client.user or 'owner unknown'} ({client.pid})"
                      for client in seen.clients])
     many = _many(len(seen.clients), "running client")
-    said = [seen.trouble] if seen.trouble and seen.is_alive else []
+    said = []
     if ask.action in ENDS_CLIENTS:
         if seen.clients:
             said.append(f"{many} will lose what they do on the Gpu: {names}. They have "
@@ -235,6 +235,8 @@ def _mps_warnings(ask: Ask, setting: MpsSetting, seen: MpsDaemon) -> tuple[str, 
             pids = _listed([str(each.pid) for each in seen.servers])
             said.append("It is the default, which the next server takes; clients of the present "
                         f"one ({pids}) get that one's own value.")
+    if seen.trouble and seen.is_alive:
+        said.append(seen.trouble[:1].upper() + seen.trouble[1:])
     return tuple(each[:1_024] for each in said)
 
 

@@ -16,11 +16,11 @@ const SETTLE_MS = 500;
 const READ_MS = 350;
 
 export class ActDialog {
-  /** `form`: of a setting; limit_forms.mjs makes it. */
-  constructor(store, action, ids, from, form = null) {
-    Object.assign(this, { store, action, ids, from, form, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
+  /** `form`: of a setting; limit_forms.mjs makes it. `order(asked)`: how what was looked at is ordered, if not as a person's own. */
+  constructor(store, action, ids, from, form = null, order = (asked) => send("POST", "commands", asked)) {
+    Object.assign(this, { store, action, ids, from, form, order, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
     this.build();
-    this.dialog = open(form?.title ?? `${verb(action)} ${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
+    this.dialog = open(form?.title ?? `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
     this.dialog.classList.add("act-dialog");
     this.dialog.dataset.targets = ids.join(" ");
     (this.action === "notify" ? this.root.elements.text : form === null ? this.root.elements.reason : this.asked.querySelector("input, select")).focus();
@@ -176,7 +176,7 @@ export class ActDialog {
     this.fail(null);
     try {
       if (!this.password.hidden) await send("POST", "fresh", { password: this.password.querySelector("input").value });
-      this.follow(await send("POST", "commands", { preview: preview.id, reason: this.value(this.reason), ...(this.despite.hidden ? {} : { despite_maintenance: true }) }));
+      this.follow(await this.order({ preview: preview.id, reason: this.value(this.reason), ...(this.despite.hidden ? {} : { despite_maintenance: true }) }));
     } catch (error) {
       if (error.type === STALE) { show(this.password, true); this.password.querySelector("input").focus(); }
       this.fail(error.message);

@@ -1,34 +1,56 @@
-// The Alerts page: what fires, what fired, the rules behind it, and what is silenced.
+// The Alerts page: what fires, waits, is held or silenced, what fired, and the rules behind it.
 
 import { isAdmin, me } from "./account.mjs";
+import { drawAlert, drawCondition, drawDue, drawHolds, drawNow, drawRule, drawTarget, drawTime, matchersOf, placeOf, valueWords } from "./alert_words.mjs";
+import { begin } from "./acts.mjs";
 import { look, send } from "./api.mjs";
-import { ask, choiceField, sentence, textField } from "./dialog.mjs";
-import { byId, make, say, show } from "./dom.mjs";
-import { amount, moment, plural, when } from "./format.mjs";
+import { Brakes, drawLadder } from "./brakes.mjs";
+import { ask, choiceField, open, sentence, textField } from "./dialog.mjs";
+import { byId, isTyping, make, say, show } from "./dom.mjs";
+import { amount, plural } from "./format.mjs";
 import { change } from "./fresh.mjs";
-import { Rows, parts } from "./rows.mjs";
+import { Rows } from "./rows.mjs";
+import { rehearsalsOf } from "./rehearsal.mjs";
+import { editRule } from "./rule_form.mjs";
 import { nameTab } from "./tab.mjs";
 
 const EVERY_MS = 5_000;
 const SOON_MS = 250;
-const TYPED_MS = 400;
-const TONES = { crit: "lost", warn: "stale", info: "" };
-const SEVERITIES = [["info", "info"], ["warn", "warning"], ["crit", "critical"]];
+const MOST_OVER = 200;
+const VIEWS = ["firing", "pending", "held", "silenced", "ended"];
 const SILENCES = [["3600", "1 hour"], ["14400", "4 hours"], ["86400", "a day"], ["604800", "a week"], ["2592000", "30 days"]];
-const ABOUT = [["gpu", "a GPU"], ["task", "a task"], ["job", "a job"], ["node", "a node"], ["owner", "a user"], ["fleet", "the whole fleet"]];
-const NOT_KEPT = ["version", "number"];
+const AT_ONCE = 4;
+const MODES = [["observe", "observe: nothing is done"], ["dry_run", "dry run: what would be done is recorded"], ["confirm", "confirm: a person lets each act happen"], ["auto", "auto: by itself, within the brakes"]];
+// What a step of a ladder is as an act.
+const ACTION = { tell: "notify", pause: "pause", end: "end" };
+const EMPTY = {
+  firing: "Nothing fires. When a rule has been true of something for long enough, it stands here.",
+  pending: "Nothing is on its way to fire.",
+  held: "Nothing is held.",
+  silenced: "Nothing that fires is silenced.",
+  ended: "No alert of the last seven days is over.",
+};
 
 export class AlertsPage {
   constructor(root, live) {
-    Object.assign(this, { root, person: null, rules: [], firing: [] });
-    this.tables = { firing: this.firingRows(), silences: this.silenceRows(), rules: this.ruleRows(), ended: this.endedRows() };
+    Object.assign(this, { root, person: null, rules: [] });
+    this.tables = Object.fromEntries([...VIEWS.map((name) => [name, this.alertRows(name)]), ["silences", this.silenceRows()], ["rules", this.ruleRows()]]);
     for (const [name, rows] of Object.entries(this.tables)) byId(`alerts-${name}`).append(rows.root);
-    byId("alerts-silence").addEventListener("click", () => this.silence({}));
+    this.brakes = new Brakes(this);
+    this.listen(live);
+    this.choose(VIEWS.find((name) => location.hash === `#${name}`) ?? "firing", false);
+    this.begin();
+  }
+
+  listen(live) {
+    byId("alerts-silence").addEventListener("click", () => this.silence());
     byId("alerts-new").addEventListener("click", () => this.edit(null));
+    byId("alerts-views").addEventListener("click", ({ target }) => { const name = target.closest("[data-view]")?.dataset.view; if (name) this.choose(name); });
     live.addEventListener("alert", () => this.soon());
     live.addEventListener("state", () => { if (live.state === "live") this.look(); });
     document.addEventListener("visibilitychange", () => this.look());
-    this.begin();
+    document.addEventListener("keydown", (event) => this.onKey(event));
+    addEventListener("hashchange", () => this.choose(VIEWS.find((name) => location.hash === `#${name}`) ?? "firing", false));
   }
 
   async begin() {
@@ -42,6 +64,23 @@ export class AlertsPage {
 
   get isOperator() { return this.isAdmin || this.person?.role === "operator"; }
 
+  choose(name, isKept = true) {
+    this.view = name;
+    for (const button of byId("alerts-views").children) button.setAttribute("aria-pressed", String(button.dataset.view === name));
+    for (const each of VIEWS) show(byId(`alerts-view-${each}`), each === name);
+    if (isKept) history.replaceState(history.state, "", `${location.pathname}${name === "firing" ? "" : `#${name}`}`);
+  }
+
+  onKey(event) {
+    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) return;
+    const view = VIEWS[Number(event.key) - 1];
+    if (view !== undefined) this.choose(view);
+    else if (event.key === "n" && this.isAdmin) this.edit(null);
+    else if (event.key === "s" && this.isOperator) this.silence();
+    else return;
+    event.preventDefault();
+  }
+
   soon() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.look(), SOON_MS);
@@ -50,54 +89,49 @@ export class AlertsPage {
   async look() {
     clearTimeout(this.timer);
     if (document.hidden) return;
+    const number = this.number = (this.number ?? 0) + 1;
     try {
-      const [firing, ended, rules, silences] = await Promise.all(["alerts", "alerts?state=ended", "rules", "silences"].map(look));
-      this.take(firing.items, ended.items, rules.items, silences.items);
+      const [found] = await Promise.all([Promise.all(["alerts", "alerts?state=pending", "alerts?state=ended", "rules", "silences"].map(look)), this.brakes.look()]);
+      if (number !== this.number) return;
+      this.take(...found.map(({ items }) => items));
       show(byId("alerts-problem"), false);
     } catch (error) {
+      if (number !== this.number) return;
       say(byId("alerts-problem"), `This page is not up to date: ${sentence(error.message)}`);
       show(byId("alerts-problem"), true);
       for (const rows of Object.values(this.tables)) rows.fail("Nothing is known yet.");
     }
+    clearTimeout(this.timer);
     this.timer = setTimeout(() => this.look(), EVERY_MS);
   }
 
-  take(firing, ended, rules, silences) {
-    Object.assign(this, { firing, rules });
-    this.tables.firing.update(firing);
-    this.tables.ended.update(ended.slice(0, 100));
+  take(open, pending, ended, rules, silences) {
+    this.rules = rules;
+    const isSilenced = ({ silenced_by: silencedBy }) => silencedBy.length > 0;
+    const lists = {
+      firing: open.filter((one) => !isSilenced(one)), pending, held: open.filter((one) => one.holds.length > 0 && !isSilenced(one)),
+      silenced: open.filter(isSilenced), ended: ended.slice(0, MOST_OVER),
+    };
+    for (const name of VIEWS) this.tables[name].update(lists[name]);
+    for (const button of byId("alerts-views").children) {
+      const count = lists[button.dataset.view].length;
+      say(button.querySelector(".alerts-count"), count === 0 || button.dataset.view === "ended" ? "" : amount(count));
+    }
     this.tables.rules.update([...rules].sort(byUse));
     this.tables.silences.update(silences.filter(({ is_on: isOn }) => isOn));
-    const pending = rules.reduce((sum, one) => sum + one.pending, 0);
-    say(byId("alerts-words"), `${firing.length === 0 ? "Nothing fires" : `${plural(firing.length, "alert")} ${firing.length === 1 ? "fires" : "fire"}`}${pending > 0 ? `, ${amount(pending)} pending` : ""}. ${plural(rules.length, "rule")} watched.`);
-    nameTab(firing.length === 0 ? "Alerts" : `(${amount(firing.length)}) Alerts`);
+    const count = lists.firing.length;
+    const words = [count === 0 ? "Nothing fires" : `${plural(count, "alert")} ${count === 1 ? "fires" : "fire"}`, pending.length > 0 ? `${amount(pending.length)} pending` : "", lists.silenced.length > 0 ? `${amount(lists.silenced.length)} silenced` : ""];
+    say(byId("alerts-words"), `${words.filter(Boolean).join(", ")}. ${plural(rules.length, "rule")} watched.`);
+    nameTab(count === 0 ? "Alerts" : `(${amount(count)}) Alerts`);
   }
 
-  firingRows() {
+  alertRows(name) {
+    const value = { head: "Value", text: (alert) => valueWords(alert, this.rules) };
+    const columns = [{ head: "Alert", draw: drawAlert }, { head: "Where", draw: drawTarget }, value, ...columnsOf(name)];
+    const maySilence = name === "firing" || name === "pending" || name === "held";
     return new Rows({
-      label: "Alerts that fire", key: ({ id }) => id, empty: "Nothing fires. When a rule has been true of a Gpu for long enough, it stands here.",
-      columns: [
-        { head: "Alert", draw: drawAlert },
-        { head: "Where", draw: drawTarget },
-        { head: "Value", text: (alert) => this.valueOf(alert) },
-        { head: "Since", draw: drawTime(({ since }) => since) },
-        { head: "Held", text: ({ holds, state }) => [state === "resolving" ? "at rest again" : "", ...holds].filter(Boolean).join("; ") || "–" },
-      ],
-      actions: (alert) => (this.isOperator ? [["Silence", () => this.silence(alert), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : []),
-    });
-  }
-
-  endedRows() {
-    return new Rows({
-      label: "Alerts that are over", key: ({ id }) => id, empty: "No alert of the last seven days is over.",
-      columns: [
-        { head: "Alert", draw: drawAlert },
-        { head: "Where", draw: drawTarget },
-        { head: "Value", text: (alert) => this.valueOf(alert) },
-        { head: "Fired", draw: drawTime(({ fired_at: at }) => at) },
-        { head: "Over", draw: drawTime(({ ended_at: at }) => at) },
-        { head: "Why", text: ({ why }) => why },
-      ],
+      label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns,
+      actions: (alert) => [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [["Let it", (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.isOperator ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])],
     });
   }
 
@@ -105,13 +139,14 @@ export class AlertsPage {
     return new Rows({
       label: "Rules", key: ({ rule }) => rule.id, empty: "There is no rule. An admin writes one with “New rule”.",
       columns: [
-        { head: "Rule", draw: (cell, { rule }) => parts(cell, ["span", `pill ${TONES[rule.severity]}`, rule.severity], ["strong", "name", rule.title], ["small", "", rule.id]) },
-        { head: "True when", draw: (cell, { rule }) => parts(cell, ["code", "", `${rule.signal} ${rule.fire}`], ["small", "", [...rule.where, `for ${rule.for}`, rule.scope === "*" ? "the whole fleet" : rule.scope].join(" · ")]) },
-        { head: "Now", draw: (cell, one) => parts(cell, ...nowOf(one)) },
+        { head: "Rule", draw: drawRule },
+        { head: "True when", draw: drawCondition },
+        { head: "Now", draw: drawNow },
         { head: "Mode", text: ({ mode }) => mode.replaceAll("_", " ") },
       ],
-      actions: ({ rule }) => [[this.isAdmin ? "Edit" : "Show", () => this.edit(rule), { "aria-label": `${this.isAdmin ? "Edit" : "Show"} ${rule.title}` }],
-        ...(this.isAdmin ? [["Remove", () => this.remove(rule), { "aria-label": `Remove ${rule.title}` }]] : [])],
+      actions: ({ rule }) => [[this.isAdmin ? "Edit" : "Show", (it) => this.edit(it.rule), { "aria-label": `${this.isAdmin ? "Edit" : "Show"} ${rule.title}` }],
+        ...(this.isOperator && rule.ladder.length > 0 ? [["Mode …", (it) => this.setMode(it.rule), { "aria-label": `Mode of ${rule.title}` }]] : []),
+        ...(this.isAdmin ? [["Remove", (it) => this.remove(it.rule), { "aria-label": `Remove ${rule.title}` }]] : [])],
     });
   }
 
@@ -124,32 +159,28 @@ export class AlertsPage {
         { head: "By", text: ({ by }) => by },
         { head: "Until", draw: drawTime(({ until }) => until) },
       ],
-      actions: (one) => (this.isOperator ? [["End it", () => this.endSilence(one), { "aria-label": `End the silence of ${matchersOf(one)}` }]] : []),
+      actions: (one) => (this.isOperator ? [["End it", (it) => this.endSilence(it), { "aria-label": `End the silence of ${matchersOf(one)}` }]] : []),
     });
-  }
-
-  valueOf({ rule, value }) {
-    if (value === null) return "–";
-    const signal = this.rules.find((one) => one.rule.id === rule)?.rule.signal ?? "";
-    const text = Math.abs(value) >= 1e6 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
-    return /_pct/.test(signal) && !/\//.test(signal) ? `${text} %` : /(^|\W)(temp|mem_temp)\w*_c/.test(signal) ? `${text} °C` : text;
   }
 
   async edit(rule) {
-    const outcome = make("output", { class: "rule-check", role: "status" }, "");
-    const fields = ruleFields(rule);
-    const made = await ask({
-      title: rule === null ? "A new rule" : this.isAdmin ? rule.title : `${rule.title} (an admin may change it)`,
-      lead: "It only observes. Whom it is true of now stands below while you write.",
-      fields: [make("div", { class: "rule-fields" }, ...fields), outcome], verb: rule === null ? "Keep it" : "Keep the change",
-      submit: async (given) => {
-        if (!this.isAdmin) throw new Error("An admin may change rules.");
-        const wanted = ruleOf(given, rule);
-        return change("PUT", `rules/${encodeURIComponent(wanted.id)}`, wanted);
-      },
-      opened: (form) => watchRule(form, rule, outcome),
+    if (await editRule(rule, this.isAdmin) !== null) this.look();
+  }
+
+  async setMode(rule) {
+    const rehearsals = await rehearsalsOf(rule);
+    const isDone = await ask({
+      title: `What “${rule.title}” may do`, verb: "Set",
+      lead: "Down is at once. Up is an admin's, and auto asks for proof: a week of dry run, or a rehearsal that somebody else approved, and an end.",
+      fields: [choiceField("mode", "Mode", MODES, rule.mode), textField("expires", "Until", { maxlength: "10", value: rule.expires, placeholder: "2027-01-31" }, "The last day of auto, within 180 days."), make("div", { class: "field" }, make("span", { class: "label" }, "Rehearsals"), rehearsals)],
+      submit: (given) => change("POST", `rules/${encodeURIComponent(rule.id)}/mode`, { mode: given.get("mode"), ...(given.get("expires").trim() === rule.expires ? {} : { expires: given.get("expires").trim() }) }),
     });
-    if (made !== null) this.look();
+    if (isDone !== null) this.look();
+  }
+
+  /** As any act: looked at first, and ordered with what was seen. */
+  confirm({ id, ladder }) {
+    begin(ACTION[ladder.next], ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }));
   }
 
   async remove(rule) {
@@ -160,22 +191,42 @@ export class AlertsPage {
     if (isDone !== null) this.look();
   }
 
-  async silence({ rule = "", node = "", host = "", target = "", place = "" }) {
-    const isAimed = target !== "";
+  /** One click more: for how long. A reason may stand beside it. */
+  silenceOne(alert) {
+    const because = textField("because", "Because", { maxlength: "400", placeholder: "looked at" }, "May stay empty.");
+    const problem = make("p", { class: "problem", role: "alert", hidden: "" });
+    const during = make("div", { class: "silence-spans" }, ...SILENCES.slice(0, AT_ONCE).map(([seconds, words]) => make("button", { type: "button", class: "button first", onclick: () => silence(seconds) }, words)));
+    const body = make("div", { class: "form dialog-body" }, make("p", {}, `${alert.title}, at ${placeOf(alert)}: it stays visible, and tells nobody for`), during, because, problem,
+      make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button", onclick: () => { dialog.close(); this.silence(alert); } }, "Another silence …")));
+    const dialog = open("Silence", body);
+    during.firstElementChild.focus();
+    const silence = async (seconds) => {
+      try {
+        await send("POST", "silences", { until: Date.now() / 1000 + Number(seconds), because: because.querySelector("input").value.trim() || `silenced at its alert by ${this.person.name}`, rule: alert.rule, target: alert.target });
+        dialog.close();
+        this.look();
+      } catch (error) {
+        say(problem, sentence(error.message));
+        show(problem, true);
+      }
+    };
+  }
+
+  async silence(alert = null) {
+    const places = alert === null ? [] : [["target", `here (${placeOf(alert)})`], ...(alert.node === "" ? [] : [["node", `all of ${alert.host}`]]), ["all", "everywhere"]];
     const isDone = await ask({
-      title: isAimed ? `Silence this at ${host} · GPU ${place}` : "Silence",
+      title: "Silence",
       lead: "Matching alerts stay visible here, and tell nobody. A silence has an end.",
       fields: [
-        choiceField("rule", "Rule", [["", "any rule"], ...this.rules.map((one) => [one.rule.id, one.rule.title])], rule),
-        ...(isAimed ? [choiceField("reach", "Where", [["target", `this Gpu (${host} · GPU ${place})`], ["node", `all of ${host}`], ["all", "everywhere"]], "target")] : [textField("node", "Node", { placeholder: "any node" }, "Its host name.")]),
+        choiceField("rule", "Rule", [["", "any rule"], ...this.rules.map((one) => [one.rule.id, one.rule.title])], alert?.rule ?? ""),
+        ...(alert === null ? [textField("node", "Node", { placeholder: "any node" }, "Its host name."), textField("user", "User", { placeholder: "any user" }, "Where nobody else has tasks.")] : [choiceField("reach", "Where", places, "target")]),
         choiceField("lasts", "For", SILENCES, "14400"),
         textField("because", "Because", { required: "", maxlength: "400", placeholder: "moving racks" }),
       ],
       verb: "Silence",
       submit: (given) => send("POST", "silences", {
         until: Date.now() / 1000 + Number(given.get("lasts")), because: given.get("because").trim(), rule: given.get("rule"),
-        node: isAimed ? (given.get("reach") === "node" ? node : "") : given.get("node").trim(),
-        target: isAimed && given.get("reach") === "target" ? target : "",
+        ...(alert === null ? { node: given.get("node").trim(), user: given.get("user").trim() } : { node: given.get("reach") === "node" ? alert.node : "", target: given.get("reach") === "target" ? alert.target : "" }),
       }),
     });
     if (isDone !== null) this.look();
@@ -187,100 +238,10 @@ export class AlertsPage {
   }
 }
 
-function ruleFields(rule) {
-  const text = (name, label, hint, traits = {}) => {
-    const made = textField(name, label, traits, hint);
-    made.querySelector("input").value = rule?.[name] ?? traits.value ?? "";
-    return made;
-  };
-  return [
-    ...(rule === null ? [text("id", "Id", "Small letters, digits and dashes.", { required: "", pattern: "[a-z0-9][a-z0-9\\-]{0,63}", maxlength: "64", placeholder: "hot-at-night" })] : []),
-    text("title", "Title", null, { required: "", maxlength: "400", placeholder: "Hot, close to slowing down" }),
-    choiceField("of", "About", ABOUT, rule?.of ?? "gpu"),
-    text("signal", "Watched", "A metric, or such as avg(util_pct, 5m) or power_w / power_limit_w.", { required: "", placeholder: "temp_c" }),
-    text("fire", "Fires when it is", null, { required: "", placeholder: ">= 85" }),
-    text("clear", "Is over when it is", "Empty: a little further back.", { placeholder: "< 80" }),
-    text("for", "For at least", null, { required: "", value: "2m", placeholder: "2m" }),
-    text("scope", "Of whom", "The filter language; * is the whole fleet.", { required: "", value: "*" }),
-    text("where", "And only where", "Separated by commas, such as mem_used_bytes >= 1GiB.", {}),
-    choiceField("severity", "Severity", SEVERITIES, rule?.severity ?? "warn"),
-    text("runbook", "What to do", null, { maxlength: "4000" }),
-  ];
-}
-
-function ruleOf(given, rule) {
-  const fields = Object.fromEntries(["title", "of", "signal", "fire", "clear", "for", "scope", "severity", "runbook"].map((name) => [name, String(given.get(name) ?? "").trim()]));
-  const where = String(given.get("where") ?? "").split(",").map((one) => one.trim()).filter(Boolean);
-  const kept = Object.fromEntries(Object.entries(rule ?? {}).filter(([name]) => !NOT_KEPT.includes(name)));
-  return { ...kept, ...fields, where, id: rule?.id ?? String(given.get("id") ?? "").trim() };
-}
-
-function watchRule(form, rule, outcome) {
-  let timer = 0;
-  let number = 0;
-  const check = async () => {
-    const mine = (number += 1);
-    const wanted = ruleOf(new FormData(form), rule);
-    try {
-      const found = await send("POST", "rule-checks", { rule: { ...wanted, id: wanted.id || "new" } });
-      if (mine === number) drawCheck(outcome, found, wanted.of);
-    } catch (error) {
-      if (mine === number) drawCheck(outcome, { problems: [{ field: "", message: error.status === 403 ? "operators and admins see here whom it is true of" : error.message }] });
-    }
-  };
-  form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, TYPED_MS); });
-  if (rule !== null) check();
-}
-
-function drawCheck(outcome, { problems, targets, matching }, of = "gpu") {
-  const what = of === "gpu" ? "Gpu" : of === "owner" ? "user" : of;
-  outcome.classList.toggle("bad", problems.length > 0);
-  const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`)
-    : [matching === 0 ? `True of none of ${plural(targets, what)} at this moment.` : `True of ${amount(matching)} of ${plural(targets, what)} at this moment.`];
-  outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));
-}
-
-function drawAlert(cell, alert) {
-  parts(cell, ["span", `pill ${TONES[alert.severity]}`, alert.severity], ["strong", "name", alert.title],
-    ["small", "", [alert.rule, alert.comebacks > 0 ? `came back ${plural(alert.comebacks, "time")}` : ""].filter(Boolean).join(" · ")]);
-}
-
-function drawTarget(cell, alert) {
-  const text = placeOf(alert);
-  if (cell.dataset.drawn === text) return;
-  cell.dataset.drawn = text;
-  cell.replaceChildren(make("a", { href: pageOf(alert) }, text), ...(alert.users.length > 0 ? [make("small", {}, alert.users.slice(0, 3).join(", "))] : []));
-}
-
-const drawTime = (of) => (cell, item) => {
-  const at = of(item);
-  say(cell, when(at));
-  cell.title = at === null ? "" : moment(at);
-};
-
-const placeOf = ({ of, host, place, users }) => {
-  if (of === "fleet") return "the whole fleet";
-  if (of === "owner") return users[0] ?? "somebody";
-  if (of === "node") return host;
-  return `${of === "gpu" ? "" : `a ${of} on `}${host} · GPU ${place}`;
-};
-
-function pageOf({ of, node, target, users }) {
-  if (of === "gpu") return `/gpu/${encodeURIComponent(target)}`;
-  if (of === "task") return `/tasks?task=${encodeURIComponent(target)}`;
-  if (of === "node") return `/node/${encodeURIComponent(node)}`;
-  return users.length > 0 ? `/tasks?filter=${encodeURIComponent(`user:${users[0]}`)}` : "/";
-}
-
-function nowOf({ is_watched: isWatched, why_not: whyNot, targets, pending, firing, resolving, no_data: noData, cannot }) {
-  if (!isWatched || whyNot !== "") return [["span", "pill stale", "not watched"], ["small", "", whyNot]];
-  const pieces = [[firing + resolving, "firing", "pill lost"], [pending, "pending", "pill stale"]].filter(([count]) => count > 0).map(([count, word, tone]) => ["span", tone, `${amount(count)} ${word}`]);
-  const quiet = [noData > 0 ? `${amount(noData)} without data` : "", cannot > 0 ? `${amount(cannot)} cannot be told` : ""].filter(Boolean).join(", ");
-  return [...(pieces.length > 0 ? pieces : [["span", "pill ok", "quiet"]]), ["small", "", [`of ${amount(targets)}`, quiet].filter(Boolean).join(", ")]];
+function columnsOf(name) {
+  if (name === "pending") return [{ head: "Since", draw: drawTime(({ since }) => since) }, { head: "Fires", draw: drawDue }];
+  if (name === "ended") return [{ head: "Fired", draw: drawTime(({ fired_at: at }) => at) }, { head: "Over", draw: drawTime(({ ended_at: at }) => at) }, { head: "Why", text: ({ why }) => why }];
+  return [{ head: "Since", draw: drawTime(({ since }) => since) }, { head: "Next", draw: drawLadder }, { head: "Held", draw: drawHolds }];
 }
 
 const byUse = (a, b) => b.firing + b.resolving - (a.firing + a.resolving) || b.pending - a.pending || a.rule.title.localeCompare(b.rule.title);
-
-function matchersOf({ rule, host, target, user }) {
-  return [rule && `rule ${rule}`, host && `node ${host}`, target && `Gpu ${target}`, user && `user ${user}`].filter(Boolean).join(", ");
-}

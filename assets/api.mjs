@@ -61,6 +61,10 @@ export function getEvents(query) {
   return get(`events?${new URLSearchParams(query)}`);
 }
 
+export function getAlerts(uuid) {
+  return get(`alerts?targets=${encodeURIComponent(uuid)}`);
+}
+
 export function getNodes() {
   return get("nodes?limit=100");
 }

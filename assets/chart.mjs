@@ -1,4 +1,4 @@
-// One timeline: axes, lines, limits, bands of slowing down, marks of events. The only uPlot.
+// One timeline: axes, lines, limits, bands of slowing down, marks of events, spans of alerts. The only uPlot.
 
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { make, say } from "./dom.mjs";
@@ -6,6 +6,8 @@ import { explain } from "./tips.mjs";
 
 const HEIGHT = 168;
 const NARROW = 400;
+const MOST_LANES = 3;
+const KINDS = { info: "info", warn: "warning", crit: "critical" };
 const SYNC = uPlot.sync("lines");
 // Told apart by lightness and dash as well as by hue (Okabe and Ito's, turned for both grounds).
 const HUES = {
@@ -22,7 +24,7 @@ export function strokeOf(theme, at) {
 export class Chart {
   /** `lines`: [{label, read(value) -> words}]; `span`: () -> {from, to}; `limits`: [{label, value}]. */
   constructor({ title, meaning, unit, lines, limits = [], range, increments, height = HEIGHT, onZoom, colours, format, axisWidth = 66 }) {
-    Object.assign(this, { title, lines, limits, range, increments, height, onZoom, format, axisWidth, bands: [], marks: [], data: [[]], isSeen: true });
+    Object.assign(this, { title, lines, limits, range, increments, height, onZoom, format, axisWidth, bands: [], marks: [], alerts: [], data: [[]], isSeen: true });
     this.place = make("div", { class: "chart-place" });
     this.values = lines.map(() => make("b", {}, "…"));
     this.legend = make("ul", { class: "chart-legend" }, ...lines.map((line, at) => this.entry(line, at)));
@@ -81,8 +83,8 @@ export class Chart {
     return [from, to];
   }
 
-  show(data, span, { bands = [], marks = [] } = {}) {
-    Object.assign(this, { data, span, bands, marks });
+  show(data, span, { bands = [], marks = [], alerts = [] } = {}) {
+    Object.assign(this, { data, span, bands, marks, alerts: lanesOf(alerts) });
     this.plot.setData(data);
     this.readOut();
   }
@@ -127,6 +129,7 @@ export class Chart {
     ctx.lineWidth = devicePixelRatio;
     ctx.font = `${11 * devicePixelRatio}px ${this.colours.font}`;
     this.limits.forEach((limit, at) => this.drawLimit(plot, limit, ctx, bbox, at % 2 === 0));
+    for (const alert of this.alerts) this.drawAlert(plot, alert, ctx, bbox);
     for (const { at, kind } of this.marks) {
       const x = Math.round(plot.valToPos(at, "x", true));
       if (x < bbox.left || x > bbox.left + bbox.width) continue;
@@ -137,6 +140,31 @@ export class Chart {
       ctx.moveTo(x - 4 * devicePixelRatio, bbox.top); ctx.lineTo(x + 4 * devicePixelRatio, bbox.top); ctx.lineTo(x, bbox.top + 6 * devicePixelRatio);
       ctx.fill();
     }
+    ctx.restore();
+  }
+
+  /** Along the upper edge, those at once one below the other: whole where critical, else broken. */
+  drawAlert(plot, { from, to, title, severity, lane }, ctx, bbox) {
+    const scale = devicePixelRatio;
+    const left = Math.max(bbox.left, plot.valToPos(from, "x", true));
+    const right = Math.min(bbox.left + bbox.width, to === null ? Infinity : plot.valToPos(to, "x", true));
+    if (right < bbox.left || left > bbox.left + bbox.width) return;
+    const top = bbox.top + (3 + 16 * lane) * scale;
+    const width = Math.max(3 * scale, right - left);
+    ctx.save();
+    ctx.globalAlpha = 0.07;
+    ctx.fillStyle = ctx.strokeStyle = this.colours.marks[KINDS[severity]];
+    ctx.fillRect(left, bbox.top, width, bbox.height);
+    ctx.globalAlpha = 1;
+    ctx.lineWidth = 4 * scale;
+    ctx.setLineDash(severity === "crit" ? [] : [6 * scale, 3 * scale]);
+    line(ctx, left, top, left + width, top);
+    ctx.beginPath();
+    ctx.rect(left, bbox.top, Math.max(0, width - 4 * scale), bbox.height);
+    ctx.clip();
+    ctx.textAlign = "left";
+    ctx.textBaseline = "top";
+    if (width > 60 * scale) ctx.fillText(title, left + 3 * scale, top + 3 * scale);
     ctx.restore();
   }
 
@@ -155,6 +183,17 @@ export class Chart {
   destroy() {
     this.plot.destroy();
   }
+}
+
+/** Two at once do not lie on one another; more than fit lie on the last. */
+function lanesOf(alerts) {
+  const ends = [];
+  return alerts.map((alert) => {
+    let lane = ends.findIndex((end) => end <= alert.from);
+    if (lane === -1) lane = Math.min(ends.length, MOST_LANES - 1);
+    ends[lane] = alert.to ?? Infinity;
+    return { ...alert, lane };
+  });
 }
 
 // A legend of one line stands beside the title; more are columns below it, of short or of long names.

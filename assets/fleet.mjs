@@ -5,9 +5,10 @@ import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
 import { readBook } from "./book.mjs";
 import { drawEmpty } from "./empty.mjs";
 import { Drawer } from "./drawer.mjs";
+import { Firing } from "./firing.mjs";
 import { EventsPanel } from "./events.mjs";
 import { amount, plural } from "./format.mjs";
-import { drawState, palette } from "./gauges.mjs";
+import { drawAlert, drawState, palette } from "./gauges.mjs";
 import { cellText, describeSlot } from "./gpu_words.mjs";
 import { Heatmap } from "./heatmap.mjs";
 import { Hover } from "./hover.mjs";
@@ -31,8 +32,9 @@ export class Fleet {
     this.filterError = null;
     this.wordsAt = 0;
     this.view = readAddress(location.search, [...byId("metric").options].map(({ value }) => value));
-    this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot));
-    this.hover = new Hover(this.picture, this.book);
+    this.firing = new Firing(live);
+    this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot), this.firing);
+    this.hover = new Hover(this.picture, this.book, this.firing);
     this.drawer = new Drawer(this.picture, this.book, holds);
     this.events = new EventsPanel(this.picture, live);
     this.table = new TableView(byId("table-view"), this.picture, (slot) => this.describe(slot), (slot) => this.open(slot));
@@ -44,7 +46,7 @@ export class Fleet {
   }
 
   describe(slot) {
-    return describeSlot(this.picture, slot, { group: this.view.group, metric: this.metric(), reasons: this.book.reasons });
+    return describeSlot(this.picture, slot, { group: this.view.group, metric: this.metric(), reasons: this.book.reasons, alerts: this.firing.of(this.picture.uuids[slot]) });
   }
 
   /** The metric that is drawn; the chosen one may still be on its way. */
@@ -295,6 +297,7 @@ export class Fleet {
       level: code <= 239 ? code : null,
       state: this.picture.state(slot),
       matched: this.picture.isLit(slot),
+      alerts: this.firing.of(uuid).map(({ rule }) => rule),
     };
   }
 }
@@ -319,5 +322,7 @@ function drawSwatch(canvas, marks) {
   Object.assign(canvas, { width: 16 * ratio, height: 16 * ratio });
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
-  drawState(context, canvas.dataset.state, 0, 0, 16, 16, marks);
+  if (canvas.dataset.state !== "alert") { drawState(context, canvas.dataset.state, 0, 0, 16, 16, marks); return; }
+  drawState(context, "unscaled", 0, 0, 16, 16, marks);
+  drawAlert(context, 0, 0, 16, 16, true, marks);
 }

@@ -24,13 +24,13 @@ const MARKS = {
     ground: "#0c1117", quiet: "#171e27", quietInk: "#8d9aab", staleBase: "#20272f",
     staleStripe: "#46515f", staleInk: "#d5dde6", lostBase: "#3c1320", lostInk: "#ff8ea2",
     offlineInk: "#7d8a9a", plain: "#3b4654", plainInk: "#f2f5f8", label: "#a6b2c0",
-    heading: "#dbe3ec", ink: "#000000", paper: "#ffffff", ring: "#ffffff",
+    heading: "#dbe3ec", ink: "#000000", paper: "#ffffff", ring: "#ffffff", alert: "#ff5c7c",
   },
   light: {
     ground: "#f7f9fb", quiet: "#e9edf2", quietInk: "#5c6876", staleBase: "#e3e7ec",
     staleStripe: "#bcc5cf", staleInk: "#26303b", lostBase: "#fbdde2", lostInk: "#b00d33",
     offlineInk: "#6a7684", plain: "#cbd3dc", plainInk: "#10161d", label: "#4d5967",
-    heading: "#1c2530", ink: "#000000", paper: "#ffffff", ring: "#0b1118",
+    heading: "#1c2530", ink: "#000000", paper: "#ffffff", ring: "#0b1118", alert: "#c1002f",
   },
 };
 
@@ -123,6 +123,24 @@ export function worstInkContrast(theme) {
 /** One state as a pattern and a mark, never as colour alone. */
 export function drawState(context, state, x, y, w, h, marks) {
   STATE_DRAWINGS[state]({ context, x, y, w, h, marks, stroke: Math.max(1, Math.min(w, h) / 9) });
+}
+
+/** An alert fires on it: a corner, whole where it is critical and hollow where it is not. */
+export function drawAlert(context, x, y, w, h, isCritical, marks) {
+  const size = Math.max(3, Math.min(14, Math.min(w, h) * 0.45));
+  context.beginPath();
+  context.moveTo(x + w - size, y);
+  context.lineTo(x + w, y);
+  context.lineTo(x + w, y + size);
+  context.closePath();
+  context.lineWidth = size >= 8 ? 2 : 1;
+  context.lineJoin = "round";
+  context.fillStyle = isCritical || size < 6 ? marks.alert : marks.ground;
+  context.strokeStyle = isCritical || size < 6 ? marks.ground : marks.alert;
+  context.stroke();
+  context.fill();
+  if (isCritical || size < 6) return;
+  context.stroke();
 }
 
 const STATE_DRAWINGS = {

@@ -1,7 +1,8 @@
 // Everything known of one Gpu now, in the drawer and beside its timelines. Refreshed in place, never
 // rebuilt under a reader.
 
-import { ApiError, getEvents, getGpu, getNode } from "./api.mjs";
+import { AlertLines } from "./alert_lines.mjs";
+import { ApiError, getAlerts, getEvents, getGpu, getNode } from "./api.mjs";
 import { make, say } from "./dom.mjs";
 import { Facts, boardFacts, nodeFacts, peerFacts } from "./drawer_facts.mjs";
 import { Metrics } from "./drawer_metrics.mjs";
@@ -34,13 +35,14 @@ export class GpuDetails extends EventTarget {
   build(gpu) {
     this.isBuilt = true;
     explainedList(this.body);
+    this.alerts = new AlertLines();
     this.tasks = new TaskLines();
     this.metrics = new Metrics(this.book);
     [this.peers, this.board, this.node] = [new Facts(), new Facts(), new Facts()];
     this.metrics.append("links", this.peers.root);
     this.events = new EventList("Nothing has happened to it lately.");
     this.limits = new GpuLimits(gpu);
-    this.body.append(this.tasks.title, this.tasks.list, ...this.metrics.elements, make("h3", {}, "Events"), this.events.root,
+    this.body.append(this.alerts.root, this.tasks.title, this.tasks.list, ...this.metrics.elements, make("h3", {}, "Events"), this.events.root,
       make("h3", {}, "Limits"), this.limits.root, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
   }
 
@@ -57,12 +59,12 @@ export class GpuDetails extends EventTarget {
     }
   }
 
-  /** {node, events}, each null where it did not come; null: not due. */
+  /** {node, events, alerts}, each null where it did not come; null: not due. */
   async seldom({ uuid, node }) {
     if (performance.now() - this.seldomAt < SELDOM_MS) return null;
     this.seldomAt = performance.now();
-    const answers = await Promise.all([getNode(node).catch(() => null), getEvents({ gpu: uuid, node, limit: MOST_EVENTS }).catch(() => null)]);
-    return { node: answers[0], events: answers[1]?.items ?? null };
+    const answers = await Promise.all([getNode(node).catch(() => null), getEvents({ gpu: uuid, node, limit: MOST_EVENTS }).catch(() => null), getAlerts(uuid).catch(() => null)]);
+    return { node: answers[0], events: answers[1]?.items ?? null, alerts: answers[2]?.items ?? null };
   }
 
   fail(error) {
@@ -83,6 +85,7 @@ export class GpuDetails extends EventTarget {
     this.board.draw(boardFacts(gpu));
     this.limits.refresh(gpu.node);
     this.tasks.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
+    if (seldom?.alerts) this.alerts.draw(seldom.alerts);
     if (seldom?.events) this.drawEvents(seldom.events);
     if (seldom?.node) this.drawNode(gpu, seldom.node);
   }

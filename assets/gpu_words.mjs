@@ -12,7 +12,7 @@ const THROTTLE_STEPS = ["none", "power cap", "heat or hardware"];
 export const stateWords = (state) => STATE_WORDS[state] ?? state;
 
 /** {text, unit, name, note, past, spoken}: `text` is the number or why there is none. */
-export function describeSlot(picture, slot, { group, metric, reasons }) {
+export function describeSlot(picture, slot, { group, metric, reasons, alerts = [] }) {
   const host = picture.host(slot);
   const isByNode = group === "node";
   const { text, unit } = cellText(picture, slot, metric, reasons);
@@ -23,7 +23,7 @@ export function describeSlot(picture, slot, { group, metric, reasons }) {
     past: picture.past?.[slot],
     get spoken() {
       const match = picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
-      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}`;
+      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}${alerts.map(({ title }) => `, alert: ${title}`).join("")}`;
     },
   };
 }

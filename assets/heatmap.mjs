@@ -2,7 +2,7 @@
 
 import { arrange, neighbour, placesOf, slotAt } from "./arrange.mjs";
 import { byId, say, show, theme } from "./dom.mjs";
-import { FONT, paintCells, paintPixels, palette, rasterise } from "./gauges.mjs";
+import { FONT, drawAlert, paintCells, paintPixels, palette, rasterise } from "./gauges.mjs";
 
 // A live sort would shuffle cells under the reader's eyes; it settles this often, and never
 // while the pointer or the keyboard is in the map.
@@ -14,11 +14,11 @@ const REST_TIMES = 20;
 const REST_MOST_MS = 900;
 const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
-/** `describe(slot)` -> {text, unit, name, note, past, spoken}; events: open, hover, selection. */
+/** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which Gpu; events: open, hover, selection. */
 export class Heatmap extends EventTarget {
-  constructor(picture, view, describe) {
+  constructor(picture, view, describe, firing = null) {
     super();
-    Object.assign(this, { picture, view, describe, plan: null, focus: null, anchor: null, paintedAt: -Infinity });
+    Object.assign(this, { picture, view, describe, firing, plan: null, focus: null, anchor: null, paintedAt: -Infinity });
     this.selected = new Set();
     this.isFrozen = false;
     this.stats = { redraw_ms: null, slowest_redraw_ms: 0, frames: 0, arrange_ms: null };
@@ -39,6 +39,7 @@ export class Heatmap extends EventTarget {
     this.place.addEventListener("keydown", (event) => this.onKey(event));
     this.place.addEventListener("focus", () => this.onFocus());
     this.place.addEventListener("blur", () => this.markFocus());
+    this.firing?.addEventListener("change", () => this.redraw());
     document.fonts.ready.then(() => this.rearrange());
   }
 
@@ -132,7 +133,17 @@ export class Heatmap extends EventTarget {
       context.setTransform(raster.ratio, 0, 0, raster.ratio, 0, 0);
     }
     this.paintWords(colours.marks);
+    this.paintAlerts(colours.marks);
     this.paintSelection(colours.marks);
+  }
+
+  paintAlerts(marks) {
+    const { plan, picture } = this;
+    for (const [uuid, [worst]] of this.firing?.byTarget ?? []) {
+      const slot = picture.slotOf.get(uuid);
+      const spot = slot === undefined ? null : this.spotOf(slot);
+      if (spot !== null) drawAlert(this.context, spot.x, spot.y, plan.cellW, plan.cellH, worst.severity === "crit", marks);
+    }
   }
 
   paintWords(marks) {

@@ -1,6 +1,7 @@
 // The History page: a figure of the past that one zooms, sends to somebody and takes away as a file.
 
 import { readBook } from "./book.mjs";
+import { alertsOf, spansOf } from "./firing.mjs";
 import { strokeOf } from "./chart.mjs";
 import { sentence } from "./dialog.mjs";
 import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
@@ -24,7 +25,7 @@ const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, sc
 export class History {
   constructor(root, live) {
     const query = new URLSearchParams(location.search);
-    Object.assign(this, { root, live, span: readSpan(query, "1h"), whole: null, data: null, usage: null, events: { items: [], isAll: true }, number: 0, isPan: false, hasBand: true, drawn: false, isHeld: false });
+    Object.assign(this, { root, live, span: readSpan(query, "1h"), whole: null, data: null, usage: null, events: { items: [], isAll: true }, alerts: [], number: 0, isPan: false, hasBand: true, drawn: false, isHeld: false });
     this.book = readBook();
     this.figure = byId("past-figure");
     this.metrics = query.getAll("metric").filter((key) => this.choices().includes(key)).slice(0, MOST_METRICS);
@@ -73,6 +74,7 @@ export class History {
   reset() {
     this.data = this.usage = null;
     this.events = { items: [], isAll: true };
+    this.alerts = [];
     this.drawHead();
     this.load();
   }
@@ -139,8 +141,13 @@ export class History {
   async ask(bounds, step) {
     const { subject } = this;
     if (subject.kind === "owner") return { usage: await usageOf(subject, bounds, step) };
-    const [data, events] = await Promise.all([seriesOf(subject, this.metrics, bounds, step), eventsOf(subject.gpus, subject.nodes, bounds)]);
-    return { data, events };
+    const [data, events, alerts] = await Promise.all([seriesOf(subject, this.metrics, bounds, step), eventsOf(subject.gpus, subject.nodes, bounds), this.alertsIn(bounds)]);
+    return { data, events, alerts };
+  }
+
+  async alertsIn(bounds) {
+    const found = await alertsOf(this.subject.gpus, ...bounds).catch(() => []);
+    return spansOf(found.filter(({ ended_at: to }) => to === null || to > bounds[0]));
   }
 
   /** While the end is now: the newest buckets come after what is there, from the same history. */
@@ -158,9 +165,10 @@ export class History {
     const bounds = boundsOf(this.span);
     try {
       const from = Math.max(bounds[0], (data.t.at(-1) ?? bounds[0]) - 2 * step);
-      const [tail, events] = await Promise.all([seriesOf(subject, this.metrics, [from, bounds[1]], step), eventsOf(subject.gpus, subject.nodes, [from, bounds[1]])]);
+      const [tail, events, alerts] = await Promise.all([seriesOf(subject, this.metrics, [from, bounds[1]], step), eventsOf(subject.gpus, subject.nodes, [from, bounds[1]]), this.alertsIn(bounds)]);
       if (number !== this.number) return;
       const known = new Set(events.items.map(({ id }) => id));
+      this.alerts = alerts;
       this.data = moved(data, tail, bounds[0]);
       this.events = { isAll: this.events.isAll, items: [...events.items, ...this.events.items.filter(({ id, at }) => !known.has(id) && at >= bounds[0])] };
       this.bounds = bounds;
@@ -177,7 +185,7 @@ export class History {
     const { subject, bounds, events } = this;
     const shared = { bounds, colours: coloursOf(), room: this.figure.parentElement.clientHeight - 2 };
     const made = subject.kind === "owner" ? figureOfOwner({ usage: this.usage, ...shared })
-      : figureOfGpus({ data: this.data, metrics: this.shownMetrics, gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, hasBand: this.hasBand, ...shared });
+      : figureOfGpus({ data: this.data, metrics: this.shownMetrics, gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, alerts: this.alerts, hasBand: this.hasBand, ...shared });
     made.layout.dragmode = this.isPan ? "pan" : "zoom";
     this.offset = bounds[1] - made.layout.xaxis.range[1] / 1000;
     show(this.figure, true);
@@ -247,6 +255,7 @@ export class History {
     } else {
       const isEmpty = [...this.data.lines.values()].every((metrics) => [...metrics.values()].every(({ mean }) => mean.every((value) => value === null)));
       if (isEmpty) words.splice(0, words.length, "Nothing was recorded in this time.");
+      if (this.alerts.length > 0) words.push(plural(this.alerts.length, "alert"));
       if (events.items.length > 0) words.push(events.isAll ? plural(events.items.length, "event") : `the newest ${plural(events.items.length, "event")}; look closer to see all`);
     }
     say(byId("past-words"), words.join(" · "));

@@ -2,15 +2,16 @@
 
 import { getGpu } from "./api.mjs";
 import { byId, make, show } from "./dom.mjs";
-import { age } from "./format.mjs";
+import { age, secondsSince } from "./format.mjs";
 import { stateWords, valueWords } from "./gpu_words.mjs";
 
 const REST_MS = 90;
+const MOST_ALERTS = 3;
 const ROWS = ["util_pct", "sm_active_pct", "mem_used_bytes", "temp_c", "power_w", "sm_clock_mhz"];
 
 export class Hover {
-  constructor(picture, book) {
-    Object.assign(this, { picture, book, slot: null, gpu: null });
+  constructor(picture, book, firing = null) {
+    Object.assign(this, { picture, book, firing, slot: null, gpu: null });
     this.card = byId("hover");
   }
 
@@ -50,9 +51,15 @@ export class Hover {
         make("strong", {}, `${picture.host(slot)} · GPU ${picture.placeName(slot)}`),
         make("span", { class: `pill ${state}` }, picture.code(slot) === 254 ? "offline" : stateWords(gpu ? state : "…"))),
       make("p", { class: "hover-model" }, picture.modelName(slot)),
+      ...this.alerts(),
       make("dl", {}, ...this.rows()),
       make("footer", {}, make("span", {}, ownerLine(picture, slot, gpu)), make("span", {}, gpu ? `${age(gpu.age_s)} old` : "")),
     );
+  }
+
+  alerts() {
+    const alerts = this.firing?.of(this.picture.uuids[this.slot]) ?? [];
+    return alerts.slice(0, MOST_ALERTS).map(({ title, severity, since }) => make("p", { class: `hover-alert ${severity}` }, title, make("small", {}, `for ${age(secondsSince(since))}`)));
   }
 
   rows() {

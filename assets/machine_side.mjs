@@ -5,6 +5,7 @@ import { getEvents, look } from "./api.mjs";
 import { make, say } from "./dom.mjs";
 import { Facts, nodeFacts } from "./drawer_facts.mjs";
 import { EventList } from "./event_lines.mjs";
+import { alertsOf, spansOf } from "./firing.mjs";
 import { age } from "./format.mjs";
 import { GpuDetails } from "./gpu_details.mjs";
 import { holdLine } from "./holds.mjs";
@@ -14,14 +15,16 @@ import { drawTopology } from "./topology.mjs";
 
 const MOST_EVENTS = 30;
 const SELDOM_MS = 5_000;
+const BACK_S = 3_700; // as far as timelines reach
 const NODE_WORDS = { live: "Live", suspect: "Not heard from for a moment", silent: "Silent: nothing is known of it now" };
 
 export class MachineSide {
   constructor(page, root) {
-    Object.assign(this, { page, root, marks: [], seldomAt: -Infinity });
+    Object.assign(this, { page, root, marks: [], alerts: [], seldomAt: -Infinity, alertsAt: -Infinity });
   }
 
   draw() {
+    this.lookAtAlerts();
     if (this.page.place.kind === "gpu") this.drawGpu();
     else this.drawMany();
   }
@@ -37,6 +40,16 @@ export class MachineSide {
     const details = new GpuDetails(this.root, this.page.book, this.page.holds, { nameOf: () => null, partsOf: () => 0, isOffline: () => false });
     details.addEventListener("events", ({ detail }) => this.mark(detail));
     return details;
+  }
+
+  async lookAtAlerts() {
+    if (this.page.gpus.length === 0 || performance.now() - this.alertsAt < SELDOM_MS) return;
+    this.alertsAt = performance.now();
+    const now = Date.now() / 1000;
+    const found = await alertsOf(this.page.gpus.map(({ uuid }) => uuid), now - BACK_S, now).catch(() => null);
+    if (found === null) return; // the banner says how we stand with the hub
+    this.alerts = spansOf(found);
+    this.page.markAll();
   }
 
   mark(events) {

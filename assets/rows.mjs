@@ -67,6 +67,12 @@ function drawCell({ text, draw }, cell, item) {
   else draw(cell, item);
 }
 
+/** Parts one below the other, beside the column's name on a phone. */
+export function stacked(cell, ...pieces) {
+  if (cell.firstElementChild === null) cell.append(make("div", { class: "stacked" }));
+  parts(cell.firstElementChild, ...pieces);
+}
+
 /** A cell of several parts, each drawn once and then only when it changes. */
 export function parts(cell, ...pieces) {
   const text = JSON.stringify(pieces);

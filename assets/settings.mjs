@@ -4,13 +4,14 @@ import { isAdmin, me } from "./account.mjs";
 import { byId, say, show } from "./dom.mjs";
 import { Addresses } from "./settings_addresses.mjs";
 import { Nodes } from "./settings_nodes.mjs";
+import { Notices } from "./settings_notices.mjs";
 import { SignIns } from "./settings_sign_ins.mjs";
 import { Tokens } from "./settings_tokens.mjs";
 import { Users } from "./settings_users.mjs";
 import { You } from "./settings_you.mjs";
 
-const SECTIONS = { users: Users, tokens: Tokens, nodes: Nodes, addresses: Addresses, "sign-ins": SignIns, you: You };
-const FOR_ADMINS = ["users", "tokens", "nodes", "addresses"];
+const SECTIONS = { users: Users, tokens: Tokens, nodes: Nodes, addresses: Addresses, notices: Notices, "sign-ins": SignIns, you: You };
+const FOR_ADMINS = ["users", "tokens", "nodes", "addresses", "notices"];
 
 export class Settings {
   constructor(root, live, holds) {

@@ -210,7 +210,7 @@ export class Timelines {
     const tracks = plan.rows.map(({ uuid, key }) => windowOf(this.store.track(uuid), key, span));
     const data = tracks.length > 1 ? joined(tracks) : [tracks[0].t, tracks[0].values];
     const bands = plan.bands ? bandsOf(this.store.track(plan.rows[0].uuid), plan.bands) : [];
-    chart.show(data, span, { bands, marks: this.side.marks });
+    chart.show(data, span, { bands, marks: this.side.marks, alerts: this.side.alerts });
   }
 
   chooseSpan(seconds) {

@@ -15,6 +15,7 @@ from .audit import Auditor, by
 from .core.access import Actor, may
 from .core.alerts.alerts import Alert, Alerts, Changed, Named
 from .core.alerts.evaluator import Asks, Evaluator
+from .core.alerts.machine import Phase
 from .core.alerts.memory import Restart, identity, remember
 from .core.alerts.minutes import Closed
 from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
@@ -38,6 +39,7 @@ REMEMBER_EVERY_S = 30.0
 GIVE_BACK_EVERY_S = 10.0
 MOST_RULES = 200
 MOST_SILENCES = 1_000
+MOST_PENDING = 200  # of one Rule
 
 
 class AlertDesk:
@@ -54,6 +56,7 @@ class AlertDesk:
         self._left = left
         self._since_mono = time.monotonic()
         self._forgot_mono = -KEEP_EVERY_S
+        self.stepped_mono = self._since_mono
         self._remembered_mono = -REMEMBER_EVERY_S
         self._give_back_at = 0.0
         self._spans = spans
@@ -122,6 +125,7 @@ class AlertDesk:
             self._store.put_memory(remember(
                 self.evaluator.watches, lambda of, row: identity(of, scenes[of].name(row)), now,
                 self._restart.left))
+        self.stepped_mono = mono
         if mono - self._forgot_mono >= KEEP_EVERY_S:
             self._forgot_mono = mono
             self._store.forget(now)
@@ -235,8 +239,9 @@ class AlertDesk:
         known = self._fleet.nodes.get(node)
         return node if known is None else known.hello.host
 
-    def ended(self, start: float, end: float) -> list[Alert]:
-        return self._store.ended_alerts(start, end)
+    def ended(self, start: float, end: float, targets: tuple[str, ...] | None = None
+              ) -> list[Alert]:
+        return self._store.ended_alerts(start, end, targets)
 
     # -- silences
 
@@ -268,6 +273,30 @@ class AlertDesk:
                 "target": silence.target, "user": silence.user, "until": silence.until}}):
             self._store.put_silence(silence)
         self.silences[silence.id] = silence
+
+    def firing(self) -> list[Alert]:
+        return self.alerts.firing()
+
+    def pending(self) -> list[Alert]:
+        """Of whom it is so, and not for long enough yet; who would fire first, first."""
+        found = []
+        for rule_id, watch in self.evaluator.watches.items():
+            machine, rule = watch.machine, watch.ready.rule
+            scene = self._shown.get(rule.of)
+            if scene is None:
+                continue
+            for row in map(int, np.flatnonzero(machine.phase == Phase.PENDING)[:MOST_PENDING]):
+                since, value = float(machine.since[row]), float(watch.seen.values[row])
+                target = scene.name(row)
+                found.append(Alert(
+                    f"{rule_id}/{target.key}/pending", rule_id, watch.ready.version, rule.title,
+                    rule.severity, rule.of, target, "pending", since, since + watch.ready.for_s,
+                    since, None if np.isnan(value) else value))
+        return sorted(found, key=lambda alert: (alert.fired_at, alert.id))
+
+    def silenced_by(self, alert: Alert, now: float) -> list[str]:
+        return [silence.id for silence in self.silences.values()
+                if silence.is_on(now) and silence.matches(alert)]
 
     def holds_of(self, alert: Alert, now: float) -> list[str]:
         return [f"silenced by {silence.by} until {_clock(silence.until)}: {silence.because}"

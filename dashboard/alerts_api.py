@@ -18,6 +18,7 @@ from .alerts_views import (
     SilenceList,
     SilenceView,
     alert_view,
+    name_of,
     problem_view,
     rule_view,
     silence_view,
@@ -27,13 +28,15 @@ from .core.alerts.rule import RuleProblems, check, read
 from .core.alerts.silence import Silence
 from .core.lens import Lens, Lenses, Sight
 from .events_api import moment
-from .openapi import MAX_WORD
+from .openapi_parts import MAX_WORD
 from .people_api import asker, body
 from .rule_wants import AlertDetails
+from .rules_file import dump_one, one_rule
 
-STATES = ("open", "ended")
+STATES = ("open", "pending", "ended")
 SEEN_BY_DEFAULT_S = 7 * 86_400.0
 MATCHES_SHOWN = 100
+MOST_TARGETS = 20
 
 
 class AlertsApi:
@@ -48,21 +51,27 @@ class AlertsApi:
     # -- alerts
 
     def alerts(self) -> Response:
-        check_names(("state", "start", "end", "rule"))
+        check_names(("state", "start", "end", "rule", "targets"))
+        targets = _targets(request.args.get("targets"))
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
-        found = self._desk.alerts.firing() if state == "open" else self._desk.ended(
-            now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end)
+        found = self._desk.firing() if state == "open" else (
+            self._desk.pending() if state == "pending" else self._desk.ended(
+                now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
+                targets))
         lens, rule = self._lens(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
         seen = [alert for alert in found if self._desk.is_seen(alert.target, lens)
-                and (rule is None or rule == alert.rule_id)]
-        seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
+                and (rule is None or rule == alert.rule_id)
+                and (targets is None or alert.target.key in targets)]
+        if state != "pending":
+            seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
         told = self._details.all() if state == "open" else {}
-        return answer(AlertList([alert_view(alert, *told.get(alert.id, ([], None)))
-                                 for alert in seen[:MOST_LISTED]]))
+        return answer(AlertList([
+            alert_view(alert, self._desk.silenced_by(alert, now),
+                       *told.get(alert.id, ([], None))) for alert in seen[:MOST_LISTED]]))
 
     # -- rules
 
@@ -98,16 +107,23 @@ class AlertsApi:
 
     def check_rule(self) -> Response:
         """What is wrong with it, or whom it is true of now."""
+        asked, rule = body(RuleDraft), None
+        if (asked.rule is None) == (asked.yaml is None):
+            raise bad("give the rule either as fields (rule) or as text (yaml)")
         try:
-            rule = read(body(RuleDraft).rule)
+            rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
             check(rule)
         except RuleProblems as error:
-            return answer(RuleCheck([problem_view(each) for each in error.problems], 0, 0, []))
+            return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
+                                    yaml="" if rule is None else dump_one(rule)))
         targets, matching = self._desk.try_out(rule)
         lens = self._lens()
-        seen = [target.key for target in matching if self._desk.is_seen(target, lens)]
-        return answer(RuleCheck([], targets if lens.is_whole else len(seen), len(seen),
-                                seen[:MATCHES_SHOWN]))
+        seen = [target for target in matching if self._desk.is_seen(target, lens)]
+        shown = seen[:MATCHES_SHOWN]
+        return answer(RuleCheck(
+            [], targets if lens.is_whole else len(seen), len(seen),
+            [target.key for target in shown], [name_of(rule.of, target) for target in shown],
+            rule, dump_one(rule)))
 
     # -- silences
 
@@ -130,6 +146,15 @@ class AlertsApi:
     def end_silence(self, silence_id: str) -> Response:
         self._desk.end_silence(asker(), silence_id)
         return Response(status=HTTPStatus.NO_CONTENT)
+
+
+def _targets(given: str | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    found = tuple(given.split(","))
+    if len(found) > MOST_TARGETS or any(len(each) > MAX_WORD for each in found):
+        raise bad(f"at most {MOST_TARGETS} targets are taken at once")
+    return found
 
 
 def add_alerts_api(server: Flask, api: AlertsApi) -> None:

@@ -90,11 +90,13 @@ class AlertsStore:
         return [_alerts.decode(body) for body, in self._db.execute(
             "select body from alerts where ended_at is null")]
 
-    def ended_alerts(self, start: float, end: float, limit: int = MOST_LISTED) -> list[Alert]:
-        """Newest first."""
+    def ended_alerts(self, start: float, end: float, targets: tuple[str, ...] | None = None,
+                     limit: int = MOST_LISTED) -> list[Alert]:
+        """Those that fired in this time, if only at its begin. Newest first."""
+        only = "" if targets is None else f" and target in ({', '.join('?' * len(targets))})"
         return [_alerts.decode(body) for body, in self._db.execute(
-            "select body from alerts where ended_at is not null and fired_at >= ? and "
-            "fired_at < ? order by fired_at desc, id limit ?", (start, end, limit))]
+            f"select body from alerts where ended_at >= ? and fired_at < ?{only} "
+            "order by fired_at desc, id limit ?", (start, end, *(targets or ()), limit))]
 
     def forget(self, now: float) -> None:
         self._db.execute("delete from alerts where ended_at < ?", (now - KEPT_S,))

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from .core.alerts.alerts import Alert
+from .core.alerts.alerts import Alert, Named
 from .core.alerts.machine import Health, Phase
 from .core.alerts.rule import Mode, Of, Problem, Rule, Severity
 from .core.alerts.silence import Silence
@@ -26,7 +26,7 @@ class AlertView(Struct):
     host: str
     place: str
     users: list[str]
-    state: Literal["firing", "resolving", "ended"]
+    state: Literal["pending", "firing", "resolving", "ended"]
     since: float
     fired_at: float
     changed_at: float
@@ -35,6 +35,7 @@ class AlertView(Struct):
     comebacks: int
     why: str
     holds: list[str]
+    silenced_by: list[str]
     ladder: LadderView | None = None
 
 
@@ -70,18 +71,24 @@ class RuleList(Struct):
 
 
 class RuleDraft(Struct, forbid_unknown_fields=True):
-    """As it is being written: anything may be wrong with it."""
+    """As it is being written, as fields or as YAML: anything may be wrong with it."""
 
-    rule: dict[str, Any]
+    rule: dict[str, Any] | None = None
+    yaml: Annotated[str, Meta(max_length=20_000)] | None = None
 
 
 class RuleCheck(Struct):
-    """`matches`: whom its condition is true of at this moment, without any hold; at most 100."""
+    """`matches`: whom its condition is true of at this moment, without any hold; at most 100, and
+    `names` of these, as people call them. `rule` and `yaml`: the same both ways, as far as it can
+    be read."""
 
     problems: list[ProblemView]
-    targets: int
-    matching: int
-    matches: list[str]
+    targets: int = 0
+    matching: int = 0
+    matches: list[str] = []
+    names: list[str] = []
+    rule: Rule | None = None
+    yaml: str = ""
 
 
 class NewSilence(Struct, forbid_unknown_fields=True):
@@ -113,13 +120,14 @@ class SilenceList(Struct):
     items: list[SilenceView]
 
 
-def alert_view(alert: Alert, holds: list[str], ladder: LadderView | None = None) -> AlertView:
+def alert_view(alert: Alert, silenced_by: list[str], holds: list[str],
+               ladder: LadderView | None = None) -> AlertView:
     target = alert.target
     return AlertView(
         alert.id, alert.rule_id, alert.title, alert.severity, alert.of, target.key, target.node_id,
         target.host, target.place, [*target.users], alert.state, alert.since, alert.fired_at,
         alert.changed_at, alert.ended_at, alert.value, alert.comebacks, alert.why, holds,
-        ladder)
+        silenced_by, ladder)
 
 
 def rule_view(rule: Rule, number: int, version: str, watch: Watch | None, why_not: str
@@ -135,6 +143,15 @@ def rule_view(rule: Rule, number: int, version: str, watch: Watch | None, why_no
         int((phase == Phase.PENDING).sum()), int((phase == Phase.FIRING).sum()),
         int((phase == Phase.RESOLVING).sum()), int((meant & (health == Health.NO_DATA)).sum()),
         int((meant & (health == Health.CANNOT)).sum()), why_not)
+
+
+def name_of(of: Of, target: Named) -> str:
+    """As people call it."""
+    place = f"GPU {target.place}" if target.place else ""
+    words = [word for word in (target.host, place) if word]
+    if of in ("task", "job"):
+        words += [*target.users[:3]]
+    return " · ".join(words) or target.key
 
 
 def problem_view(problem: Problem) -> ProblemView:

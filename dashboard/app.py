@@ -84,10 +84,13 @@ from .ladders_api import LaddersApi, add_ladders_api
 from .limits_api import LimitsApi, add_limits_api
 from .live import LiveEdge
 from .looks import Looker
+from .mail import Smtp
 from .maintenance import MaintenanceDesk
 from .metrics_page import HubNumbers, MetricsPage, add_metrics_page
 from .nodes_api import NodesApi, add_nodes_api
-from .notify import Notifier, Smtp
+from .notices import NoticeDesk, pace_of
+from .notices_api import NoticesApi, add_notices_api
+from .notify import Notifier
 from .pages import build_pages
 from .passwords import Passwords
 from .people import People
@@ -147,8 +150,10 @@ class Hub:
         self.anchors = Anchors(self.audit, self._tell_all)
         self.keeps = Keeps(state.standing, self.audit, self.room.fleet, self.lenses)
         self.addresses = Addresses(state.standing, self.audit)
-        self.notifier = Notifier(Smtp.of(settings), self.addresses, lambda: self.site.url,
-                                 self.audit.note)
+        smtp = Smtp.of(settings)
+        self.notifier = Notifier(smtp, self.addresses, lambda: self.site.url, self.audit.note)
+        self.notices = NoticeDesk(state.notices, self.audit, self.addresses, smtp, settings.data,
+                                  lambda: self.site.url, pace_of(settings))
         self.entry = Entry(state, self.people, passwords)
         self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)
@@ -166,15 +171,13 @@ class Hub:
                          self.audit, settings.second_person == "on")
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
+        self.notices.recover((rule for _, rule in state.alerts.rules().values()),
+                             state.alerts.open_alerts())
         self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
                                 self._left, Spans(self.history.store))
         self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
                                      Spans(self.history.store))
-        self.alerts.on_change.append(self._announce_alert)
-        self.quotas = QuotaDesk(state.quotas, self.audit, self.room.fleet, self.signer,
-                                self.room.link_of, self.perform, self.history,
-                                min(HOLD_S, settings.quota_end_after_s / 2))
-        self.nodes.on_group.append(self.quotas.regrouped)
+        self.alerts.on_change += [self._announce_alert, self.notices.take]
         self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
@@ -198,11 +201,20 @@ class Hub:
                                self.audit)
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
         self.alert_details = AlertDetails(rules, self.ladders)
+        self._make_quotas()
         self.quota_wants = QuotaWants(self.quotas, room.fleet, self.keeps, self.holds,
                                       self.maintenance)
         self.ladders.sources += [rules, self.quota_wants]
+        self.ladders.on_notice.append(self.notifier.tell_of_rule)
+        self.notices.watch(self.alerts, rules.mute)
         self.brakes.on_reset.append(self.alerts.begin_anew)
         self.commander.on_change.append(self.ladders.changed)
+
+    def _make_quotas(self) -> None:
+        hold_s = min(HOLD_S, self.settings.quota_end_after_s / 2)
+        self.quotas = QuotaDesk(self.state.quotas, self.audit, self.room.fleet, self.signer,
+                                self.room.link_of, self.perform, self.history, hold_s)
+        self.nodes.on_group.append(self.quotas.regrouped)
 
     def _epoch(self) -> int:
         """One more than ever before: a restored state.db does not know of all of them."""
@@ -237,6 +249,7 @@ class Hub:
         add_quotas_api(self.server, QuotasApi(
             self.quotas, self.room.fleet, self.lenses,
             lambda: self.quota_wants.told(self.ladders), self.settings.quota_end_after_s))
+        add_notices_api(self.server, NoticesApi(self.notices))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
@@ -388,7 +401,9 @@ class Hub:
 
     def _announce_alert(self, alert: Alert) -> None:
         self.live.announce("alert", alert.target.node_id, alert.id,
-                           lambda _: alert_view(alert, *self.alert_details.of(alert)))
+                           lambda _: alert_view(
+                               alert, self.alerts.silenced_by(alert, time.time()),
+                               *self.alert_details.of(alert)))
 
     def run_tick(self) -> None:
         told: dict[str, int] = {}
@@ -445,7 +460,7 @@ class Hub:
             gevent.spawn(self.signer.run), gevent.spawn(self.run_records),
             gevent.spawn(self.notifier.run), gevent.spawn(keep, self.history.store),
             gevent.spawn(self.alerts.run), gevent.spawn(self.ladders.run),
-            gevent.spawn(self.quotas.run)]
+            gevent.spawn(self.notices.run), gevent.spawn(self.quotas.run)]
         # By default the loop would wait 5 ms for each thread of history that computes.
         sys.setswitchinterval(SWITCH_S)
         # What is here now stays: the collector need not look at it again.

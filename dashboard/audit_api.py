@@ -21,7 +21,8 @@ from .audit_views import RecordList, record_view
 from .core.access import EVERYTHING, Actor, Role
 from .core.fleet import Fleet
 from .core.lens import Lenses, Sight
-from .openapi import MAX_LIMIT, MAX_WORD
+from .openapi import MAX_LIMIT
+from .openapi_parts import MAX_WORD
 from .people_api import asker
 
 FILTERS = ("kind", "actor", "node", "task", "since", "until")

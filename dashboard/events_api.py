@@ -17,7 +17,7 @@ from .core.events import LAST_AT, KeptEvent, is_at_least
 from .core.lens import Lens, Lenses, Sight
 from .events_views import RFC_3339, SECONDS, EventList, event_view, kept_of
 from .history.protocol import History
-from .openapi import MAX_WORD
+from .openapi_parts import MAX_WORD
 from .questions import Questions
 from .room import Room
 

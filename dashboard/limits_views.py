@@ -52,13 +52,18 @@ def _told(fleet: Fleet, lens: Lens, node_id: str | None) -> list[tuple[Node, Lim
 
 def _mps(node: Node, limits: LimitsNow, reads: Reads) -> NodeMps:
     return NodeMps(node.hello.node_id, node.hello.host, limits.taken_at, limits.mps_trouble,
-                   [replace(daemon, servers=tuple(_server(each, reads) for each in daemon.servers))
+                   [replace(daemon, servers=tuple(_server(each, node, reads)
+                                                  for each in daemon.servers))
                     for daemon in limits.daemons])
 
 
-def _server(server: MpsServer, reads: Reads) -> MpsServer:
-    return replace(server, clients=tuple(_client(each, reads) for each in server.clients))
+def _server(server: MpsServer, node: Node, reads: Reads) -> MpsServer:
+    return replace(server, clients=tuple(_client(each, node, reads) for each in server.clients))
 
 
-def _client(client: MpsClient, reads: Reads) -> MpsClient:
-    return replace(client, command=reads.line(client.user, client.command))
+def _client(client: MpsClient, node: Node, reads: Reads) -> MpsClient:
+    """One that its node does not list as a client is none that could be taken out."""
+    task = None if client.task_id is None else node.tasks.get(client.task_id)
+    is_listed = task is not None and task.kind == "mps_client"
+    return replace(client, command=reads.line(client.user, client.command),
+                   task_id=client.task_id if is_listed else None)

@@ -1,6 +1,5 @@
 """OpenAPI 3.1 of the REST interface, made from the structs that answer."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,33 +18,15 @@ from .acts_views import (
     Plans,
     PreviewView,
 )
-from .alerts_views import (
-    AlertList,
-    NewSilence,
-    RuleCheck,
-    RuleDraft,
-    RuleList,
-    RuleView,
-    SilenceList,
-    SilenceView,
-)
 from .audit_views import RecordList, Verdict
-from .core.alerts.rule import Rule
 from .core.filters import MAX_LENGTH
 from .events_views import RFC_3339, SECONDS, EventList
 from .history.protocol import BYS
 from .history_views import Instant, Series, UsageList
-from .ladders_views import (
-    BrakesView,
-    Confirm,
-    MaintenanceList,
-    MaintenanceView,
-    NewMaintenance,
-    NewMode,
-    Reset,
-)
 from .limits_views import LimitsList, MpsList
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
+from .openapi_alerts import OPERATIONS as ALERTS
+from .openapi_parts import MAX_WORD, TIME, Operation
 from .people_views import (
     Fresh,
     MeView,
@@ -69,14 +50,12 @@ from .quotas_views import (
     QuotaView,
     TaskQuotas,
 )
-from .rehearsals_views import BacktestList, BacktestView, NewBacktest
 from .report_views import Report
 from .standing_views import AddressList, HoldState, NewHold, NewKeep
 from .task_list import GROUP_BYS, SORTS, TaskList
 from .views import Gpus, GpuView, Nodes, NodeView, TaskView
 
 FORMS = ("json", "csv", "parquet")
-MAX_WORD = 1_024
 MAX_LIMIT = 1_000
 MAX_CURSOR = 512
 MAX_REPEATED = 100
@@ -110,22 +89,6 @@ ITEMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """What neither lists the fleet nor shows a part of it."""
-
-    method: str
-    path: str
-    name: str
-    text: str
-    answer: type | None = None
-    body: type | None = None
-    status: int = 200
-    errors: tuple[int, ...] = ()
-    query: tuple[tuple[str, dict[str, Any]], ...] = ()
-    is_file: bool = False  # CSV and Parquet as well
-
-
 AUDIT_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
     ("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}),
     ("cursor", {"type": "string", "pattern": "^[1-9][0-9]{0,14}$"}),
@@ -142,7 +105,6 @@ EVENTS_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 NODE_QUERY: tuple[tuple[str, dict[str, Any]], ...] = (
     ("node", {"type": "string", "minLength": 1}),)
-_TIME: dict[str, Any] = {"type": "string", "pattern": f"^({SECONDS}|{RFC_3339})$"}
 _KEY = "|".join(metric.key for metric in (*COLUMNS, *SLOW))
 _METRICS = f"^({_KEY})(,({_KEY}))*$"
 _FORMAT: tuple[str, dict[str, Any]] = ("format", {
@@ -154,57 +116,27 @@ OPERATIONS = (
     Operation("get", "series", "get_series", "A metric of one Gpu over time. Times are UTC seconds "
               "or RFC 3339; without `step`, one that gives at most a thousand points.", Series,
               None, 200, (400, 404, 503),
-              (("gpu", {"type": "string", "minLength": 1}), ("metric", _METRIC), ("start", _TIME),
-               ("end", _TIME), ("step", {"type": "integer", "minimum": 1}),
+              (("gpu", {"type": "string", "minLength": 1}), ("metric", _METRIC), ("start", TIME),
+               ("end", TIME), ("step", {"type": "integer", "minimum": 1}),
                ("also", {"type": "string", "pattern": _METRICS,
                          "description": "Further metrics, their keys joined by commas."}),
                ("beside", {"type": "string", "description": "Further Gpus on the same seconds, "
                            "their UUIDs joined by commas."}), _FORMAT), True),
     Operation("get", "instant", "get_instant", "A metric of every Gpu at one moment: a value, or "
               "why there is none.", Instant, None, 200, (400, 503),
-              (("metric", _METRIC), ("at", _TIME))),
+              (("metric", _METRIC), ("at", TIME))),
     Operation("get", "usage", "get_usage", "What owners, Nodes or Gpus held, per bucket of whole "
               "hours; of one user, for a day at most, of whole minutes too.", UsageList, None, 200,
               (400, 503),
               (("by", {"enum": list(BYS), "default": "user"}),
                ("bucket", {"type": "integer", "minimum": 60, "default": 86_400}),
                ("of", {"type": "string", "description": "Of this one only."}),
-               ("start", _TIME), ("end", _TIME), _FORMAT), True),
+               ("start", TIME), ("end", TIME), _FORMAT), True),
     Operation("get", "reports", "get_report", "What owners, Nodes or Gpus held over a time of "
               "whole hours, and what it cost.", Report, None, 200, (400, 503),
-              (("by", {"enum": list(BYS), "default": "user"}), ("start", _TIME), ("end", _TIME),
+              (("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                ("price_gpu_hour", _PRICE), ("price_kwh", _PRICE), _FORMAT), True),
-    Operation("get", "alerts", "list_alerts", "Those that fire now, or with `state=ended` those of "
-              "the last seven days or between `start` and `end`; newest first.", AlertList, None,
-              200, (400,), (("state", {"enum": ["open", "ended"], "default": "open"}),
-                            ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", _TIME),
-                            ("end", _TIME))),
-    Operation("get", "rules", "list_rules", "All Rules, and how many of their targets are in which "
-              "phase.", RuleList),
-    Operation("get", "rules/{rule_id}", "get_rule", "One Rule.", RuleView, None, 200, (404,)),
-    Operation("put", "rules/{rule_id}", "put_rule", "A new Rule, or a new version of one.",
-              RuleView, Rule, 200, (400, 409, 415, 503)),
-    Operation("delete", "rules/{rule_id}", "remove_rule", "It is not watched any more; what it "
-              "was is kept.", None, None, 204, (404, 503)),
-    Operation("post", "rule-checks", "check_rule", "What is wrong with it, or of which targets its "
-              "condition is true at this moment.", RuleCheck, RuleDraft, 200, (400, 415)),
-    Operation("get", "rules/backtests", "list_backtests", "Rehearsals of Rules, newest first; with "
-              "`rule`, of that one.", BacktestList, None, 200, (400, 403),
-              (("rule", {"type": "string", "maxLength": MAX_WORD}),)),
-    Operation("post", "rules/backtests", "begin_backtest", "Rehearses a Rule on the past: which "
-              "alerts there would have been, and whom its ladder would have reached.",
-              BacktestView, NewBacktest, 202, (400, 403, 409, 415, 503)),
-    Operation("get", "rules/backtests/{backtest_id}", "get_backtest", "One rehearsal, with what is "
-              "known of it by now.", BacktestView, None, 200, (403, 404)),
-    Operation("post", "rules/backtests/{backtest_id}/approve", "approve_backtest", "Its report was "
-              "read, and is taken as proof of what this version of the Rule would do.",
-              BacktestView, None, 200, (403, 404, 409, 503)),
-    Operation("get", "silences", "list_silences", "All Silences, those that are over as well.",
-              SilenceList),
-    Operation("post", "silences", "add_silence", "Matching alerts neither tell nor act until "
-              "`until`, within 30 days.", SilenceView, NewSilence, 201, (400, 404, 409, 415, 503)),
-    Operation("delete", "silences/{silence_id}", "end_silence", "Ends one now.", None, None, 204,
-              (404, 503)),
+    *ALERTS,
     Operation("get", "quotas", "list_quotas", "All Quotas: who holds how much of them, and on how "
               "many nodes each is wanted, applied and in force.", QuotaList),
     Operation("get", "quotas/{quota_id}", "get_quota", "One Quota.", QuotaView, None, 200, (404,)),
@@ -219,23 +151,6 @@ OPERATIONS = (
               "was is kept.", None, None, 204, (404, 503)),
     Operation("post", "quota-checks", "check_quota", "What is wrong with it, or who would be over "
               "it at this moment.", QuotaCheck, QuotaDraft, 200, (400, 415)),
-    Operation("post", "rules/{rule_id}/mode", "set_rule_mode", "What a Rule may do by itself; up "
-              "takes an admin, and auto what is proven of it.", RuleView, NewMode, 200,
-              (400, 404, 409, 415, 503)),
-    Operation("post", "alerts/{alert_id}/confirm", "confirm_alert", "A person lets a Rule in "
-              "confirm take its next step.", CommandView, Confirm, 202,
-              (400, 404, 409, 415, 503)),
-    Operation("get", "brakes", "get_brakes", "What bounds automatic acts, and what holds now.",
-              BrakesView),
-    Operation("post", "brakes", "reset_brakes", "Lets automatic acts go on; what waited is "
-              "dropped.", BrakesView, Reset, 200, (400, 409, 415, 503)),
-    Operation("get", "maintenance", "list_maintenance", "Nodes that people work on.",
-              MaintenanceList),
-    Operation("put", "nodes/{node_id}/maintenance", "begin_maintenance", "Nothing is done there by "
-              "itself, and by hand only on a second click.", MaintenanceView, NewMaintenance, 200,
-              (400, 404, 409, 415, 503)),
-    Operation("delete", "nodes/{node_id}/maintenance", "end_maintenance", "Ends it now.", None,
-              None, 204, (404, 503)),
     Operation("get", "mps", "list_mps", "MPS on each Node that has said: daemons, servers, "
               "clients, and what is set.", MpsList, None, 200, (400,), NODE_QUERY),
     Operation("get", "limits", "list_limits", "Power caps and clock locks that gpudeck holds on "

@@ -7,7 +7,7 @@ from flask import Blueprint, Flask, Response, request
 from .api import PREFIX, Wrong, answer, bad, check_names
 from .core.alerts.rule import RuleProblems, read
 from .core.lens import Lenses, Sight
-from .openapi import MAX_WORD
+from .openapi_parts import MAX_WORD
 from .people_api import asker, body
 from .rehearsals import Rehearsals
 from .rehearsals_views import BacktestList, NewBacktest, backtest_view

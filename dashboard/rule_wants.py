@@ -10,6 +10,7 @@ from .alerts import AlertDesk
 from .brakes import Brakes
 from .core.alerts.acting import Acting, Beside, Kept, key_of
 from .core.alerts.alerts import Alert
+from .core.alerts.groups import Mute
 from .core.alerts.watch import Watch
 from .core.wants import Want
 from .holds import Holds
@@ -70,6 +71,19 @@ class RuleWants:
         until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(keep.until))
         why = f": {keep.because}" if keep.because else ""
         return Kept(keep.until, f"{keep.by} asked that it be kept until {until}{why}")
+
+    def mute(self) -> Mute:
+        """Of whom nobody is told now: by a silence, or because another Alert stands above it."""
+        seen: list[tuple[Acting, dict[str, int]]] = []
+
+        def is_muted(alert: Alert) -> bool:
+            if not seen:  # often nobody asks
+                acting = self._acting()
+                seen.append((acting, {each.id: row for row, each in acting.open}))
+            acting, rows = seen[0]
+            return acting.is_muted(rows.get(alert.id), alert)
+
+        return is_muted
 
     def holds_of(self, alert: Alert | None = None) -> dict[str, list[str]]:
         """Of each Alert that fires, also of those whose Rule only observes; or of this one."""

@@ -130,6 +130,31 @@ def _line_of(text: str, rule_id: str) -> int | None:
     return None
 
 
+def one_rule(text: str) -> Any:
+    """The fields of the one Rule that is written there, with or without `rules:` around it."""
+    try:
+        data = yaml.load(text, _Loader)  # a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
+        raise rule.RuleProblems([rule.Problem("yaml", f"{line}{error.problem}")]) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise rule.RuleProblems([rule.Problem("yaml", str(error))]) from None
+    if isinstance(data, dict) and set(data) == {"rules"}:
+        data = data["rules"]
+    if isinstance(data, list) and len(data) == 1:
+        data = data[0]
+    if not isinstance(data, dict):
+        raise rule.RuleProblems([rule.Problem("yaml", "one rule is expected here, as `field: "
+                                                      "value` on lines of its own")])
+    return data
+
+
+def dump_one(of: rule.Rule) -> str:
+    text: str = yaml.safe_dump(_short(of, msgspec.to_builtins(of)), sort_keys=False,
+                               allow_unicode=True, width=80)
+    return text
+
+
 def dump(rules: list[rule.Rule]) -> str:
     """As it would be written by hand: what is as it is anyway is left out."""
     return yaml.safe_dump({"rules": [_short(each, msgspec.to_builtins(each)) for each in rules]},

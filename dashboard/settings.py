@@ -74,6 +74,10 @@ HUB: tuple[Setting, ...] = (
             choices=("starttls", "tls", "none")),
     Setting("smtp_user", text, None, "name to sign in with there, if it asks"),
     Setting("smtp_password", text, None, "password to sign in with there", secret=True),
+    Setting("notice_wait_s", count, 10,
+            "seconds that the first notice of a group waits for others of it"),
+    Setting("notice_interval_s", count, 300, "least seconds between two notices of one group"),
+    Setting("notice_repeat_s", count, 14_400, "seconds after which what still fires is told again"),
     Setting("proxy_user_header", header, None,
             "header in which a trusted proxy names the person that it has signed in"),
 )
@@ -107,6 +111,9 @@ class HubSettings:
     smtp_tls: str = "starttls"
     smtp_user: str | None = None
     smtp_password: str | None = None
+    notice_wait_s: int = 10
+    notice_interval_s: int = 300
+    notice_repeat_s: int = 14_400
 
 
 def hub_settings(argv: Sequence[str], env: Mapping[str, str]) -> HubSettings:

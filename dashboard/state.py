@@ -18,6 +18,7 @@ from . import (
     audit_store,
     brakes_store,
     commands_store,
+    notices_store,
     quotas_store,
     registry,
     standing,
@@ -27,6 +28,7 @@ from .alerts_store import AlertsStore
 from .audit_store import AuditStore
 from .brakes_store import BrakesStore
 from .commands_store import CommandsStore
+from .notices_store import NoticesStore
 from .quotas_store import QuotasStore
 from .registry import Registry
 from .standing import Standing
@@ -43,7 +45,8 @@ create table nodes (node_id text primary key, checkpoint blob not null) without 
 # Step n leads from version n to n + 1. What was written once is never edited.
 STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_store.SCHEMA,
          standing.SCHEMA, alerts_store.SCHEMA, alerts_store.MEMORY_SCHEMA,
-         alerts_store.BACKTEST_SCHEMA, brakes_store.SCHEMA, quotas_store.SCHEMA)
+         alerts_store.BACKTEST_SCHEMA, brakes_store.SCHEMA, notices_store.SCHEMA,
+         quotas_store.SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
         "history")
@@ -133,6 +136,7 @@ class State:
             self.audit = AuditStore(self._db)
             self.standing = Standing(self._db)
             self.alerts = AlertsStore(self._db)
+            self.notices = NoticesStore(self._db)
             self.brakes = BrakesStore(self._db)
             self.commands = CommandsStore(self._db)
             self.quotas = QuotasStore(self._db)

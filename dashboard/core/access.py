@@ -190,6 +190,15 @@ ROUTES = (
     _change("POST quota-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
     _change("PUT quotas/<quota_id>", Role.ADMIN),
     _change("DELETE quotas/<quota_id>", Role.ADMIN),
+    # Where notices go: an admin's alone, because what is sent there leaves the hub.
+    _see("receivers", Role.ADMIN, Reach.NONE),
+    _change("POST receivers", Role.ADMIN),
+    _change("PUT receivers/<receiver_id>", Role.ADMIN),
+    _change("DELETE receivers/<receiver_id>", Role.ADMIN),
+    _change("POST receivers/<receiver_id>/test", Role.ADMIN),
+    _see("notices", Role.ADMIN, Reach.NONE),
+    _change("POST notices/<notice_id>/retry", Role.ADMIN, is_fresh=False),
+    _change("DELETE notices/<notice_id>", Role.ADMIN),
     # Down is quick; for up the service asks for an admin with a fresh password.
     _change("POST rules/<rule_id>/mode", Role.OPERATOR, is_fresh=False),
     # As any order: the service asks for more with the victims in hand.

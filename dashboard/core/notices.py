@@ -27,6 +27,7 @@ class Mail:
     to: str
     subject: str
     text: str
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from .columns import AT, SLOW_KEYS
+from .feed import SlowRows
 from .grid import Grid, TaskRows, Wanted, part_of, seldom_part
-from .head import joined, no_rows
+from .head import Rows, joined
 from .parquet import MINUTE_S, tasks_table
 from .reading import held_part, held_parts, seldom_parts, wide_parts
 from .rollup import rolled_up
@@ -25,7 +26,8 @@ class Spans:
         """One that ended just now, which no file has yet."""
         grid = Grid(start, MINUTE_S, 1)
         with self._store.lock:
-            self._add_memory(grid, wanted)
+            rows = self._memory(grid, wanted)
+        self._add_memory(grid, wanted, rows)
         return grid
 
     def past(self, wanted: Wanted, grid: Grid) -> None:
@@ -37,8 +39,9 @@ class Spans:
             with self._store.lock:
                 files.look()
                 grid.make_room(files.rows(kind, grid.t0, grid.ends_at) // max(1, grid.width))
-                self._add_memory(grid, live)
-                self._add_seldom_memory(grid, seldom)
+                rows, told = self._memory(grid, live), self._seldom_memory(grid, seldom)
+            self._add_memory(grid, live, rows)
+            self._add_seldom_memory(grid, seldom, told)
             for path in files.find(kind, grid.t0, grid.ends_at) if live else ():
                 for part in wide_parts(path, kind, live, (grid.t0, grid.ends_at)):
                     grid.add(part)
@@ -70,23 +73,29 @@ class Spans:
             found += list(self._store.feed.head.open)
         return min(found, default=None)
 
-    def _add_memory(self, grid: Grid, wanted: Wanted) -> None:
+    def _memory(self, grid: Grid, wanted: Wanted) -> list[Rows]:
+        """Under the lock, copies: what is made of them is made outside of it."""
+        feed, columns = self._store.feed, {AT[key] for key in wanted}
+        return list(feed.head.rows(feed.slots_of(None, None), grid.t0, grid.ends_at, columns)
+                    ) if columns else []
+
+    def _seldom_memory(self, grid: Grid, keys: Sequence[str]) -> list[SlowRows]:
         feed = self._store.feed
-        columns = {AT[key] for key in wanted}
-        rows = joined(list(feed.head.rows(feed.slots_of(None, None), grid.t0, grid.ends_at,
-                                          columns))) if columns else no_rows()
+        return [part for asides in (feed.asides, feed.closed_asides) for aside in asides.values()
+                for part in aside.slow if grid.t0 <= part.t < grid.ends_at] if keys else []
+
+    def _add_memory(self, grid: Grid, wanted: Wanted, parts: list[Rows]) -> None:
+        rows, names = joined(parts), self._store.feed.names
         if not len(rows):
             return
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
-        rolled = rolled_up(rows, grid.step_s, columns)
-        grid.add(part_of(rolled, feed.names.gpus, feed.names.nodes, wanted))
+        rolled = rolled_up(rows, grid.step_s, {AT[key] for key in wanted})
+        grid.add(part_of(rolled, names.gpus, names.nodes, wanted))
 
-    def _add_seldom_memory(self, grid: Grid, keys: Sequence[str]) -> None:
-        feed = self._store.feed
-        told = [part for asides in (feed.asides, feed.closed_asides) for aside in asides.values()
-                for part in aside.slow if grid.t0 <= part.t < grid.ends_at] if keys else []
+    def _add_seldom_memory(self, grid: Grid, keys: Sequence[str], told: list[SlowRows]) -> None:
         if not told:
             return
+        names = self._store.feed.names
         slot = np.concatenate([part.slot for part in told])
         t = np.concatenate([np.full(len(part.slot), part.t, np.int64) for part in told])
         by = np.lexsort((t, slot))
@@ -96,5 +105,5 @@ class Spans:
             found[key] = np.concatenate([
                 np.where(part.absent[:, at] == 0, part.values[:, at], np.nan) for part in told])[by]
         used, name_at = np.unique(slot[by], return_inverse=True)
-        grid.add(seldom_part([(feed.names.gpus[one], feed.names.nodes[one])
-                              for one in used.tolist()], name_at, t[by], found, grid.step_s))
+        grid.add(seldom_part([(names.gpus[one], names.nodes[one]) for one in used.tolist()],
+                             name_at, t[by], found, grid.step_s))

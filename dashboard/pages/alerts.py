@@ -1,16 +1,24 @@
-"""The Alerts page: what fires, what fired, the rules behind it, and what is silenced."""
+"""The Alerts page: what fires, waits, is held or silenced, what fired, and the rules behind it."""
 
 from dash import html
 from dash.development.base_component import Component
 
 from .parts import marks
 
-SECTIONS = (
-    ("firing", "Firing", "Of these a rule is true, and has been for long enough."),
-    ("silences", "Silences", "While one is in force, matching alerts tell nobody."),
-    ("rules", "Rules", "Each only observes: nothing acts on an alert in this version."),
-    ("ended", "Over", "The last seven days."),
+VIEWS = (
+    ("firing", "Firing", "A rule is true of these, and has been for long enough."),
+    ("pending", "Pending", "It is so, and not for long enough yet."),
+    ("held", "Held", "These fire, and something holds what would be done about it."),
+    ("silenced", "Silenced", "These fire, and tell nobody while the silence lasts."),
+    ("ended", "Over", "What fired in the last seven days and is over."),
 )
+SECTIONS = (
+    ("silences", "Silences", "While one is in force, matching alerts tell nobody."),
+    ("rules", "Rules", "What is watched, on whom, and of how many it is so now."),
+    ("brakes", "Brakes", "What bounds all that rules do by themselves."),
+    ("maintenance", "Maintenance", "On these nodes nothing is done by itself."),
+)
+ACTS = {"maintenance": ("alerts-maintain", "Maintenance …")}
 
 
 def alerts_page() -> Component:
@@ -32,14 +40,40 @@ def alerts_page() -> Component:
                 className="alerts-head",
             ),
             html.Div(id="alerts-problem", className="problem", hidden="hidden", role="alert"),
+            html.Div(id="alerts-stopped", className="problem", hidden="hidden", role="status"),
+            html.Div([_choice(*each) for each in VIEWS], id="alerts-views", className="switch",
+                     role="group", **marks(aria_label="Which alerts")),
+            html.Div([_view(*each) for each in VIEWS]),
             *(_section(*each) for each in SECTIONS),
         ],
     )
 
 
-def _section(key: str, title: str, lead: str) -> Component:
+def _choice(key: str, title: str, lead: str) -> Component:
+    is_chosen = str(key == "firing").lower()
+    return html.Button([title, html.Span("", className="alerts-count")], type="button",
+                       title=lead, **marks(data_view=key, aria_pressed=is_chosen))
+
+
+def _view(key: str, title: str, lead: str) -> Component:
     return html.Section(
-        [html.H2(title, id=f"alerts-{key}-title"), html.P(lead, className="alerts-lead"),
+        [html.H2(title, id=f"alerts-{key}-title", className="unseen"),
+         html.P(lead, className="alerts-lead"),
+         html.Div(id=f"alerts-{key}", className="alerts-place")],
+        id=f"alerts-view-{key}",
+        className="alerts-view",
+        hidden=None if key == "firing" else "hidden",
+        **marks(aria_labelledby=f"alerts-{key}-title"),
+    )
+
+
+def _section(key: str, title: str, lead: str) -> Component:
+    ident, words = ACTS.get(key, ("", ""))
+    act = [html.Button(words, id=ident, type="button", className="button small",
+                       hidden="hidden")] if ident else []
+    return html.Section(
+        [html.Div([html.H2(title, id=f"alerts-{key}-title"), *act], className="alerts-title"),
+         html.P(lead, className="alerts-lead"),
          html.Div(id=f"alerts-{key}", className="alerts-place")],
         **marks(aria_labelledby=f"alerts-{key}-title"),
     )

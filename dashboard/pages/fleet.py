@@ -243,6 +243,10 @@ def _legend() -> Component:
                   className="legend-state", title=meaning)
         for state, meaning in STATES.items()
     ]
+    states.insert(0, html.Span(
+        [html.Canvas(width="16", height="16", **marks(data_state="alert")), "alert"],
+        className="legend-state",
+        title="a rule fires here: the whole corner where it is critical, else a hollow one"))
     return html.Div(
         className="legend",
         children=[

@@ -60,8 +60,11 @@ HELPS = (
              ("Esc", "close, then clear the selection"))),
     Help("quotas", "Quotas", "How much an owner may hold, who holds how much of it, and on how "
          "many nodes that is really in force. One that observes only says who is over."),
-    Help("alerts", "Alerts", "What fires: a rule has been true of a Gpu for long enough. Rules "
-         "only observe. A silence keeps matching alerts from telling anyone, and has an end."),
+    Help("alerts", "Alerts", "What fires: a rule has been true of something for long enough. "
+         "A silence keeps matching alerts from telling anyone, and has an end.", (
+             ("1 to 5", "firing, pending, held, silenced, over"),
+             ("n", "a new rule"),
+             ("s", "silence something"))),
     Help("history", "History", "The past of Gpus, of a node or of an owner: the mean of each "
          "step as a line, from lowest to highest as a band, events as marks. A drag zooms in.", (
              ("← →  +  -", "back and on, closer and farther"),

@@ -28,6 +28,8 @@ SECTIONS = (
             "A revoked one is out within a second.", ("connect-node", "Connect a node")),
     Section("addresses", "Addresses", "Where the owners of tasks are written to, beside their "
             "terminals.", ("add-address", "Add an address")),
+    Section("notices", "Notices", "Who is told when a rule fires: chats and programs by a webhook, "
+            "people by mail, the owners of tasks.", ("add-receiver", "Add a receiver")),
     Section("sign-ins", "Sign-ins", "Where you are signed in. End what you do not know.",
             ("end-all-sessions", "Sign out everywhere"), is_harsh=True),
     Section("you", "You", "Who you are to this hub.", ("change-password", "Change your password")),

@@ -17,10 +17,10 @@ from .test_look import axe_source
 pytestmark = pytest.mark.browser
 
 
-def put(hub: HubProcess, node: Node) -> dict[str, Any]:
+def put(hub: HubProcess, node: Node, **more: Any) -> dict[str, Any]:
     rule = {"id": f"hot-{secrets.token_hex(3)}", "title": f"Hot {secrets.token_hex(3)}",
             "scope": f"node:{node.teller.caller.said.host}", "signal": "temp_margin_c",
-            "fire": "<= 5", "clear": ">= 10", "for": "1s", "severity": "crit"}
+            "fire": "<= 5", "clear": ">= 10", "for": "1s", "severity": "crit"} | more
     for gpu in (0, 1):
         node.slow(gpu, temp_margin_c=30.0)
     answer = hub.ask(f"/api/v1/rules/{rule['id']}", "PUT", body=json.dumps(rule).encode(),
@@ -34,8 +34,12 @@ def rows(page: Page, section: str, title: str) -> list[str]:
     return [" ".join(text.split()) for text in found.all_inner_texts()]
 
 
-def test_it_fires_is_silenced_and_ends(hub: HubProcess, node: Node, come: Callable[..., Page]
-                                       ) -> None:
+def choose(page: Page, view: str) -> None:
+    page.locator(f"#alerts-views [data-view={view}]").click()
+
+
+def test_it_fires_is_silenced_in_two_clicks_and_ends(hub: HubProcess, node: Node,
+                                                     come: Callable[..., Page]) -> None:
     rule = put(hub, node)
     title = rule["title"]
     node.slow(0, temp_margin_c=3.0)
@@ -46,16 +50,32 @@ def test_it_fires_is_silenced_and_ends(hub: HubProcess, node: Node, come: Callab
     assert "GPU 0" in row
     assert "(1) Alerts" in page.title()
     assert any("1 firing" in each for each in rows(page, "rules", title))
-    page.get_by_role("button", name=f"Silence {title} at").click()
-    page.get_by_label("Because").fill("moving racks")
-    page.locator("dialog").get_by_role("button", name="Silence", exact=True).click()
-    assert soon(lambda: "moving racks" in "".join(rows(page, "firing", title)), 10)
+    page.get_by_role("button", name=f"Silence {title} at").first.click()
+    page.get_by_role("button", name="4 hours").click()
+    assert soon(lambda: not rows(page, "firing", title), 10)
+    choose(page, "silenced")
+    assert "silenced at its alert by root" in rows(page, "silenced", title)[0]
+    assert page.url.endswith("/alerts#silenced")
     page.get_by_role("button", name="End the silence of").click()
     page.locator("dialog").get_by_role("button", name="End it", exact=True).click()
-    assert soon(lambda: "moving racks" not in "".join(rows(page, "firing", title)), 10)
+    assert soon(lambda: rows(page, "firing", title), 10)
     node.slow(0, temp_margin_c=30.0)
     assert soon(lambda: rows(page, "ended", title) and not rows(page, "firing", title), 20)
+    page.keyboard.press("5")
     assert "it is over" in rows(page, "ended", title)[0]
+
+
+def test_what_is_on_its_way_to_fire_stands_there(hub: HubProcess, node: Node,
+                                                 come: Callable[..., Page]) -> None:
+    rule = put(hub, node, **{"for": "4m"})
+    node.slow(1, temp_margin_c=2.0)
+    page = come("/alerts#pending")
+    assert soon(lambda: rows(page, "pending", rule["title"]), 20)
+    [row] = rows(page, "pending", rule["title"])
+    assert "GPU 1" in row
+    assert "in " in row
+    node.slow(1, temp_margin_c=30.0)
+    assert soon(lambda: not rows(page, "pending", rule["title"]), 20)
 
 
 def test_a_rule_is_written_with_a_look_at_whom_it_means(
@@ -63,24 +83,125 @@ def test_a_rule_is_written_with_a_look_at_whom_it_means(
 ) -> None:
     node.slow(0, temp_margin_c=20.0)
     node.slow(1, temp_margin_c=-7.0)
+    host = node.teller.caller.said.host
     page = come("/alerts")
-    page.get_by_role("button", name="New rule").click()
-    fill = {name: page.locator(f"dialog [name={name}]") for name in
-            ("id", "title", "signal", "fire", "for", "scope")}
+    page.locator("#alerts-new").click()
+    field = {name: page.locator(f"dialog [name={name}]") for name in
+             ("id", "title", "signal", "fire", "for", "scope", "runbook", "yaml")}
     name = f"mine-{secrets.token_hex(3)}"
-    fill["id"].fill(name)
-    fill["title"].fill(name)
-    fill["signal"].fill("temp_margn_c")
-    fill["fire"].fill("<= -5")
-    fill["scope"].fill(f"node:{node.teller.caller.said.host}")
+    field["title"].fill(name.replace("-", " ").title())
+    assert field["id"].input_value() == name
+    field["signal"].fill("temp_margn_c")
+    field["fire"].fill("<= -5")
+    field["scope"].fill(f"node:{host}")
+    wrong = page.locator("dialog [data-field=signal] .field-wrong")
+    assert soon(lambda: "did you mean 'temp_margin_c'" in wrong.inner_text(), 10)
+    field["signal"].fill("temp_margin_c")
     check = page.locator("dialog .rule-check")
-    assert soon(lambda: "did you mean 'temp_margin_c'" in check.inner_text(), 10)
-    fill["signal"].fill("temp_margin_c")
-    assert soon(lambda: "True of 1 of 2 Gpus" in check.inner_text(), 10)
+    assert soon(lambda: f"True of 1 of 2 Gpus at this moment, namely {host} · GPU 1"
+                in check.inner_text(), 10)
+    assert wrong.is_hidden()
+    page.locator("dialog summary", has_text="Rehearsal").click()
+    page.get_by_role("button", name="Rehearse").click()
+    assert soon(lambda: "It would " in page.locator(".rehearsal-words").inner_text(), 10)
+    way = {each: page.locator(f"dialog [data-way={each}]") for each in ("form", "yaml")}
+    way["yaml"].click()
+    assert soon(lambda: f"id: {name}" in field["yaml"].input_value(), 10)
+    field["yaml"].fill(field["yaml"].input_value() + "nonsense: [")
+    assert soon(lambda: "line " in check.inner_text(), 10)
+    field["yaml"].fill(field["yaml"].input_value().replace("nonsense: [", "severity: crit\n"
+                                                           "runbook: Look at the fans."))
+    assert soon(lambda: "True of 1 of 2" in check.inner_text(), 10)
+    way["form"].click()
+    assert soon(lambda: field["runbook"].input_value() == "Look at the fans.", 10)
     page.locator("dialog").get_by_role("button", name="Keep it").click()
     assert soon(lambda: rows(page, "rules", name), 10)
     kept = hub.get(f"/api/v1/rules/{name}")["rule"]
     assert (kept["signal"], kept["fire"], kept["for"]) == ("temp_margin_c", "<= -5", "2m")
+    assert (kept["severity"], kept["runbook"]) == ("crit", "Look at the fans.")
+
+
+def test_every_field_of_a_rule_is_kept_by_the_form(hub: HubProcess, node: Node,
+                                                   come: Callable[..., Page]) -> None:
+    rule = put(hub, node, runbook="Look.\nThen act.", where=["util_pct >= 0%", "temp_c > 0"],
+               no_data="hold", min_coverage=0.5, max_gap="9s", cooldown="20m", owner="ops",
+               group_by=["rule", "gpu"], inhibited_by=["gpu-lost"], keep_firing_for="1m",
+               budget={"acts": 2, "within": "1h"}, ladder=[{"do": "tell", "after": "0s"}],
+               **{"for": "31s"})
+    before = hub.get(f"/api/v1/rules/{rule['id']}")["rule"]
+    page = come("/alerts")
+    page.get_by_role("button", name=f"Edit {rule['title']}").click()
+    title = f"{rule['title']} anew"
+    page.locator("dialog [name=title]").fill(title)
+    page.locator("dialog").get_by_role("button", name="Keep the change").click()
+    assert soon(lambda: rows(page, "rules", title), 10)
+    assert hub.get(f"/api/v1/rules/{rule['id']}")["rule"] == before | {"title": title}
+
+
+def test_brakes_modes_and_maintenance(hub: HubProcess, node: Node, come: Callable[..., Page]
+                                      ) -> None:
+    rule = put(hub, node, ladder=[{"do": "tell", "after": "0s"}], **{"for": "31s"})
+    host = node.teller.caller.said.host
+    page = come("/alerts")
+    brakes = page.locator("#alerts-brakes tbody tr")
+    assert soon(lambda: brakes.count() > 3 and "free" in brakes.first.inner_text(), 10)
+    assert page.locator("#alerts-stopped").is_hidden()
+    page.get_by_role("button", name=f"Mode of {rule['title']}").click()
+    page.locator("dialog[open] [name=mode]").select_option("dry_run")
+    page.locator("dialog[open]").get_by_role("button", name="Set").click()
+    assert soon(lambda: "dry run" in rows(page, "rules", rule["title"])[0], 10)
+    page.locator("#alerts-maintain").click()
+    page.locator("dialog[open] [name=because]").fill("a fan is exchanged")
+    page.locator("dialog[open]").get_by_role("button", name="Begin").click()
+    assert soon(lambda: "a fan is exchanged" in "".join(rows(page, "maintenance", host)), 10)
+    page.get_by_role("button", name=f"End the maintenance of {host}").click()
+    page.locator("dialog[open]").get_by_role("button", name="End it", exact=True).click()
+    assert soon(lambda: not rows(page, "maintenance", host), 10)
+
+
+BAD = "[255, 142, 162]"  # --bad, in the dark
+HAS_BAD = """canvas => {
+    const copy = new OffscreenCanvas(canvas.width, canvas.height)
+        .getContext("2d", {willReadFrequently: true});
+    copy.drawImage(canvas, 0, 0);
+    const {data} = copy.getImageData(0, 0, canvas.width, canvas.height);
+    let found = 0;
+    for (let at = 0; at < data.length; at += 4)
+        found += BAD.every((tone, part) => Math.abs(data[at + part] - tone) < 3);
+    return found > 100;
+}""".replace("BAD", BAD)
+
+
+def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node,
+                                                     come: Callable[..., Page]) -> None:
+    rule = put(hub, node)
+    uuid, other = node.uuid(0), node.uuid(1)
+    page = come(f"/?gpu={uuid}")
+    cell = "([uuid, rule]) => gpudeck.cell(uuid)?.alerts.includes(rule)"
+    assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is False, 10)
+    node.slow(0, temp_margin_c=1.0)
+    assert soon(lambda: page.evaluate(cell, [uuid, rule["id"]]) is True, 20)
+    assert page.evaluate(cell, [other, rule["id"]]) is False
+    drawer = page.locator("#drawer .alert-lines")
+    assert soon(lambda: rule["title"] in drawer.inner_text(), 20)
+    page.locator("#heatmap").focus()
+    page.keyboard.press("Home")
+    assert soon(lambda: f"alert: {rule['title']}" in page.locator("#spoken").inner_text(), 10)
+    page.mouse.move(*middle_of(page, "#mark"))
+    assert soon(lambda: rule["title"] in page.locator("#hover").inner_text(), 10)
+    page.goto(f"{hub.url}/gpu/{uuid}")
+    canvas = page.locator(".chart canvas").first
+    assert soon(lambda: canvas.count() and canvas.evaluate(HAS_BAD), 20), "a span"
+    page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")
+    traces = "() => (document.getElementById('past-figure').data ?? []).map(({name}) => name)"
+    assert soon(lambda: rule["title"] in page.evaluate(traces), 20)
+    node.slow(0, temp_margin_c=30.0)
+
+
+def middle_of(page: Page, what: str) -> tuple[float, float]:
+    box = page.locator(what).bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -93,6 +214,11 @@ def test_axe_and_width(hub: HubProcess, node: Node, come: Callable[..., Page], t
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then("
                           "({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))")
     assert found == []
+    page.keyboard.press("n")
+    page.locator("dialog .rule-form").wait_for()
+    assert page.evaluate("axe.run('dialog[open]', {resultTypes: ['violations']}).then("
+                         "({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))"
+                         ) == []
     for width in (320, 390, 1024):
         page.set_viewport_size({"width": width, "height": 844})
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -35,7 +35,7 @@ FILLED = {
     "<path:filename>": "tokens.css", "<path:path>": "nothing/here", "<name>": "nobody-at-all",
     "<token_id>": "t00", "<enrolment_id>": "e00", "<node_id>": "n00", "<session_id>": "s00",
     "<rule_id>": "r00", "<backtest_id>": "b00", "<quota_id>": "q00", "<silence_id>": "z00",
-    "<command_id>": "c00", "<plan_id>": "p00",
+    "<receiver_id>": "r00", "<notice_id>": "n00", "<command_id>": "c00", "<plan_id>": "p00",
     "<path:uuid>": "GPU-n1-0",
     "<path:task_id>": "boot-1:100:5",
     "<string:package_name>/<path:fingerprinted_path>": "dash/html/dash_html_components.min.js",

@@ -16,7 +16,8 @@ import pytest
 from dashboard.addresses import Addresses, address_flaw
 from dashboard.audit import Auditor
 from dashboard.core.notices import Told
-from dashboard.notify import Notifier, Smtp
+from dashboard.mail import Smtp
+from dashboard.notify import Notifier
 from dashboard.settings import hub_settings
 from dashboard.state import State
 from gpudeck.errors import CommandError

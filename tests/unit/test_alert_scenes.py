@@ -205,18 +205,21 @@ def test_owners_and_their_faulty_gpus() -> None:
     world.on["n0"] = [(task(), 0, 1e9, 5.0), (task(), 1, 1e9, 5.0), (task("bob"), 1, 1e9, 5.0)]
     world.tell()
 
-    def xid(code: int, gpu: str, seq: int) -> None:
-        event = Event(seq, world.now, "xid", gpu, numbers={"xid": float(code), "count": 2.0})
-        world.events.add(KeptEvent("n0", "s1", world.now, None, event))
+    def xid(code: int, gpu: str, seq: int, ago_s: float = 0.0) -> None:
+        at = world.now - ago_s
+        event = Event(seq, at, "xid", gpu, numbers={"xid": float(code), "count": 2.0})
+        world.events.add(KeptEvent("n0", "s1", at, None, event))
 
     xid(31, "GPU-n0-0", 1)
     xid(79, "GPU-n0-1", 2)
     xid(45, "GPU-n0-1", 3)
+    xid(79, "GPU-n0-0", 4, ago_s=4_000.0)
     scenes = world.tell()
     assert of(scenes["owner"], "gpus") == {"ann": 2, "bob": 1}
     assert of(scenes["owner"], "gpus_faulty") == {"ann": 1, "bob": 0}
     assert of(scenes["gpu"], "xids_of_tasks")["GPU-n0-0"] == 2
     assert of(scenes["gpu"], "xids_of_boards")["GPU-n0-1"] == 2
+    assert of(scenes["gpu"], "xids_of_boards")["GPU-n0-0"] == 0, "brought late, it is history"
     assert of(scenes["gpu"], "xids_of_tasks")["GPU-n0-1"] == 0, "45 comes with every end"
     world.now += 700
     assert of(world.look()["owner"], "gpus_faulty") == {"ann": 0, "bob": 0}

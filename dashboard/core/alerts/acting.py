@@ -158,6 +158,11 @@ class Acting:
     def mutes(self, alert: Alert) -> Iterator[str]:
         return (_silenced(silence) for silence in self._silenced(alert) if silence.mutes)
 
+    def is_muted(self, row: int | None, alert: Alert) -> bool:
+        """Whether nobody is told of it now; row None: it is over."""
+        return any(True for _ in self.mutes(alert)) or (
+            row is not None and any(True for _ in self._inhibited(row, alert)))
+
     def _silenced(self, alert: Alert) -> Iterator[Silence]:
         return (silence for silence in self.beside.silences
                 if silence.is_on(self.now) and silence.matches(alert))

@@ -15,7 +15,7 @@ from .evaluator import Moved
 from .machine import Phase
 from .rule import Of, Severity
 
-State = Literal["firing", "resolving", "ended"]
+State = Literal["pending", "firing", "resolving", "ended"]
 STATE_OF: dict[Phase, State] = {
     Phase.FIRING: "firing", Phase.RESOLVING: "resolving", Phase.INACTIVE: "ended"}
 # In words, why one is over.

@@ -33,7 +33,7 @@ class Scenes:
              left: Collection[str] = ()) -> Mapping[Of, NamedScene]:
         """`left`: Nodes that were sent away."""
         self._uses.look()
-        self._xids.look()
+        self._xids.look(now)
         moment = Moment(self._fleet, now, mono, listens_since, self._uses, self._xids)
         return self._of(moment, frozenset(left))
 

@@ -14,7 +14,8 @@ TORN_DOWN = 45  # comes with every task that is ended, by us too
 
 
 class Xids:
-    """What was there before the first look does not count: it was told, or it is history."""
+    """What was there before the first look does not count, nor what is brought late: it was told,
+    or it is history."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -23,14 +24,15 @@ class Xids:
         self._counts: dict[str, dict[tuple[str, str], int]] = {BY_TASK: {}, BY_BOARD: {}}
         self._last_of_task: dict[tuple[str, str], float] = {}
 
-    def look(self) -> None:
+    def look(self, now: float) -> None:
         if self._events.version == self._version:
             return
         is_first, self._version = self._version == -1, self._events.version
         found = {kept.id: kept for kept in self._events
                  if kept.event.kind == "xid" and kept.event.gpu_uuid is not None}
         for kept in () if is_first else [found[each] for each in found.keys() - self._seen]:
-            self._count(kept)
+            if now - kept.at <= RECENT_S:
+                self._count(kept)
         self._seen = set(found)
 
     def _count(self, kept: KeptEvent) -> None:

@@ -1,0 +1,279 @@
+"""A real hub tells real sinks: each group once, and at least once whatever happens between."""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from email import message_from_string
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.addresses import Addresses
+from dashboard.audit import Auditor
+from dashboard.core.alerts.alerts import Alert, Named
+from dashboard.core.alerts.receivers import Receiver
+from dashboard.notices import NoticeDesk
+from dashboard.state import State
+from tests.fakes.smtp import MailSink
+from tests.fakes.webhook import HttpSink
+from tests.integration.hubs import HubProcess, free_port, one_task, wait_for
+from tests.integration.telling import Teller
+from tests.integration.test_alerts import alerts, ask, come, host_of, hot, put, telling
+
+QUICK = ("--notice-wait-s", "1", "--notice-interval-s", "1")
+
+
+@pytest.fixture(name="post", scope="module")
+def _post() -> Iterator[MailSink]:
+    with MailSink() as sink:
+        yield sink
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory, post: MailSink) -> Iterator[HubProcess]:
+    folder = tmp_path_factory.mktemp("notices") / "data"
+    with HubProcess(folder, 0, *QUICK, "--smtp-host", "127.0.0.1", "--smtp-port", str(post.port),
+                    "--smtp-from", "deck@example.org", "--smtp-tls", "none") as hub:
+        yield hub
+        assert "Traceback" not in hub.log.read_text()
+
+
+@pytest.fixture(name="sink")
+def _sink() -> Iterator[HttpSink]:
+    with HttpSink() as sink:
+        yield sink
+
+
+def receiver(hub: HubProcess, **more: Any) -> Any:
+    answer = ask(hub, "POST", "receivers", {"name": "ops", "kind": "webhook"} | more)
+    assert answer.status == 201, answer.body
+    return answer.json
+
+
+def shown(hub: HubProcess, one: Any) -> Any:
+    return next(each for each in hub.get("/api/v1/receivers")["items"] if each["id"] == one["id"])
+
+
+def remove(hub: HubProcess, *those: Any) -> None:
+    for one in those:
+        assert ask(hub, "DELETE", f"receivers/{one['id']}").status == 204
+
+
+def burning(hub: HubProcess, gpus: tuple[int, ...] = (0, 1)) -> tuple[Teller, str]:
+    """Gpus of a node of its own fire under a rule of its own."""
+    teller = come(hub)
+    rule = put(hub, hot(runbook="Look at the fans.", **{"for": "0s"}))
+    for gpu in gpus:
+        teller.slow[gpu]["temp_margin_c"] = 1.0
+    telling(teller, lambda: len([each for each in alerts(hub, teller) if each["rule"] == rule])
+            == len(gpus), "all fire")
+    return teller, rule
+
+
+def of(sink: HttpSink, rule: str) -> list[Any]:
+    return [each for each in sink.got if each["group"].get("rule") == rule]
+
+
+def mails_about(post: MailSink, words: str) -> list[Any]:
+    found: list[Any] = [message_from_string(mail[2], policy=default) for mail in post.mails]
+    return [each for each in found if words in each.get_content()]
+
+
+def calm(teller: Teller) -> None:
+    for slow in teller.slow:
+        slow["temp_margin_c"] = 30.0
+
+
+def test_each_group_is_told_once_and_once_that_it_is_over(hub: HubProcess, sink: HttpSink,
+                                                          post: MailSink) -> None:
+    ops = receiver(hub, to=sink.url + "/hook/secret", token=f"t{secrets.token_hex(8)}")
+    mails = receiver(hub, kind="mail", to="ops@example.org, night@example.org")
+    teller, rule = burning(hub)
+    [told] = telling(teller, lambda: of(sink, rule), "told")
+    assert (told["status"], told["firing"], told["receiver"]) == ("firing", 2, "ops")
+    assert {each["target"] for each in told["alerts"]} == {each.uuid for each in teller.facts}
+    [first] = [each for each in told["alerts"] if each["place"] == "0"]
+    assert (first["value"], first["fire"], first["signal"]) == (1.0, "<= 5", "temp_margin_c")
+    assert first["url"] == f"{hub.url}/gpu/{teller.facts[0].uuid}"
+    assert told["runbooks"] == {rule: "Look at the fans."}
+    assert "What to do" in told["text"]
+    at = sink.got.index(told)
+    assert sink.paths[at] == "/hook/secret"
+    assert sink.headers[at]["Authorization"].startswith("Bearer t")
+    assert sink.headers[at]["Idempotency-Key"] == told["id"]
+    until = time.monotonic() + 2.5
+    telling(teller, lambda: time.monotonic() > until, "nothing more comes")
+    assert len(of(sink, rule)) == 1
+    calm(teller)
+    told = telling(teller, lambda: of(sink, rule)[1:], "over")
+    assert [(each["status"], each["firing"], each["over"]) for each in told] == [("resolved", 0, 2)]
+    written = telling(teller, lambda: mails_about(post, host_of(teller))[1:] and mails_about(
+        post, host_of(teller)), "mails")
+    assert len(written) == 2
+    assert written[0]["To"] == "ops@example.org, night@example.org"
+    assert written[0]["Subject"].startswith("[gpudeck] Firing [warn] Hot")
+    assert "List-Id" in written[0]
+    assert written[0]["References"] == written[1]["References"]
+    assert written[0]["Message-ID"] != written[1]["Message-ID"]
+    assert shown(hub, ops)["to"] == sink.url + "/…"
+    assert "secret" not in json.dumps(hub.get("/api/v1/receivers"))
+    assert hub.get("/api/v1/notices")["total"] == 0
+    remove(hub, ops, mails)
+
+
+def test_the_silenced_is_not_told_until_the_silence_ends(hub: HubProcess, sink: HttpSink) -> None:
+    teller = come(hub)
+    rule = put(hub, hot(group_by=["rule", "gpu"], **{"for": "0s"}))
+    quiet, loud = (each.uuid for each in teller.facts)
+    silence = ask(hub, "POST", "silences", {"until": time.time() + 600, "because": "x",
+                                            "target": quiet}).json
+    ops = receiver(hub, to=sink.url, rules=[rule])
+    for slow in teller.slow:
+        slow["temp_margin_c"] = 1.0
+    telling(teller, lambda: of(sink, rule), "it fires")
+    fired = [each["target"] for each in alerts(hub, teller) if each["rule"] == rule]
+    assert sorted(fired) == sorted((quiet, loud))
+    assert [each["group"]["gpu"] for each in of(sink, rule)] == [loud]
+    assert ask(hub, "DELETE", f"silences/{silence['id']}").status == 204
+    told = telling(teller, lambda: of(sink, rule)[1:], "told now")
+    assert [each["group"]["gpu"] for each in told] == [quiet]
+    remove(hub, ops)
+
+
+def test_owners_are_written_to_at_their_address(hub: HubProcess, post: MailSink) -> None:
+    addresses = ask(hub, "PUT", "addresses", {"items": [
+        {"unix_name": "alice", "address": "alice@example.org"}]})
+    assert addresses.status == 200, addresses.body
+    owners = receiver(hub, kind="owners", name="owners")
+    teller = come(hub)
+    put(hub, hot(**{"for": "0s"}))
+    teller.slow[0]["temp_margin_c"] = teller.slow[1]["temp_margin_c"] = 1.0
+    [mail] = telling(teller, lambda: mails_about(post, host_of(teller)), "mail", tasks=one_task())
+    assert mail["To"] == "alice@example.org"
+    assert "GPU 0" in mail.get_content()
+    assert "GPU 1" not in mail.get_content(), "it is not hers"
+    remove(hub, owners)
+
+
+def test_one_that_hangs_keeps_nobody_waiting(hub: HubProcess, sink: HttpSink) -> None:
+    with HttpSink() as slow:
+        slow.hold()
+        teller, rule = burning(hub, (0,))
+        # Who comes later is told of what fires then.
+        hanging, quick = (receiver(hub, to=one.url, rules=[rule]) for one in (slow, sink))
+        telling(teller, lambda: of(slow, rule), "it hangs")
+        telling(teller, lambda: of(sink, rule), "the other is told")
+        slowest = 0.0
+        for _ in range(20):
+            began = time.monotonic()
+            hub.get("/api/v1/me")
+            slowest = max(slowest, time.monotonic() - began)
+        assert slowest < 1.0
+        calm(teller)
+        telling(teller, lambda: of(sink, rule)[1:], "and of its end")
+        assert len(of(slow, rule)) == 1
+        slow.release()
+        remove(hub, hanging, quick)
+
+
+@pytest.mark.parametrize(("status", "says"), [
+    (200, "answered 200"), (404, "answered 404"), (302, "redirects are not followed")])
+def test_a_receiver_is_tried_out(hub: HubProcess, sink: HttpSink, status: int, says: str) -> None:
+    ops = receiver(hub, to=sink.url)
+    with HttpSink() as elsewhere:
+        sink.status, sink.location = status, elsewhere.url
+        answer = ask(hub, "POST", f"receivers/{ops['id']}/test").json
+        assert (answer["is_taken"], says in answer["words"]) == (status == 200, True), answer
+        assert [each["status"] for each in sink.got] == ["test"]
+        assert elsewhere.got == []
+    remove(hub, ops)
+
+
+def test_what_is_refused(hub: HubProcess) -> None:
+    for asked, says in (({"to": "http://x/ y"}, "blanks"), ({"to": "file:///etc/passwd"}, "https"),
+                        ({"to": "http://x", "token_file": "../state.db"}, "without a path"),
+                        ({"kind": "owners", "to": "a@b"}, "empty")):
+        answer = ask(hub, "POST", "receivers", {"name": "x", "kind": "webhook"} | asked)
+        assert answer.status == 409, answer.body
+        assert says in answer.json["detail"]
+    metadata = receiver(hub, to="http://169.254.169.254/latest")
+    words = ask(hub, "POST", f"receivers/{metadata['id']}/test").json["words"]
+    assert "169.254.169.254 is no address of a receiver" in words
+    remove(hub, metadata)
+
+
+def test_a_token_comes_from_its_file(hub: HubProcess, sink: HttpSink) -> None:
+    (hub.folder / "secrets").mkdir(mode=0o700)
+    word = secrets.token_hex(8)
+    (hub.folder / "secrets" / "ops").write_text(word + "\n")
+    ops = receiver(hub, to=sink.url, token_file="ops")
+    assert ask(hub, "POST", f"receivers/{ops['id']}/test").json["is_taken"]
+    assert sink.headers[0]["Authorization"] == f"Bearer {word}"
+    changed = ask(hub, "PUT", f"receivers/{ops['id']}", {"name": "new", "kind": "webhook"}).json
+    assert (changed["name"], changed["to"], changed["token_file"]) == ("new", sink.url, "ops")
+    assert word not in hub.log.read_text()
+    remove(hub, ops)
+
+
+def test_the_heartbeat_comes_by_itself(hub: HubProcess, sink: HttpSink) -> None:
+    beat = receiver(hub, kind="heartbeat", to=sink.url)
+    wait_for(lambda: sink.got, 10, "a beat")
+    assert (sink.got[0]["status"], sink.got[0]["url"]) == ("alive", hub.url)
+    assert shown(hub, beat)["sent"] == 1
+    remove(hub, beat)
+
+
+def killed_and_started(hub: HubProcess, teller: Teller) -> None:
+    teller.close()
+    hub.kill()
+    hub.start()
+    teller.connect(hub)
+
+
+def test_killed_at_any_moment_it_is_told(tmp_path: Path) -> None:
+    """Between writing and sending: once. Between sending and forgetting: again, with its id."""
+    port = free_port()
+    with HubProcess(tmp_path / "data", 0, *QUICK) as hub:
+        receiver(hub, to=f"http://127.0.0.1:{port}")
+        teller, rule = burning(hub)
+        telling(teller, lambda: (hub.get("/api/v1/notices")["items"] or [{}])[0].get("attempts"),
+                "it was written, and tried")
+        [waiting] = hub.get("/api/v1/notices")["items"]
+        killed_and_started(hub, teller)
+        with HttpSink(port) as sink:
+            ask(hub, "POST", f"notices/{waiting['id']}/retry")
+            [told] = telling(teller, lambda: of(sink, rule), "told after all")
+            assert told["id"] == waiting["id"]
+            telling(teller, lambda: hub.get("/api/v1/notices")["total"] == 0
+                    and len(alerts(hub, teller)) == 2, "taken, and it fires again")
+            until = time.monotonic() + 2.5
+            telling(teller, lambda: time.monotonic() > until, "nothing more comes")
+            assert [each["id"] for each in of(sink, rule)] == [told["id"]]
+            sink.hold()
+            calm(teller)
+            telling(teller, lambda: of(sink, rule)[1:], "its end is on its way")
+            killed_and_started(hub, teller)
+            sink.release()
+            told = telling(teller, lambda: of(sink, rule)[2:] and of(sink, rule)[1:], "again")
+            assert len({each["id"] for each in told}) == 1
+            wait_for(lambda: hub.get("/api/v1/notices")["total"] == 0, 10, "taken")
+
+
+def test_what_fired_when_the_hub_ended_is_known_before_it_is_said_to_be_over(tmp_path: Path
+                                                                            ) -> None:
+    tmp_path.chmod(0o700)
+    state = State(tmp_path)
+    state.notices.put_receiver(Receiver("r1", "ops", "webhook", "http://127.0.0.1:9"))
+    lost = Alert("hot/a/1", "hot", "v", "Hot", "warn", "gpu", Named("a", "n", "h"), "firing", 1.0,
+                 1.0, 1.0, 3.0)
+    auditor = Auditor(state.audit)
+    for were_open in ([lost], []):  # the second start finds it over
+        desk = NoticeDesk(state.notices, auditor, Addresses(state.standing, auditor), None,
+                          tmp_path, str)
+        desk.recover([], were_open)
+        [group] = state.notices.groups()
+        assert [each.alert for each in group.members.values()] == [lost]
+    state.close()
