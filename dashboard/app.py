@@ -171,13 +171,7 @@ class Hub:
                          self.audit, settings.second_person == "on")
         self.acts.keep_of, self.acts.held = self.keeps.of_any, self.holds.refusal
         self.acts.unreached = self.notifier.unreached
-        self.notices.recover((rule for _, rule in state.alerts.rules().values()),
-                             state.alerts.open_alerts())
-        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
-                                self._left, Spans(self.history.store))
-        self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
-                                     Spans(self.history.store))
-        self.alerts.on_change += [self._announce_alert, self.notices.take]
+        self._build_rules()
         self._build_ladders()
         self.commander.recover()
         self.server = Flask("gpudeck", static_folder=None)
@@ -187,6 +181,21 @@ class Hub:
         self._ticked_mono = time.monotonic()
         self._is_superseded = False
         self._build()
+
+    def _build_rules(self) -> None:
+        """What watches: Rules, their rehearsal, and Quotas."""
+        settings, state = self.settings, self.state
+        self.notices.recover((rule for _, rule in state.alerts.rules().values()),
+                             state.alerts.open_alerts())
+        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
+                                self._left, Spans(self.history.store))
+        self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
+                                     Spans(self.history.store))
+        self.alerts.on_change += [self._announce_alert, self.notices.take]
+        self.quotas = QuotaDesk(state.quotas, self.audit, self.room.fleet, self.signer,
+                                self.room.link_of, self.perform, self.history,
+                                min(HOLD_S, settings.quota_end_after_s / 2))
+        self.nodes.on_group.append(self.quotas.regrouped)
 
     def _build_ladders(self) -> None:
         """What acts by itself, and all that holds it."""
@@ -201,7 +210,6 @@ class Hub:
                                self.audit)
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
         self.alert_details = AlertDetails(rules, self.ladders)
-        self._make_quotas()
         self.quota_wants = QuotaWants(self.quotas, room.fleet, self.keeps, self.holds,
                                       self.maintenance)
         self.ladders.sources += [rules, self.quota_wants]
@@ -209,12 +217,6 @@ class Hub:
         self.notices.watch(self.alerts, rules.mute)
         self.brakes.on_reset.append(self.alerts.begin_anew)
         self.commander.on_change.append(self.ladders.changed)
-
-    def _make_quotas(self) -> None:
-        hold_s = min(HOLD_S, self.settings.quota_end_after_s / 2)
-        self.quotas = QuotaDesk(self.state.quotas, self.audit, self.room.fleet, self.signer,
-                                self.room.link_of, self.perform, self.history, hold_s)
-        self.nodes.on_group.append(self.quotas.regrouped)
 
     def _epoch(self) -> int:
         """One more than ever before: a restored state.db does not know of all of them."""
@@ -246,10 +248,10 @@ class Hub:
         add_ladders_api(self.server, LaddersApi(
             self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,
             self.lenses, alerts.rule))
+        add_notices_api(self.server, NoticesApi(self.notices))
         add_quotas_api(self.server, QuotasApi(
             self.quotas, self.room.fleet, self.lenses,
             lambda: self.quota_wants.told(self.ladders), self.settings.quota_end_after_s))
-        add_notices_api(self.server, NoticesApi(self.notices))
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(

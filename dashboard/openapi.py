@@ -27,6 +27,7 @@ from .limits_views import LimitsList, MpsList
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .openapi_alerts import OPERATIONS as ALERTS
 from .openapi_parts import MAX_WORD, TIME, Operation
+from .openapi_quotas import OPERATIONS as QUOTAS
 from .people_views import (
     Fresh,
     MeView,
@@ -40,15 +41,6 @@ from .people_views import (
     UserChange,
     Users,
     UserView,
-)
-from .quotas_views import (
-    NewQuota,
-    QuotaCheck,
-    QuotaDraft,
-    QuotaList,
-    QuotaVersions,
-    QuotaView,
-    TaskQuotas,
 )
 from .report_views import Report
 from .standing_views import AddressList, HoldState, NewHold, NewKeep
@@ -137,20 +129,7 @@ OPERATIONS = (
               (("by", {"enum": list(BYS), "default": "user"}), ("start", TIME), ("end", TIME),
                ("price_gpu_hour", _PRICE), ("price_kwh", _PRICE), _FORMAT), True),
     *ALERTS,
-    Operation("get", "quotas", "list_quotas", "All Quotas: who holds how much of them, and on how "
-              "many nodes each is wanted, applied and in force.", QuotaList),
-    Operation("get", "quotas/{quota_id}", "get_quota", "One Quota.", QuotaView, None, 200, (404,)),
-    Operation("get", "quotas/{quota_id}/versions", "list_quota_versions", "What it was, newest "
-              "first; also of one that was removed.", QuotaVersions, None, 200, (404,)),
-    Operation("get", "tasks/{id}/quotas", "get_task_quotas", "Which Quotas count for a Task, why "
-              "these, and what its owner has of them.", TaskQuotas, None, 200, (404,)),
-    Operation("put", "quotas/{quota_id}", "put_quota", "A new Quota, or a change of one. Nodes "
-              "hold it from their next look on, also without the hub.", QuotaView, NewQuota, 200,
-              (400, 409, 415, 503)),
-    Operation("delete", "quotas/{quota_id}", "remove_quota", "It limits nobody any more; what it "
-              "was is kept.", None, None, 204, (404, 503)),
-    Operation("post", "quota-checks", "check_quota", "What is wrong with it, or who would be over "
-              "it at this moment.", QuotaCheck, QuotaDraft, 200, (400, 415)),
+    *QUOTAS,
     Operation("get", "mps", "list_mps", "MPS on each Node that has said: daemons, servers, "
               "clients, and what is set.", MpsList, None, 200, (400,), NODE_QUERY),
     Operation("get", "limits", "list_limits", "Power caps and clock locks that gpudeck holds on "

@@ -182,14 +182,6 @@ ROUTES = (
     _see("silences", reach=Reach.NONE),
     _change("POST silences", Role.OPERATOR, is_fresh=False),
     _change("DELETE silences/<silence_id>", Role.OPERATOR, is_fresh=False),
-    # One's own use is told whoever one is; sums of others to whom sees all of them.
-    _see("quotas"),
-    _see("quotas/<quota_id>"),
-    _see("tasks/<path:task_id>/quotas"),
-    _see("quotas/<quota_id>/versions", Role.OPERATOR, Reach.NONE),
-    _change("POST quota-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
-    _change("PUT quotas/<quota_id>", Role.ADMIN),
-    _change("DELETE quotas/<quota_id>", Role.ADMIN),
     # Where notices go: an admin's alone, because what is sent there leaves the hub.
     _see("receivers", Role.ADMIN, Reach.NONE),
     _change("POST receivers", Role.ADMIN),
@@ -199,6 +191,14 @@ ROUTES = (
     _see("notices", Role.ADMIN, Reach.NONE),
     _change("POST notices/<notice_id>/retry", Role.ADMIN, is_fresh=False),
     _change("DELETE notices/<notice_id>", Role.ADMIN),
+    # One's own use is told whoever one is; sums of others to whom sees all of them.
+    _see("quotas"),
+    _see("quotas/<quota_id>"),
+    _see("tasks/<path:task_id>/quotas"),
+    _see("quotas/<quota_id>/versions", Role.OPERATOR, Reach.NONE),
+    _change("POST quota-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("PUT quotas/<quota_id>", Role.ADMIN),
+    _change("DELETE quotas/<quota_id>", Role.ADMIN),
     # Down is quick; for up the service asks for an admin with a fresh password.
     _change("POST rules/<rule_id>/mode", Role.OPERATOR, is_fresh=False),
     # As any order: the service asks for more with the victims in hand.

@@ -1,0 +1,29 @@
+"""What REST says of quotas."""
+
+from .openapi_parts import Operation
+from .quotas_views import (
+    NewQuota,
+    QuotaCheck,
+    QuotaDraft,
+    QuotaList,
+    QuotaVersions,
+    QuotaView,
+    TaskQuotas,
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("get", "quotas", "list_quotas", "All Quotas: who holds how much of them, and on how "
+              "many nodes each is wanted, applied and in force.", QuotaList),
+    Operation("get", "quotas/{quota_id}", "get_quota", "One Quota.", QuotaView, None, 200, (404,)),
+    Operation("get", "quotas/{quota_id}/versions", "list_quota_versions", "What it was, newest "
+              "first; also of one that was removed.", QuotaVersions, None, 200, (404,)),
+    Operation("get", "tasks/{id}/quotas", "get_task_quotas", "Which Quotas count for a Task, why "
+              "these, and what its owner has of them.", TaskQuotas, None, 200, (404,)),
+    Operation("put", "quotas/{quota_id}", "put_quota", "A new Quota, or a change of one. Nodes "
+              "hold it from their next look on, also without the hub.", QuotaView, NewQuota, 200,
+              (400, 409, 415, 503)),
+    Operation("delete", "quotas/{quota_id}", "remove_quota", "It limits nobody any more; what it "
+              "was is kept.", None, None, 204, (404, 503)),
+    Operation("post", "quota-checks", "check_quota", "What is wrong with it, or who would be over "
+              "it at this moment.", QuotaCheck, QuotaDraft, 200, (400, 415)),
+)
