@@ -15,7 +15,8 @@ from widget.hub import Hub
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    with Demo(tmp_path_factory.mktemp("demo") / "data", "--nodes", "2", "--gpus", "4") as demo:
+    with Demo(tmp_path_factory.mktemp("demo") / "data", "--nodes", "2", "--gpus", "4",
+              "--faults", "off") as demo:
         yield demo
 
 
