@@ -20,6 +20,31 @@ from docs.make_reference import table
 PAGE = Path(__file__).resolve().with_name("performance.md")
 NOTE = "<!-- made by docs/make_performance.py from bench/results.json -->"
 HEAD = ("figure", "measured", "goal, at most", "")
+# Of goals that were missed when this was written: why, as far as it was measured, and what would.
+WHY = (
+    ("decode, validate, apply, store / receive-only",
+     "At 40 agents this ratio is the one of 'hub / receive-only' above. At 1,250, by a sampling "
+     "profiler, 72 % of the hub's time is the handling of messages; the rest is history, the "
+     "recorder and each second's looks, which the handler it is compared with has not. Fewer and "
+     "larger batches of history would take some of it."),
+    ("sample to pixel",
+     "Five browsers, the hub and 1,250 senders share two cores, which are full. Cells leave the "
+     "hub every 80 ms, so that half of 80 ms is waiting; every 60 ms would do, for 2 % of a core "
+     "more."),
+    ("CPU per million points",
+     "A frame of 8 Gpus costs 9 us to log and place, in Python, most of it per frame and not per "
+     "point; sealing and merging are Parquet's own. A decoder of frames into columns in C would."),
+    ("ours / theirs",
+     "Of the CPU of VictoriaMetrics; the same reason."),
+    ("q1:", "Suspected, not measured: an hour of raw seconds of a small fleet lies in twelve files of five minutes until the "
+     "hour is merged, and each is opened anew; reading the newest hour from one file would."),
+    ("q2:", "Suspected, not measured: of 10,000 Gpus at a second most of the time is the decoding of one row group each; "
+     "smaller row groups would, for more bytes on disk."),
+    ("bytes per metric and minute",
+     "Suspected, not measured: with 900 s of a fleet, the rows of a minute share less than with an hour."),
+    ("rehearsal", "0.9 s of it is reading; the rest is the windows and the machine over every row "
+     "of a day."),
+)
 CURVE = re.compile(r"growth, ([\d,]+) Gpus: (.+)")
 
 
@@ -40,9 +65,18 @@ def page(figures: Iterable[Figure], machine: str, day: date, note: str = "") -> 
         f"Measured on {day.isoformat()}, on {machine}.{note and f' {note}'}",
         verdict,
         table(HEAD, [_row(figure) for figure in figures]),
+        *_reasons(missed),
         *_growth(curve),
         "To make this page anew: `make bench`, then `python -m docs.make_performance`.",
     ]) + "\n"
+
+
+def _reasons(missed: list[str]) -> list[str]:
+    known = [(begin, why) for begin, why in WHY if any(begin in name for name in missed)]
+    if not known:
+        return []
+    return ["## Why not, and what would",
+            table(("goal", "why"), [(begin.rstrip(":"), why) for begin, why in known])]
 
 
 def _growth(curve: list[Figure]) -> list[str]:

@@ -38,6 +38,14 @@ def test_every_figure_is_on_the_page_with_its_verdict(tmp_path: Path) -> None:
     assert "1 of 2 goals are met. Not met: second." in text
 
 
+def test_what_is_missed_has_its_reason() -> None:
+    figures = [Figure("sample to pixel, 5 browsers", 2.0, "ms", 1.0),
+               Figure("q1: an hour", 0.5, "ms", 1.0)]
+    reasons = page(figures, "a machine", date(2026, 1, 2)).partition("## Why not")[2]
+    assert "| sample to pixel |" in reasons
+    assert "q1" not in reasons, "which is met"
+
+
 def test_a_part_of_the_bench_replaces_its_own_figures_only(tmp_path: Path) -> None:
     path, groups = tmp_path / "results.json", ("one", "two")
     write([Figure("b", 2.0, "s"), Figure("c", 3.0, "s")], path, "two", groups)
