@@ -36,12 +36,16 @@ WHY = (
      "point; sealing and merging are Parquet's own. A decoder of frames into columns in C would."),
     ("ours / theirs",
      "Of the CPU of VictoriaMetrics; the same reason."),
-    ("q1:", "Suspected, not measured: an hour of raw seconds of a small fleet lies in twelve files of five minutes until the "
-     "hour is merged, and each is opened anew; reading the newest hour from one file would."),
-    ("q2:", "Suspected, not measured: of 10,000 Gpus at a second most of the time is the decoding of one row group each; "
-     "smaller row groups would, for more bytes on disk."),
+    ("q1:",
+     "Suspected, not measured: an hour of raw seconds of a small fleet lies in twelve files of "
+     "five minutes until the hour is merged, and each is opened anew; reading the newest hour "
+     "from one file would."),
+    ("q2:",
+     "Suspected, not measured: of 10,000 Gpus at a second most of the time is the decoding of "
+     "one row group each; smaller row groups would, for more bytes on disk."),
     ("bytes per metric and minute",
-     "Suspected, not measured: with 900 s of a fleet, the rows of a minute share less than with an hour."),
+     "Suspected, not measured: with 900 s of a fleet, the rows of a minute share less than with "
+     "an hour."),
     ("rehearsal", "0.9 s of it is reading; the rest is the windows and the machine over every row "
      "of a day."),
 )
