@@ -1,23 +1,33 @@
-"""Notebook 7 on a machine without a Gpu: says so, and a simulation works whole."""
+"""Notebook 7 on a machine without a Gpu: says so; a simulation works whole, and a hub's fleet."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
-from tests.demos import soon
+from tests.browser.acting import busy_seed, jobs
+from tests.demos import Demo, soon
 from tests.fakes.children import state_of
 from tests.notebook.servers import Book, Jupyter
 
 CELLS = ("from gpudeck.notebook import watch\nwatch()", "watch(simulate='h100x2')",
          "watch(simulate='h100x2')")
+FLEET = """import json, os
+from gpudeck.notebook import watch
+hub = json.load(open(os.environ['HUB_FILE']))
+watch(hub=hub['url'], token=hub['token'])
+"""
 
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Book]:
     root = tmp_path_factory.mktemp("notebook7")
-    jupyter = Jupyter("notebook", root, {"GPUDECK_DATA": str(root / "data")})
+    jupyter = Jupyter("notebook", root, {"GPUDECK_DATA": str(root / "data"),
+                                         "HUB_FILE": str(root / "hub.json")})
     try:
         yield jupyter.open(browser, CELLS)
     finally:
@@ -57,3 +67,44 @@ def test_a_simulation_works_whole(book: Book) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("""() => [...document.querySelectorAll('.gpudeck')]
         .every((each) => each.scrollWidth <= each.clientWidth + 1)""")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with Demo(tmp_path_factory.mktemp("fleet") / "data", "--nodes", "3", "--gpus", "8",
+              "--faults", "off", "--seed", str(busy_seed(3, 8, 4))) as demo:
+        yield demo
+
+
+def token_of(demo: Demo, unix_name: str) -> str:
+    made = subprocess.run(
+        [sys.executable, "-m", "gpudeck.cli", "token", "create", "api", "a notebook", "--role",
+         "user", "--unix-name", unix_name, "--data", str(demo.data / "hub"), "--json"],
+        capture_output=True, text=True, check=True)
+    return str(json.loads(made.stdout)["secret"])
+
+
+def test_a_fleet_and_what_is_mine_in_it(book: Book, browser: Browser, demo: Demo) -> None:
+    """Own tasks of another machine, paused from a cell; nobody else's are offered."""
+    job = jobs(demo)[0]
+    mine, together = job[0], {task["pid"] for task in job}
+    others = {task["pid"]: state_of(task["pid"]) for task in demo.told()["tasks"]
+              if task["pid"] not in together}
+    (book.path.parent / "hub.json").write_text(json.dumps(
+        {"url": demo.url, "token": token_of(demo, mine["user"])}))
+    own = book.jupyter.open(browser, [FLEET], "fleet")
+    own.run(0)
+    fleet = own.page.locator(".gpudeck")
+    fleet.get_by_text("3 nodes, 24 Gpus").wait_for()
+    offered = fleet.locator(".g-task b").all_inner_texts()
+    assert len(offered) == sum(task["user"] == mine["user"] for task in demo.ask(
+        "tasks?limit=1000"))
+    row = fleet.locator(f".g-task:has(b:text-is('{mine['host']} {mine['pid']}'))")
+    row.locator("[data-action=pause]").click()
+    row.locator(".g-dialog input").fill("from a cell")
+    row.locator("[data-go]").click()
+    row.locator("[data-outcome=done]").wait_for()
+    assert {state_of(pid) for pid in together} == {"T"}
+    assert not [pid for pid, was in others.items() if was != "T" and state_of(pid) == "T"]
+    recorded = demo.ask("commands?limit=5")[0]
+    assert recorded["state"] == "done"
