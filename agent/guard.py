@@ -133,7 +133,9 @@ def _by_ceiling(case: Case) -> Iterator[Refusal]:
         yield Refusal("budget", f"{case.kills_last_hour} jobs were ended on this node within the "
                                 f"last hour and its ceiling permits {ceiling.kills_per_hour}; "
                                 "wait, or let its administrator raise `kills_per_hour`.")
-    if case.asker == "rule" and case.action in SIGNALS and not ceiling.rules_may_act:
+    if case.asker == "rule" and case.action not in ("notify", *SIGNALS):
+        yield Refusal("rules", "rules tell, pause and end; nothing else is done for one.")
+    if case.asker == "rule" and case.action != "notify" and not ceiling.rules_may_act:
         yield Refusal("rules", "the ceiling of this node does not let rules act; its administrator "
                                "can set `rules_may_act = true`.")
     if case.asker == "terminal" and not ceiling.terminal_may_act:

@@ -206,6 +206,7 @@ class Hub:
         self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person)
         self.alerts.gate, self.alerts.author_of = self.modes.gate, self.people.behind
         self.modes.rehearsals = self.rehearsals.of_rule
+        self.rehearsals.person_of = self.people.behind
         self.ladders = Ladders(self.brakes, HubHands(room, self.looker, self.commander, self),
                                self.audit)
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)

@@ -309,7 +309,7 @@ def test_a_rehearsal_and_its_approval(hub: HubProcess) -> None:
     admin = add_program(hub, "admin")
     approved = ask(hub, "POST", f"rules/backtests/{found['id']}/approve", {}, admin)
     assert approved.status == 200, approved.body
-    assert approved.json["approved_by"]
+    assert approved.json["approved_by"] == "the tests", "who made the token, not its name"
     part = add_program(hub, "operator", groups=("elsewhere",))
     for path in ("rules/backtests", f"rules/backtests/{found['id']}"):
         assert ask(hub, "GET", path, token=part).status == 403

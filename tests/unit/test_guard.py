@@ -9,7 +9,7 @@ from agent.ceiling import Ceiling
 from agent.guard import PID_MAX, Case, Protected, Subject, made_up, refusals
 from agent.jobs import Row
 from agent.processes import Facts
-from gpudeck.acts import Process
+from gpudeck.acts import SHOWN_ACTIONS, Process, ShownAction
 
 
 def a_subject(**changed: Any) -> Subject:
@@ -96,6 +96,17 @@ def test_a_rule_that_may_not_act_may_tell() -> None:
     case = a_case(a_subject(), asker="rule")
     assert codes(case) == codes(replace(case, action="pause")) == ["rules"]
     assert codes(replace(case, action="notify")) == []
+
+
+@pytest.mark.parametrize("action", SHOWN_ACTIONS)
+@pytest.mark.parametrize("may_act", [False, True])
+def test_a_rule_does_nothing_but_tell_pause_and_end(action: ShownAction, may_act: bool) -> None:
+    """Whatever acts there will be: taking clients out of MPS and setting limits are people's."""
+    ceiling = Ceiling(rules_may_act=may_act, actions=SHOWN_ACTIONS)
+    case = a_case(a_subject(), action=action, asker="rule", ceiling=ceiling)
+    is_free = action == "notify" or (may_act and action in ("pause", "resume", "end"))
+    assert ("rules" not in codes(case)) == is_free
+    assert "rules" not in codes(replace(case, asker="person")), "the control"
 
 
 def test_what_the_ceiling_opens() -> None:
