@@ -35,6 +35,7 @@ mutants: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/make_completion.py
 	$(BIN)/mkdocs build --strict --quiet
 
 wheel: $(VENV)/.dev

@@ -3,6 +3,7 @@
 
 const KEEP_MS = 1_000;
 const MOST_PAGES = 20;
+const AGAIN_AFTER_MS = 500;
 const kept = new Map();
 
 export class ApiError extends Error {
@@ -97,9 +98,25 @@ export async function lookAtAll(path, more = "") {
   return items;
 }
 
-/** What changes something. The hub wants to see that the page could read its own cookie. */
-export function send(method, path, body) {
-  return ask(method, path, body, { "X-CSRFToken": csrfToken(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) });
+/** What changes something. The hub wants to see that the page could read its own cookie. A POST
+ * whose answer was lost is asked once more, under a key by which the hub does it once. */
+export async function send(method, path, body) {
+  const headers = { "X-CSRFToken": csrfToken(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+  if (method !== "POST") return ask(method, path, body, headers);
+  headers["Idempotency-Key"] = newKey();
+  try {
+    return await ask(method, path, body, headers);
+  } catch (lost) {
+    if (lost.status !== 0) throw lost;
+    await new Promise((done) => setTimeout(done, AGAIN_AFTER_MS));
+    // What the second is refused for, such as a preview that served, says nothing of the first.
+    return ask(method, path, body, headers).catch(() => { throw lost; });
+  }
+}
+
+// Not `randomUUID`: a page that comes without TLS has none.
+function newKey() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 export function csrfToken() {

@@ -91,6 +91,7 @@ from .nodes_api import NodesApi, add_nodes_api
 from .notices import NoticeDesk, pace_of
 from .notices_api import NoticesApi, add_notices_api
 from .notify import Notifier
+from .once import add_once
 from .pages import build_pages
 from .passwords import Passwords
 from .people import People
@@ -233,6 +234,7 @@ class Hub:
 
     def _build(self) -> None:
         add_second_look(self.server)
+        add_once(self.server)
         add_sign_in(self.server, self.auth, self.people, self.entry)
         add_api(self.server, self.room, self.lenses, self.nodes, self.keeps)
         questions = Questions()

@@ -338,6 +338,10 @@ def _other(one: Operation) -> dict[str, Any]:
         made["requestBody"] = {"required": True,
                                "content": {"application/json": {"schema": _ref(one.body)}}}
         errors["411"] = ERRORS[411]
+    if one.method == "post":
+        parameters.append(_ONCE)
+        errors |= {str(status): ERRORS[status] for status in (409, 422)}
+        errors.setdefault("400", ERRORS[400])
     if one.method != "get":
         errors["503"] = ERRORS[503]
     if one.method == "get":
@@ -351,6 +355,14 @@ def _other(one: Operation) -> dict[str, Any]:
                             "application/vnd.apache.parquet": {"schema": {
                                 "type": "string", "format": "binary"}}}
     return made | {"responses": {str(one.status): done} | errors}
+
+
+_ONCE = {
+    "name": "Idempotency-Key", "in": "header", "required": False,
+    "description": "A new one for each request, such as a UUID. Asked again with the same one and "
+    "the same body within a day, it is not done twice and answered as it was, with "
+    "`Idempotency-Replayed: true`. A hub that was started anew does not know it.",
+    "schema": {"type": "string", "pattern": "^[\\x21-\\x7e]{1,128}$"}}
 
 
 def _in_path(name: str) -> dict[str, Any]:
@@ -380,10 +392,12 @@ ERRORS = {
     404: _problem("There is none, or it is not for you to know."),
     405: _problem("`Allow` says which methods there are."),
     406: _problem("It is not served in any form that `Accept` names."),
-    409: _problem("It would break a rule, such as taking away the last admin."),
+    409: _problem("It would break a rule, such as taking away the last admin; or the same request "
+                  "is being done."),
     411: _problem("A body without its length."),
     413: _problem("The body is too large."),
     415: _problem("Only application/json is read."),
+    422: _problem("The `Idempotency-Key` was used for another request."),
     429: _problem("Too many guesses; `Retry-After` says how long to wait."),
     503: _problem("Not at this moment, such as while too many passwords are being checked; or it "
                   "cannot be recorded, and so it was not done."),

@@ -114,8 +114,15 @@ the node says so. Numbers and remedies follow NVIDIA's catalogue; one that is no
 told as `warning`."""
 
 
+def api_page() -> str:
+    from docs.api_page import page
+
+    return page(NOTE)
+
+
 PAGES: dict[str, Callable[[], str]] = {
-    "metrics.md": metrics_page, "settings.md": settings_page, "events.md": events_page,
+    "api.md": api_page, "metrics.md": metrics_page, "settings.md": settings_page,
+    "events.md": events_page,
 }
 
 

@@ -38,6 +38,7 @@ SUMMARY = {
     "rules": "rules as files: check, test, pack",
     "link": "print the link for the first admin of a hub on this machine",
     "user": "who may sign in: add, list, set, remove, link",
+    "completion": "what bash or zsh needs to complete this command",
     "token": "what programs and nodes show to come in: create, list, revoke",
 }
 

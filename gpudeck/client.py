@@ -2,6 +2,7 @@
 
 import json
 import ssl
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import msgspec
 
@@ -21,6 +23,7 @@ TIMEOUT_S = 10.0
 LONG_S = 120.0
 PAGE = 1_000  # the hub's largest `limit`
 
+AGAIN_AFTER_S = 0.5
 LOOK_TIMEOUT_S = 30.0  # nodes look anew before the hub answers
 
 Item = dict[str, Any]
@@ -210,14 +213,32 @@ class Client:
 
     def _ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None
              ) -> Item | None:
-        """None: an empty answer."""
-        with self._opened(method, path, body, timeout_s) as answer:
+        """None: an empty answer. A POST whose answer was lost is asked once more under the same
+        key, which the hub does not do twice; what the second is refused for says nothing of the
+        first."""
+        key = uuid4().hex if method == "POST" else None
+        try:
+            return self._asked(method, path, body, timeout_s, key)
+        except CommandError as error:
+            if key is None or not _is_lost(error):
+                raise
+            time.sleep(AGAIN_AFTER_S)
+            try:
+                return self._asked(method, path, body, timeout_s, key)
+            except CommandError:
+                raise error from None
+
+    def _asked(self, method: str, path: str, body: Any, timeout_s: float | None, key: str | None
+               ) -> Item | None:
+        with self._opened(method, path, body, timeout_s, key=key) as answer:
             return self._item(answer.read())
 
     @contextmanager
     def _opened(self, method: str, path: str, body: Any = None, timeout_s: float | None = None,
-                accept: str = "application/json") -> Iterator[Any]:
+                accept: str = "application/json", key: str | None = None) -> Iterator[Any]:
         headers = {"Authorization": f"Bearer {self._token}", "Accept": accept}
+        if key is not None:
+            headers["Idempotency-Key"] = key
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
@@ -250,6 +271,13 @@ class Client:
     def _no_hub(self) -> CommandError:
         return CommandError(f"{self._url} answers, but it is not a hub of gpudeck",
                             ExitCode.UNREACHABLE)
+
+
+def _is_lost(error: CommandError) -> bool:
+    """Not where time ran out: a hub that is slow is not helped by being asked again."""
+    cause = error.__cause__
+    return error.code == ExitCode.UNREACHABLE and not isinstance(
+        getattr(cause, "reason", cause), TimeoutError)
 
 
 def _quoted(word: str) -> str:

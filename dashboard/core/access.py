@@ -285,7 +285,7 @@ VERBS = (
     _local("notify"), _local("pause"), _local("resume"), _local("end"), _local("follow"),
     _local("hold"), _local("release"), _local("keep"),
     _local("mps"), _local("gpu"),
-    _local("link"),
+    _local("link"), _local("completion"),
     _local("user"), _local("user add"), _local("user list"), _local("user set"),
     _local("user remove"), _local("user link"),
     _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),

@@ -1,0 +1,30 @@
+"""`gpudeck completion`: what a shell reads to complete this command. Made by
+docs/make_completion.py, so that a node needs nothing for it."""
+
+import argparse
+from collections.abc import Sequence
+from importlib.resources import files
+
+from gpudeck.errors import ExitCode
+
+SHELLS = ("bash", "zsh")
+HOW = """\
+For this shell, and for each new one:
+
+  bash:  source <(gpudeck completion bash)
+         gpudeck completion bash > ~/.local/share/bash-completion/completions/gpudeck
+  zsh:   gpudeck completion zsh > "${fpath[1]}/_gpudeck"
+"""
+
+
+def completion(argv: Sequence[str]) -> int:
+    print(files("gpudeck").joinpath("completions", f"gpudeck.{_shell(argv)}").read_text(), end="")
+    return ExitCode.OK
+
+
+def _shell(argv: Sequence[str]) -> str:
+    made = argparse.ArgumentParser(
+        prog="gpudeck completion", description="What a shell needs to complete this command.",
+        epilog=HOW, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("shell", choices=SHELLS)
+    return str(made.parse_args(list(argv)).shell)

@@ -1,0 +1,39 @@
+"""What docs/api.md shows is run as it stands, by bash and curl, against a real hub."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.hubs import HubProcess, WireAgent, wait_for
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None and not os.environ.get("CI"),
+                    reason="curl is not installed")
+def test_the_examples_work(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```sh\n(.+?)^```", PAGE.read_text(), re.M | re.S)
+    with HubProcess(tmp_path / "data") as hub:
+        agent = WireAgent("n0", gpus=3)
+        agent.connect(hub)
+        agent.tick()
+        wait_for(lambda: len(hub.get("/api/v1/gpus")["items"]) == 3, why="the Gpus")
+        listed, refused, twice = (run(block, hub) for block in blocks)
+        assert {"items", "next"} <= json.loads(listed).keys()
+        assert json.loads(refused)["status"] == 400
+        first, second = re.findall(r"{.+?}(?={|$)", twice)
+        assert first == second
+        assert json.loads(first)["group"] == "lab"
+        groups = [place["group"] for place in hub.get("/api/v1/enrolments")["items"]]
+        assert groups.count("lab") == 1
+
+
+def run(block: str, hub: HubProcess) -> str:
+    words = {**os.environ, "GPUDECK_URL": hub.url, "GPUDECK_TOKEN": hub.api_token}
+    return subprocess.run(["bash", "-euc", block], env=words, check=True, capture_output=True,
+                          text=True, timeout=20).stdout
