@@ -6,13 +6,14 @@ Called from the node's own thread, which never waits for it. While acts are on h
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
-from gpudeck.limits import Lease, LimitsNow, MpsDaemon
+from gpudeck.limits import Lease, LimitsNow, MpsDaemon, MpsFinding
 
-from . import mps_view
+from . import mps_doctor, mps_view
 from .acts_journal import JournalRefuses
 from .lease_book import LeaseBook, clock_now
 from .leases import Apply, Forget, GpuLimits, Keep, Step, Undo, left_s, steps
@@ -26,26 +27,53 @@ log = logging.getLogger("gpudeck.agent.limits")
 
 ROUND_S = 10.0
 LOOK_S = 1.0
+# All that MPS can say is a dozen questions, and its log keeps five lines of each.
+MPS_ROUND_S = 60.0
 OK = "ok"
 
 
-class LimitKeeper:
-    """`ordinals`: how many devices MPS may be asked about."""
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """As it was read last. `boards`: how many devices MPS may be asked about; `modes`: the compute
+    mode of each."""
 
-    def __init__(self, place: Place, book: LeaseBook, lock: ActLock, ordinals: Callable[[], int],
-                 wake: Callable[[], None]) -> None:
+    boards: int
+    driver: str | None = None
+    modes: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mps:
+    """`key`: where this is another, all of it is looked at anew."""
+
+    key: object
+    at: float
+    daemons: tuple[MpsDaemon, ...]
+    findings: tuple[MpsFinding, ...]
+
+
+class LimitKeeper:
+    def __init__(self, place: Place, book: LeaseBook, lock: ActLock,
+                 machine: Callable[[], Machine], wake: Callable[[], None]) -> None:
         self._place = place
         self._book = book
         self._lock = lock
-        self._ordinals = ordinals
+        self._machine = machine
         self._wake = wake
         self._worker = Worker("limits", 4)
         self._is_fresh = True  # the agent, or the driver, has begun anew
         self._was_ok = True
         self._next_at = 0.0
         self._ends_at: float | None = None
+        self._mps: _Mps | None = None
+        self._acts = 0
         self._said: LimitsNow | None = None
         self._news: LimitsNow | None = None
+
+    @property
+    def daemons(self) -> tuple[MpsDaemon, ...] | None:
+        """As seen last; None: not yet."""
+        return None if self._mps is None else self._mps.daemons
 
     def connected(self) -> None:
         self._said = None
@@ -54,6 +82,7 @@ class LimitKeeper:
     def changed(self) -> None:
         """An act has just been done."""
         self._next_at = 0.0
+        self._acts += 1
 
     def step(self, now: float, is_ok: bool) -> None:
         """`is_ok`: the driver is read. A round when it is due, and when a lease ends."""
@@ -150,15 +179,29 @@ class LimitKeeper:
 
     def _tell(self, leases: tuple[Lease, ...]) -> None:
         place = self._place
-        daemons: tuple[MpsDaemon, ...] = ()
         trouble = mps_view.why_not(place.mps)
-        if not trouble:
-            daemons = mps_view.daemons(place.mps, range(self._ordinals()), place.given,
-                                       self._task_id)
-        news = LimitsNow(place.wall(), daemons, leases, trouble, place.limiter.trouble())
+        seen = None if trouble else self._look_at_mps()
+        news = LimitsNow(place.wall(), () if seen is None else seen.daemons, leases, trouble,
+                         place.limiter.trouble(), () if seen is None else seen.findings)
         if self._said is None or _same(news) != _same(self._said):
             self._said = self._news = news
             self._wake()
+
+
+    def _look_at_mps(self) -> _Mps:
+        """All of it once in a while, and whenever who is there has changed."""
+        place, machine, now, last = self._place, self._machine(), time.monotonic(), self._mps
+        key = self._acts, machine, place.mps.clients()
+        if last is not None and now < last.at + MPS_ROUND_S and key == last.key:
+            return last
+        try:
+            wanted = place.wanted_mps()
+        except JournalRefuses:
+            wanted = ()  # the leases beside it tell of a journal that cannot be read
+        daemons = mps_view.daemons(place.mps, range(machine.boards), place.given, self._task_id)
+        found = mps_doctor.findings(place.mps, machine.driver, machine.modes, wanted)
+        self._mps = _Mps(key, now, daemons, found)
+        return self._mps
 
 
 def _same(news: LimitsNow) -> LimitsNow:

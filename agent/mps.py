@@ -131,9 +131,11 @@ class Daemon:
     def quit(self, within_s: int) -> str:
         """"": it has ended, and with it its servers; clients get `within_s` to leave first."""
         answer = self._call(f"quit -t {int(within_s)}", within_s + QUIT_WITHIN_S)
+        if not self.is_alive():
+            return ""
         if answer:
-            return f"the MPS control daemon answers {answer.strip()[:200]!r}"
-        return "" if not self.is_alive() else "the MPS control daemon still answers"
+            raise MpsSays(f"the MPS control daemon answers {answer.strip()[:200]!r}")
+        return "the MPS control daemon still answers"
 
     def terminate(self, server: int, client: int) -> str:
         """"": the server has let go of it, and a signal hits nobody else."""

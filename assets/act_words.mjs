@@ -9,8 +9,8 @@ export const ACTS = [
   ["end", "End", "e"],
 ];
 const VERBS = { notify: "Notify", pause: "Pause", resume: "Resume", end: "End", hold: "Hold", release: "Release", terminate_client: "Take out of MPS",
-  set_mps: "Set MPS", start_mps: "Start MPS", stop_mps: "Stop MPS", restart_mps: "Restart MPS", set_power_cap: "Cap power", lock_clocks: "Lock clocks", release_limit: "Take back" };
-const SETTINGS = new Set(["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap", "lock_clocks", "release_limit"]);
+  set_mps: "Set MPS", start_mps: "Start MPS", stop_mps: "Stop MPS", restart_mps: "Restart MPS", set_power_cap: "Cap power", lock_clocks: "Lock clocks", release_limit: "Take back", set_compute_mode: "Set mode" };
+const SETTINGS = new Set(["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap", "lock_clocks", "release_limit", "set_compute_mode"]);
 export const isSetting = (action) => SETTINGS.has(action);
 /** It takes away what cannot be given back. */
 export const isHarmful = (action) => ["end", "terminate_client", "stop_mps", "restart_mps"].includes(action);

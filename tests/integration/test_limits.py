@@ -14,11 +14,12 @@ from agent import guard
 from agent.acts_journal import ActsJournal, ActsStore
 from agent.backends.simulated import SimulatedReader, parse_options
 from agent.backends.simulation.folder import ControlFile
-from agent.lease_book import GivenBook, LeaseBook
+from agent.lease_book import LeaseBook
 from agent.limit_keeper import LimitKeeper
 from agent.limiter import Limiter
 from agent.local import Local
 from agent.lock import ActLock
+from agent.mps_book import MpsBook
 from agent.scene import Place
 from agent.tasks import boot_id
 from gpudeck.acts import NO_TASK, Params, Preview, Reply
@@ -104,7 +105,7 @@ class Bench:
         book = LeaseBook(journal)
         place = Place("n1", boot_id(), self.children, lambda: (), lambda _: 0, self.ceiling, False,
                       limiter=limiter or self.limiter, book=book,
-                      given_book=GivenBook(journal, boot_id()))
+                      mps_book=MpsBook(journal, boot_id()))
         held = Held(LimitKeeper(place, book, ActLock(self.data), lambda: 1, lambda: None))
         try:
             yield held
