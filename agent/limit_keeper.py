@@ -44,9 +44,11 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class _Mps:
-    """`key`: where this is another, all of it is looked at anew."""
+    """Whatever of the first three is another, all of it is looked at anew."""
 
-    key: object
+    acts: int
+    machine: Machine
+    clients: Mapping[int, tuple[int, ...]]
     at: float
     daemons: tuple[MpsDaemon, ...]
     findings: tuple[MpsFinding, ...]
@@ -66,6 +68,7 @@ class LimitKeeper:
         self._next_at = 0.0
         self._ends_at: float | None = None
         self._mps: _Mps | None = None
+        self._daemons: tuple[MpsDaemon, ...] | None = None
         self._acts = 0
         self._said: LimitsNow | None = None
         self._news: LimitsNow | None = None
@@ -73,7 +76,7 @@ class LimitKeeper:
     @property
     def daemons(self) -> tuple[MpsDaemon, ...] | None:
         """As seen last; None: not yet."""
-        return None if self._mps is None else self._mps.daemons
+        return self._daemons
 
     def connected(self) -> None:
         self._said = None
@@ -181,8 +184,9 @@ class LimitKeeper:
         place = self._place
         trouble = mps_view.why_not(place.mps)
         seen = None if trouble else self._look_at_mps()
-        news = LimitsNow(place.wall(), () if seen is None else seen.daemons, leases, trouble,
-                         place.limiter.trouble(), () if seen is None else seen.findings)
+        self._daemons = () if seen is None else seen.daemons
+        news = LimitsNow(place.wall(), self._daemons, leases, trouble, place.limiter.trouble(),
+                         () if seen is None else seen.findings)
         if self._said is None or _same(news) != _same(self._said):
             self._said = self._news = news
             self._wake()
@@ -191,17 +195,26 @@ class LimitKeeper:
     def _look_at_mps(self) -> _Mps:
         """All of it once in a while, and whenever who is there has changed."""
         place, machine, now, last = self._place, self._machine(), time.monotonic(), self._mps
-        key = self._acts, machine, place.mps.clients()
-        if last is not None and now < last.at + MPS_ROUND_S and key == last.key:
+        acts, clients = self._acts, place.mps.clients()
+        if last is not None and now < last.at + MPS_ROUND_S and (
+                (acts, machine, clients) == (last.acts, last.machine, last.clients)):
             return last
         try:
             wanted = place.wanted_mps()
         except JournalRefuses:
             wanted = ()  # the leases beside it tell of a journal that cannot be read
         daemons = mps_view.daemons(place.mps, range(machine.boards), place.given, self._task_id)
-        found = mps_doctor.findings(place.mps, machine.driver, machine.modes, wanted)
-        self._mps = _Mps(key, now, daemons, found)
+        modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
+        found = mps_doctor.findings(place.mps, machine.driver, modes, wanted)
+        self._mps = _Mps(acts, machine, clients, now, daemons, found)
         return self._mps
+
+    def _modes(self, machine: Machine) -> Mapping[str, int | None]:
+        """An act has just changed something, and readings tell of modes every 15 s."""
+        if self._place.limiter.trouble() or not machine.modes:
+            return machine.modes
+        return {uuid: limits.compute_mode
+                for uuid, limits in self._place.limiter.read([*machine.modes]).items()}
 
 
 def _same(news: LimitsNow) -> LimitsNow:

@@ -203,4 +203,5 @@ def _recent(line: str) -> str:
         age_s = time.time() - time.mktime(time.strptime(at, "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):
         return text
-    return "" if age_s > LOG_FOR_S or text.startswith("Cmd:") else text
+    is_echo = text.startswith("Cmd:") or re.fullmatch(r"[A-Z_]+", text)  # or a server's status
+    return "" if age_s > LOG_FOR_S or is_echo else text

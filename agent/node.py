@@ -238,7 +238,7 @@ class _Node:
     def _step_quotas(self, now: float) -> None:
         is_live = self._talk.phase == "live"
         self._quotas.step(now, self._sample, is_live, self._driver_version,
-                          self._memory.facts or ())
+                          self._memory.facts or (), self._keeper.daemons)
         if is_live:
             for message in self._quotas.say():
                 self._link.say(encode(message))

@@ -5,7 +5,7 @@ import { begin, isAtLeast, person } from "./acts.mjs";
 import { look } from "./api.mjs";
 import { make } from "./dom.mjs";
 import { moment, plural } from "./format.mjs";
-import { capForm, lockForm, memoryForm, plainForm, presetForm, shareForm, undoForm } from "./limit_forms.mjs";
+import { capForm, fixOf, lockForm, memoryForm, modeForm, plainForm, presetForm, shareForm, undoForm } from "./limit_forms.mjs";
 
 const EVERY_MS = 4_000;
 const STATES = { beginning: ["being set", "stale"], in_force: ["in force", "ok"], not_in_force: ["not in force", "lost"], drifted: ["changed by somebody", "lost"], unknown: ["not known", "stale"] };
@@ -64,7 +64,8 @@ export class GpuLimits extends Panel {
       ...(leases.length === 0 ? [make("p", { class: "limits-none" }, gpu.facts.parent_uuid ? "Limits are of the whole board." : trouble === "" ? "gpudeck holds no limit on it." : sentenceOf(trouble))] : []),
       ...(this.isOperator && trouble === "" && !gpu.facts.parent_uuid ? [make("p", { class: "limits-acts" },
         this.button("Cap power", "cap", "set_power_cap", gpu.uuid, () => capForm(gpu)),
-        this.button("Lock clocks", "lock", "lock_clocks", gpu.uuid, () => lockForm(gpu)))] : []),
+        this.button("Lock clocks", "lock", "lock_clocks", gpu.uuid, () => lockForm(gpu)),
+        this.button("Compute mode", "mode", "set_compute_mode", gpu.uuid, () => modeForm(gpu)))] : []),
     ]);
   }
 
@@ -87,10 +88,27 @@ export class NodeMps extends Panel {
   draw(found) {
     const daemons = found?.daemons ?? [];
     const trouble = found === null ? "This node has not said whether MPS is there." : found.trouble;
-    this.put([daemons, trouble], () => {
-      if (daemons.length === 0) return [make("p", { class: "limits-none" }, trouble === "" ? "No MPS control daemon runs here." : sentenceOf(trouble))];
-      return daemons.map((daemon) => this.daemon(daemon));
+    const findings = found?.findings ?? [];
+    this.put([daemons, trouble, findings], () => {
+      if (daemons.length === 0 && findings.length === 0) return [make("p", { class: "limits-none" }, trouble === "" ? "No MPS control daemon runs here, and none has left anything behind." : sentenceOf(trouble))];
+      return [...daemons.map((daemon) => this.daemon(daemon)), this.doctor(findings)];
     });
+  }
+
+  doctor(findings) {
+    const isWrong = findings.some(({ weight }) => weight === "fault");
+    return make("div", { class: "limit mps-doctor", role: "group", "aria-label": "Doctor of MPS" },
+      make("p", {}, make("strong", {}, "Doctor"), " ", make("span", { class: `pill ${isWrong ? "lost" : "ok"}` }, isWrong ? "something is wrong" : "nothing is wrong")),
+      ...(findings.length === 0 ? [make("p", { class: "limits-none" }, "It has looked at the daemons, their servers and logs, and at the modes of the Gpus.")] : [
+        make("ul", { class: "mps-findings" }, ...findings.map((finding) => this.finding(finding)))]));
+  }
+
+  finding({ code, weight, cause, remedy, fixes }) {
+    const mending = this.isOperator ? fixes.map(fixOf).filter((fix) => fix !== null) : [];
+    return make("li", { "data-code": code },
+      make("p", {}, make("span", { class: `pill ${weight === "fault" ? "lost" : "stale"}` }, weight === "fault" ? "mend" : "advice"), ` ${sentenceOf(cause)}`),
+      make("p", { class: "limits-none" }, sentenceOf(remedy)),
+      ...(mending.length === 0 ? [] : [make("p", { class: "limits-acts" }, ...mending.map((fix, at) => this.button(fix.words, `fix ${code} ${at}`, fix.action, fix.target ?? this.node, () => fix.form)))]));
   }
 
   daemon(daemon) {

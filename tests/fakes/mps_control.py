@@ -63,6 +63,8 @@ class Control:
         since = {"get_server_status": 550}.get(name, 0)
         if method is None or world["version"] < since:
             return f'Unknown command "{name}"\n'
+        if world.get("refuses_priority") and name == "set_default_client_priority":
+            return DENIED
         if world.get("refuses") and name.startswith("set_"):
             return DENIED
         return str(method(words, world))

@@ -15,7 +15,7 @@ from agent.acts_journal import ActsJournal, ActsStore
 from agent.backends.simulated import SimulatedReader, parse_options
 from agent.backends.simulation.folder import ControlFile
 from agent.lease_book import LeaseBook
-from agent.limit_keeper import LimitKeeper
+from agent.limit_keeper import LimitKeeper, Machine
 from agent.limiter import Limiter
 from agent.local import Local
 from agent.lock import ActLock
@@ -25,6 +25,7 @@ from agent.tasks import boot_id
 from gpudeck.acts import NO_TASK, Params, Preview, Reply
 from gpudeck.limits import (
     ClockLock,
+    ComputeMode,
     Lease,
     LimitOff,
     LimitsNow,
@@ -81,6 +82,10 @@ class Bench:
         self.gpu = facts.uuid
         self.facts = facts
 
+    def machine(self) -> Machine:
+        return Machine(1, "580.95.05", {self.gpu: self.limiter.read([self.gpu])[
+            self.gpu].compute_mode})
+
     @contextmanager
     def here(self, backend: str = "simulated", **ceiling: object) -> Iterator[Local]:
         a_ceiling(self.folder, **ceiling)
@@ -106,7 +111,8 @@ class Bench:
         place = Place("n1", boot_id(), self.children, lambda: (), lambda _: 0, self.ceiling, False,
                       limiter=limiter or self.limiter, book=book,
                       mps_book=MpsBook(journal, boot_id()))
-        held = Held(LimitKeeper(place, book, ActLock(self.data), lambda: 1, lambda: None))
+        held = Held(LimitKeeper(place, book, ActLock(self.data),
+                                self.machine, lambda: None))
         try:
             yield held
         finally:
@@ -326,6 +332,54 @@ def test_on_the_drivers_own_library(bench: Bench, tmp_path: Path,
         assert codes(here, ClockLock(uuid, 210, 9_000, HOUR_S)) == ["setting"]
 
 
+def test_a_gpu_is_made_exclusive_and_opened_again(bench: Bench) -> None:
+    """Who runs goes on; it is shown who would hinder the others."""
+    child = bench.children.start(gpu=bench.gpu)
+    with bench.here(kills_per_hour=0) as here:
+        look = shown(here, ComputeMode(bench.gpu, "exclusive_process"))
+        [change] = look.changes
+        assert (change.before.split(":")[0], change.after.split(":")[0]) == ("default", "exclusive")
+        assert look.refusals == ()
+        assert any(str(child.pid) in words and "without MPS" in words for words in look.warnings)
+        assert not any("slows" in words for words in look.warnings)
+        reply = here.act(look, "", "ada")
+        assert reply.state == "done", reply
+        assert reply.verified is not None
+        assert (reply.verified.applied, reply.verified.in_force) == (True, True)
+        assert bench.limiter.read([bench.gpu])[bench.gpu].compute_mode == 3
+        assert bench.book().all() == (), "it has no end of its own"
+        assert done(here, ComputeMode(bench.gpu, "default")).state == "done"
+        assert codes(here, ComputeMode("GPU-nobody", "default")) == ["setting"]
+    with bench.here(actions=["set_power_cap"]) as here:
+        assert codes(here, ComputeMode(bench.gpu, "default")) == ["type"]
+    assert bench.limiter.read([bench.gpu])[bench.gpu].compute_mode == 0
+    assert child.is_alive()
+
+
+def test_the_mode_on_the_drivers_own_library(bench: Bench, tmp_path: Path,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml(tmp_path / "nvml", gpus=0)
+    gpu = nvml.gpu(compute_mode=0)
+    nvml.save()
+    nvml.use_in_children(monkeypatch)
+    uuid, setter = str(gpu["uuid"]), "nvmlDeviceSetComputeMode"
+    with bench.here("nvml") as here:
+        assert done(here, ComputeMode(uuid, "exclusive_process")).state == "done"
+        assert [call.arguments for call in nvml.calls(setter)] == [("3",)]
+        gpu.ignore(setter)
+        nvml.save()
+        reply = done(here, ComputeMode(uuid, "default"))
+        assert (reply.state, reply.verified and reply.verified.applied) == ("not_effective", True)
+        assert "applied, not in force" in reply.step
+        gpu.error(setter, 4)
+        nvml.save()
+        reply = done(here, ComputeMode(uuid, "default"))
+        assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "permission")
+        gpu.error("nvmlDeviceGetComputeMode", 3)  # as of a board that MIG has split
+        nvml.save()
+        assert codes(here, ComputeMode(uuid, "default")) == ["setting"]
+
+
 # --- MPS
 
 
@@ -384,6 +438,102 @@ def test_applied_and_not_in_force(bench: Bench, mps: FakeMps) -> None:
             assert reply.verified is not None
             assert (reply.verified.applied, reply.verified.in_force) == (True, False)
             assert "applied, not in force" in reply.step
+
+
+@pytest.mark.parametrize("how", ["keeps", "refuses"])
+def test_a_silent_refusal_is_reported_as_refused(bench: Bench, mps: FakeMps, how: str) -> None:
+    """Status 0 each time: the old value is printed, or a sentence."""
+    server, _ = served(bench, mps)
+    pipes = str(mps.pipes)
+    mps.save(**{how: True})
+    settings: list[Setting] = [MpsPercent(pipes, 50), MpsPercent(pipes, 50, server.pid),
+                               MpsPreset(pipes, "low", server.pid)]
+    if how == "refuses":
+        settings += [MpsMemory(pipes, 0, 900), MpsPriority(pipes, 1), MpsStop(pipes)]
+    with bench.here(kills_per_hour=99) as here:
+        for setting in settings:
+            reply = done(here, setting)
+            assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "setting")
+            assert "nothing was changed" in reply.step
+        assert here.preview("terminate_client", bench.children.all[-1].task_id).refusals == ()
+        if how == "refuses":
+            reply = here.act(here.preview("terminate_client", bench.children.all[-1].task_id),
+                             "it leaks", "ada")
+            assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "mps")
+    assert mps.ask("get_default_active_thread_percentage") == "100.0\n"
+    assert server.is_alive()
+    with bench.keeper() as held:
+        held.round()
+        assert "lost" not in [each.code for each in held.said[-1].findings], "it is not wanted"
+
+
+def test_a_preset_of_which_half_is_taken(bench: Bench, mps: FakeMps) -> None:
+    mps.save(refuses_priority=True)
+    with bench.here() as here:
+        reply = done(here, MpsPreset(str(mps.pipes), "low"))
+    assert (reply.state, reply.verified and reply.verified.applied) == ("not_effective", True)
+    assert "set_default_client_priority" in reply.step
+    assert mps.ask("get_default_active_thread_percentage") == "10.0\n"
+
+
+def test_what_was_set_is_known_to_be_gone(bench: Bench, mps: FakeMps) -> None:
+    """A daemon that is started anew has forgotten it, and says nothing; the agent was too."""
+    pipes, pct = str(mps.pipes), random.randint(1, 99)
+    bench.children.start(gpu=bench.gpu)
+    with bench.here() as here:
+        for setting in (MpsPercent(pipes, 77), MpsPercent(pipes, pct), MpsMemory(pipes, 1, 900),
+                        MpsPriority(pipes, 1)):
+            assert done(here, setting).state == "done"
+        with bench.keeper() as held:
+            held.round()
+            assert [each.code for each in held.said[-1].findings] == ["exclusive"]
+        mps.kill()
+        assert mps.start() == 0
+        with bench.keeper() as held:
+            held.round()
+            lost = held.said[-1].findings[0]
+            assert (lost.code, lost.weight) == ("lost", "fault")
+            assert f"100 %, not {pct} %" in lost.cause
+            assert "no limit, not 900M" in lost.cause
+            assert lost.fixes == (MpsPercent(pipes, pct), MpsMemory(pipes, 1, 900),
+                                  MpsPriority(pipes, 1))
+            for fix in lost.fixes:
+                assert done(here, fix).state == "done"
+            held.round()
+            assert [each.code for each in held.said[-1].findings] == ["exclusive"]
+            [exclusive] = held.said[-1].findings
+            assert exclusive.fixes == (ComputeMode(bench.gpu, "exclusive_process"),)
+            assert done(here, exclusive.fixes[0]).state == "done"
+            held.round()
+            assert held.said[-1].findings == ()
+        assert any("stays in exclusive mode" in words
+                   for words in shown(here, MpsStop(pipes)).warnings)
+        assert done(here, MpsStop(pipes)).state == "done"
+        assert mps.start() == 0
+        with bench.keeper() as held:
+            held.round()
+            assert held.said[-1].findings == (), "it was stopped by us: nothing is wanted"
+
+
+def test_looking_does_not_fill_the_log_of_the_daemon(bench: Bench, mps: FakeMps) -> None:
+    """Each question is some five lines there; all is asked when who is there has changed."""
+    server, clients = served(bench, mps)
+    with bench.keeper() as held:
+        held.round()
+        asked = len(mps.asked())
+        for _ in range(3):
+            held.keeper.connected()
+            held.keeper.step(time.monotonic(), True)
+            wait_for(lambda: held.keeper._worker.is_idle)
+        assert len(mps.asked()) - asked <= 3 * 2, "servers, and the clients of one"
+        late = bench.children.start(kind="mps_client")
+        mps.server(server.pid, *(child.pid for child in (*clients, late)))
+        held.keeper.connected()
+        held.keeper.step(time.monotonic(), True)
+        wait_for(lambda: held.keeper._worker.is_idle)
+        held.said += held.keeper.say()
+        assert [len(daemon.clients) for daemon in held.said[-1].daemons
+                if daemon.pipes == str(mps.pipes)] == [3]
 
 
 def test_what_mps_cannot_do_is_refused_before(bench: Bench, mps: FakeMps) -> None:

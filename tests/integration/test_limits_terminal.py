@@ -4,7 +4,9 @@ MPS, and the tuning of its share."""
 
 import os
 import random
+import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,12 +14,11 @@ import pytest
 
 from agent import guard, limits_cli
 from agent.autotune import Seen, tune
-from agent.leases import GpuLimits
 from agent.limits_cli import gpu, mebibytes, mps, seconds
 from agent.mps import Mps
-from agent.mps_doctor import findings
+from agent.mps_doctor import SERVER_FOLDERS, findings
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.limits import PIPES_MAX
+from gpudeck.limits import PIPES_MAX, ComputeMode, MpsRestart, MpsStart
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.mps_control import FakeMps
 from tests.integration.test_acts_crash import write_world
@@ -147,30 +148,51 @@ def test_sizes() -> None:
 # --- the doctor
 
 
-def codes(driver: str | None = None, gpus: tuple[GpuLimits, ...] = ()) -> list[str]:
-    return [each.code for each in findings(Mps(is_alone=True), driver, gpus)]
+def codes(driver: str | None = None, modes: dict[str, int | None] | None = None) -> list[str]:
+    return [each.code for each in findings(Mps(is_alone=True), driver, modes)]
+
+
+def log_of(fake: FakeMps, age_s: float, *lines: str) -> None:
+    at = time.strftime("%Y-%m-%d %H:%M:%S.123", time.localtime(time.time() - age_s))
+    with (fake.folder / "control.log").open("a") as file:
+        file.writelines(f"[{at} Control  4711] {line}\n" for line in lines)
 
 
 def test_the_doctor_names_cause_and_remedy(fake: FakeMps, children: Children,
                                            monkeypatch: pytest.MonkeyPatch) -> None:
     assert codes() == [], "none runs, and that is no fault"
     assert fake.start() == 0
-    assert codes("580.95.05", (GpuLimits("GPU-1", compute_mode=3),)) == []
+    assert codes("580.95.05", {"GPU-1": 3, "GPU-2": None}) == []
     assert codes("535.261.03") == ["version"]
-    assert codes(None, (GpuLimits("GPU-1", compute_mode=0),)) == ["exclusive"]
+    [shared] = findings(Mps(is_alone=True), None, {"GPU-1": 0, "GPU-2": 2, "GPU-3": 3})
+    assert (shared.code, shared.weight) == ("exclusive", "advice")
+    assert [fix.gpu_uuid for fix in shared.fixes if isinstance(fix, ComputeMode)] == [
+        "GPU-1", "GPU-2"]
+    fake.server_program.rename(fake.bin / "away")
+    if shutil.which("nvidia-cuda-mps-server", path=SERVER_FOLDERS) is None:
+        assert codes() == ["server"]
+    (fake.bin / "away").rename(fake.server_program)
     server = children.start(listed=False)
     fake.server(server.pid, status="FAULT")
     [fault] = findings(Mps(is_alone=True))
-    assert (fault.code, str(server.pid) in fault.cause, fault.fix is not None) == (
-        "fault", True, True)
+    assert (fault.code, str(server.pid) in fault.cause, fault.fixes) == (
+        "fault", True, (MpsRestart(str(fake.pipes)),))
     fake.server(server.pid)
-    (fake.folder / "control.log").write_text("fine\nFailed to start server\n")
+    log_of(fake, 60.0, "Server 12: failed to start")
     [log] = findings(Mps(is_alone=True))
-    assert (log.code, "Failed to start server" in log.cause) == ("log", True)
+    assert (log.code, log.weight, "failed to start" in log.cause) == ("log", "advice", True)
+    for _ in range(500):  # our own questions, until each would be lost in 64 kB of them
+        log_of(fake, 1.0, "Accepting connection...", "NEW UI", "Cmd:get_fault", "UI closed")
+    assert codes() == ["log"]
+    (fake.folder / "control.log").unlink()
+    log_of(fake, 2 * 86_400.0, "Server 12: failed to start")
+    log_of(fake, 1.0, "Cmd:failed")
+    assert codes() == [], "that was another day"
     (fake.folder / "control.log").unlink()
     os.kill(fake.pid, signal.SIGKILL)
     [dead] = findings(Mps(is_alone=True))
-    assert (dead.code, "stale" in dead.cause, dead.fix is not None) == ("dead", True, True)
+    assert (dead.code, "stale" in dead.cause, dead.fixes) == (
+        "dead", True, (MpsStart(str(fake.pipes)),))
     if os.geteuid() == 0:
         os.chown(fake.pipes / "control", 65_534, -1)
         assert codes() == ["owner"]
@@ -189,6 +211,9 @@ def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run) -> Non
     code, said = run(mps, "doctor", "--fix", *YES)
     assert (code, fake.changed()) == (ExitCode.OK, ["-d", "-d"])
     assert fake.ask("get_default_active_thread_percentage") == "100.0\n"
+    code, said = run(mps, "doctor")
+    assert (code, "exclusive:" in said) == (ExitCode.FAILED, True)
+    assert run(mps, "doctor", "--fix", *YES)[0] == ExitCode.OK
     assert "nothing is wrong" in run(mps, "doctor")[1]
 
 
@@ -230,7 +255,7 @@ def test_a_dry_run_sets_nothing_and_the_rest_is_recorded(fake: FakeMps, run: Run
     assert fake.changed() == ["-d"]
     with pytest.raises(CommandError, match="--apply"):
         run(mps, "tune", "--rounds", "1", "--apply")
-    code, said = run(mps, "tune", "--rounds", "2", "--every", "0", "--apply", *YES)
+    code, said = run(mps, "tune", "--rounds", "2", "--every", "1", "--apply", *YES)
     assert code == ExitCode.OK
     assert fake.changed() == ["-d", f"set_active_thread_percentage {server.pid} 90",
                               f"set_active_thread_percentage {server.pid} 80"]

@@ -212,9 +212,10 @@ def test_silent_refusals_are_seen(fake: FakeMps, children: Children) -> None:
     fake.server(server.pid, client.pid)
     fake.save(refuses=True)
     assert "did not let go" in daemon.terminate(server.pid, client.pid)
-    assert "Not enough privilege" in daemon.quit(1)
+    with pytest.raises(MpsSays, match="Not enough privilege"):
+        daemon.quit(1)
     assert daemon.is_alive()
-    fake.save(ignores=True)
+    fake.save(refuses=False, ignores=True)
     daemon.set_percent(7)  # it says that it obeys
     assert daemon.percent() == 100.0
 
