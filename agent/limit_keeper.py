@@ -203,7 +203,8 @@ class LimitKeeper:
             wanted = place.wanted_mps()
         except JournalRefuses:
             wanted = ()  # the leases beside it tell of a journal that cannot be read
-        daemons = mps_view.daemons(place.mps, range(machine.boards), place.given, self._task_id)
+        daemons = mps_view.daemons(place.mps, range(machine.boards), place.given, self._task_id,
+                                   machine.driver)
         modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
         found = mps_doctor.findings(place.mps, machine.driver, modes, wanted)
         self._mps = _Mps(acts, machine, clients, now, daemons, found)

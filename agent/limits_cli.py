@@ -38,6 +38,7 @@ from . import mps_view
 from .act_settings import TABLE, Reach, read_reach
 from .acts_cli import client_of
 from .acts_journal import ActsJournal, ActsStore
+from .backends.nvml_module import module_version
 from .lease_book import LeaseBook
 from .limiter import MODES
 from .locked import agent_pid
@@ -232,7 +233,8 @@ def _show_mps(reach: Reach, asked: argparse.Namespace) -> int:
     store = ActsStore(reach.data / "acts.db")
     try:
         given = MpsBook(ActsJournal(store), boot_id()) if reach.data.is_dir() else None
-        daemons = mps_view.daemons(known, range(8), given.of if given else lambda *_: None)
+        daemons = mps_view.daemons(known, range(8), given.of if given else lambda *_: None,
+                                   driver=module_version())
     finally:
         store.close()
     trouble = mps_view.why_not(known)

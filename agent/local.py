@@ -34,6 +34,7 @@ from .act import HELD
 from .actions import make_room
 from .acts_journal import ActsJournal, ActsStore, JournalRefuses
 from .backends import Reading, resolve
+from .backends.nvml_module import module_version
 from .hand import Hand, Patience
 from .hold import driver_order, hold_files, holds
 from .lease_book import LeaseBook
@@ -73,6 +74,7 @@ class Local:
             host_pids_only=resolve(backend) != "simulated",
             limiter=Limiter(backend, simulate, partial(driver_order, data)),
             book=LeaseBook(self._journal), mps_book=MpsBook(self._journal, boot_id()),
+            driver=module_version,
         )
 
     def __enter__(self) -> "Local":

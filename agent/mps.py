@@ -31,6 +31,7 @@ CLIENTS_EVERY_S = 10.0
 FOUND_FOR_S = 60.0
 WAIT_S = 0.1  # a call takes 4 ms (C.3)
 GIB_MIB = 1_024
+MODERN_DRIVER = 550
 _PIDS = re.compile(r"(?:\d{1,10}\n)*")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\n")
 _LIMIT = re.compile(r"(?:(\d{1,12})([MG]))?\n?")
@@ -282,6 +283,12 @@ def path_trouble(pipes: Path) -> str:
         return (f"the pipe directory {text} has more than {PIPES_MAX} bytes, and no socket fits "
                 "into it; choose a shorter one")
     return ""
+
+
+def is_old(driver: str | None) -> bool | None:
+    """Before MODERN_DRIVER any local user may set defaults (nvml-mps.md C.5); None: not known."""
+    found = re.match(r"\d{2,4}", driver or "")
+    return None if found is None else int(found[0]) < MODERN_DRIVER
 
 
 def shown_limit(mem_mib: int | None) -> str:

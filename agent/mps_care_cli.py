@@ -20,7 +20,7 @@ from .act_settings import Reach
 from .acts_journal import ActsJournal, ActsStore
 from .autotune import Seen, Tune, tune
 from .backends import Unavailable
-from .backends.nvml_session import module_version
+from .backends.nvml_module import module_version
 from .backends.recorded import readings
 from .limiter import Limiter
 from .local import Local

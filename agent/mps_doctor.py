@@ -22,7 +22,7 @@ from gpudeck.limits import (
 )
 
 from .limiter import MODES
-from .mps import DEAD, FOUND_FOR_S, Daemon, Mps, path_trouble, shown_limit
+from .mps import DEAD, FOUND_FOR_S, MODERN_DRIVER, Daemon, Mps, is_old, path_trouble, shown_limit
 from .mps_book import Default
 
 LOGS = "CUDA_MPS_LOG_DIRECTORY"
@@ -33,7 +33,6 @@ SERVER_FOLDERS = "/usr/bin:/usr/sbin:/usr/local/bin"
 # Every question to the daemon writes some five lines: ours of some hours.
 LOG_BYTES = 2**20
 LOG_FOR_S = 86_400.0
-MODERN_DRIVER = 550
 PRIORITIES = ("normal", "below normal")
 _BAD = re.compile(r"\b(?:errors?|fail\w*|denied|insufficient|fault|cannot)\b", re.IGNORECASE)
 _LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d+ \w+ +\d+\] (.*)")
@@ -155,8 +154,7 @@ def _of_programs(mps: Mps) -> Iterator[MpsFinding]:
 
 
 def _of_version(driver: str | None) -> Iterator[MpsFinding]:
-    series = int(driver.split(".")[0]) if driver and driver[0].isdigit() else None
-    if series is not None and series < MODERN_DRIVER:
+    if is_old(driver):
         yield advice("version", cause=f"driver {driver}: before {MODERN_DRIVER} any local user who "
                                       "reaches the daemon's socket can change its defaults, and no "
                                       "server tells its status",
@@ -168,10 +166,11 @@ def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
     shared = [uuid for uuid, mode in modes.items()
               if mode is not None and mode != MODES["exclusive_process"]]
     if shared:
-        more = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
-        yield advice("exclusive", cause=f"Gpu {shared[0]}{more} is not in EXCLUSIVE_PROCESS mode: "
-                                        "a process with a wrong pipe directory runs beside MPS, "
-                                        "without its limits and without an error",
+        what = (f"Gpu {shared[0]} is" if len(shared) == 1 else
+                f"{len(shared)} of {len(modes)} Gpus are")
+        yield advice("exclusive", cause=f"{what} not in EXCLUSIVE_PROCESS mode: a process with a "
+                                        "wrong pipe directory runs beside MPS, without its "
+                                        "limits and without an error",
                      remedy="set the mode, and set it back to default when MPS is stopped for good",
                      fixes=tuple(ComputeMode(uuid, "exclusive_process")
                                  for uuid in shared[:MAX_FIXES]))

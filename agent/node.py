@@ -195,7 +195,8 @@ class _Node:
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
         journal = ActsJournal(config.acts, config.store_name)
         book = LeaseBook(journal, is_shared=not config.is_made_up)
-        place = _place(config, source, journal, book)
+        place = replace(_place(config, source, journal, book),
+                        driver=lambda: self._driver_version)
         self._desk = _desk(config, place, journal, wake)
         self._keeper = LimitKeeper(
             replace(place, holds=self._desk.holds_now), book, ActLock(config.data), self._machine,

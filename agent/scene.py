@@ -84,6 +84,7 @@ class Place:
     limiter: Limiter = field(default_factory=lambda: Limiter("none"))
     book: LeaseBook | None = None
     mps_book: MpsBook | None = None
+    driver: Callable[[], str | None] = lambda: None  # its version
     sightings: Sightings = field(default_factory=Sightings)
 
     def leases(self) -> tuple[Lease, ...]:

@@ -80,7 +80,7 @@ def _of_mps(place: Place, ask: Ask, setting: MpsSetting, asker: str | None) -> P
         return nothing(place, ask, Refusal("setting", trouble))
     found = find(place)
     seen = mps_view.view(place.mps.daemon(setting.pipes), ordinals(found), place.given,
-                         lambda pid: _task_id(found, pid))
+                         lambda pid: _task_id(found, pid), place.driver())
     with Grips() as grips:
         clients = _clients(place, grips, seen, found)
         is_end = ask.action in ENDS_CLIENTS
@@ -279,7 +279,7 @@ def _of_gpu(place: Place, ask: Ask, setting: GpuSetting, asker: str | None) -> P
     return msgspec.structs.replace(
         empty(place, ask, None), bystanders=bystanders, refusals=tuple(refusals)[:32],
         changes=gpu_changes(place, setting, limits),
-        warnings=_gpu_warnings(setting, bystanders, found))
+        warnings=_gpu_warnings(setting, bystanders, found, place.mps))
 
 
 def _on_gpu(uuid: str, found: Found | None, grips: Grips) -> tuple[Bystander, ...]:
@@ -361,10 +361,10 @@ def _locked(limits: GpuLimits) -> str:
     return "none" if limits.tells_lock else "not known: NVML cannot read a lock back"
 
 
-def _gpu_warnings(setting: GpuSetting, bystanders: tuple[Bystander, ...], found: Found | None
-                  ) -> tuple[str, ...]:
+def _gpu_warnings(setting: GpuSetting, bystanders: tuple[Bystander, ...], found: Found | None,
+                  mps: Mps) -> tuple[str, ...]:
     if isinstance(setting, ComputeMode):
-        return _mode_warnings(setting, found)
+        return _mode_warnings(setting, found, mps)
     said = []
     owners = _listed(sorted({each.user or "owner unknown" for each in bystanders}))
     if bystanders and not isinstance(setting, LimitOff):
@@ -374,14 +374,16 @@ def _gpu_warnings(setting: GpuSetting, bystanders: tuple[Bystander, ...], found:
     return tuple(said)
 
 
-def _mode_warnings(setting: ComputeMode, found: Found | None) -> tuple[str, ...]:
+def _mode_warnings(setting: ComputeMode, found: Found | None, mps: Mps) -> tuple[str, ...]:
     """Of those that run nothing is taken; what counts is who can begin."""
     until = "It holds until the driver is unloaded; the doctor of MPS says when it is gone."
     if setting.mode == "default":
         return ("From now on several processes can use this Gpu at a time, also beside MPS and "
                 "without its limits.", until)
+    theirs = {pid for server, clients in mps.clients().items() for pid in (server, *clients)}
     beside = [each.task for each in (() if found is None else found.seen)
-              if each.gpu_uuid == setting.gpu_uuid and each.task.kind not in OF_MPS]
+              if each.gpu_uuid == setting.gpu_uuid and each.task.pid not in theirs
+              and each.task.kind not in OF_MPS]
     said = ["From now on one process at a time can begin on this Gpu: where MPS runs, its server, "
             "and its clients through it. Whoever comes without MPS fails."]
     if beside:
