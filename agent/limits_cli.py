@@ -32,7 +32,7 @@ from gpudeck.limits import (
     Setting,
     action_of,
 )
-from gpudeck.settings import parser
+from gpudeck.settings import also_behind, parser
 
 from . import mps_view
 from .act_settings import TABLE, Reach, read_reach
@@ -148,6 +148,7 @@ def _gpu_parser() -> argparse.ArgumentParser:
 
 def _verb(verbs: Any, name: str, words: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = verbs.add_parser(name, help=words, description=words)
+    also_behind(made, TABLE)
     return made
 
 

@@ -58,7 +58,7 @@ def rehearse(readings: Iterable[Reading], every_s: float, begin_pct: int) -> Ite
     last_at = due_at = float("-inf")
     for reading in readings:
         at = reading.taken_at
-        if at - last_at > GAP_S or at < last_at:
+        if not 0 <= at - last_at <= GAP_S:
             watch, due_at = Watch(), at + every_s
         last_at = at
         watch.see(reading)

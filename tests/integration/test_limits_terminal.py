@@ -2,6 +2,7 @@
 MPS, and the tuning of its share."""
 
 
+import json
 import os
 import random
 import shutil
@@ -10,18 +11,25 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from agent import guard, limits_cli
 from agent.autotune import Seen, tune
+from agent.backends.recorded import FORMAT, Head
+from agent.backends.simulated import SimulatedReader, parse_options
 from agent.limits_cli import gpu, mebibytes, mps, seconds
 from agent.mps import Mps
 from agent.mps_doctor import SERVER_FOLDERS, findings
+from agent.mps_view import view
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import PIPES_MAX, ComputeMode, MpsRestart, MpsStart
+from gpudeck.wire import GpuFacts
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.mps_control import FakeMps
 from tests.integration.test_acts_crash import write_world
+from tests.unit.test_tune_past import BOARDS, night
 
 Run = Callable[..., tuple[int, str]]
 
@@ -62,6 +70,7 @@ def run(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch,
     return told
 
 
+FACTS = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(BOARDS))
 YES = ("--yes", "--reason", "a test")
 
 
@@ -103,7 +112,9 @@ def test_a_share_is_set_and_shown(fake: FakeMps, run: Run, children: Children) -
     code, said = run(mps, "set", "share", str(pct), "--server", str(server.pid), *YES)
     assert (code, "100 % -> " in said) == (ExitCode.OK, True)
     assert "1 running client keeps the old value" in said
-    code, said = run(mps, "show", )
+    code, said = run(mps, "show", "--json")
+    assert json.loads(said)["items"][0]["daemons"][0]["servers"][0]["pct"] == pct
+    code, said = run(mps, "show")
     assert f"server {server.pid}  root  {pct} % for new clients" in said
     assert f"client {client.pid}  root  100 %" in said
     with pytest.raises(CommandError, match="somebody's work"):
@@ -114,8 +125,6 @@ def test_a_share_is_set_and_shown(fake: FakeMps, run: Run, children: Children) -
 
 def test_a_cap_needs_an_agent_that_takes_it_back(run: Run, tmp_path: Path,
                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    from agent.backends.simulated import SimulatedReader, parse_options
-
     [facts] = SimulatedReader(parse_options(f"node=n1,gpus=1,world={tmp_path}"), None).read().facts
     code, said = run(gpu, "cap", facts.uuid, "300", "--for", "2h", *YES)
     assert (code, "700 W -> 300 W for 2 h" in said) == (ExitCode.OK, True), said
@@ -202,6 +211,29 @@ def test_the_doctor_names_cause_and_remedy(fake: FakeMps, children: Children,
     assert codes() == ["not_installed"]
 
 
+def test_a_socket_that_the_agent_may_not_reach_is_not_called_dead(
+    fake: FakeMps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fake.start() == 0
+    fake.kill()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: (
+        access(path, mode) and not str(path).endswith("/control")))
+    [denied] = findings(Mps(is_alone=True))
+    assert (denied.code, denied.fixes, "may not reach" in denied.cause) == ("denied", (), True)
+
+
+def test_an_open_folder_is_told_of_with_an_old_driver_alone(fake: FakeMps) -> None:
+    assert fake.start() == 0
+    fake.pipes.chmod(0o777)
+    daemon = Mps(is_alone=True).daemons()[0]
+    troubles = {driver: view(daemon, driver=driver).trouble
+                for driver in ("535.261.03", "550.54", "1000.1", None)}
+    assert [bool(words) for words in troubles.values()] == [True, False, False, True]
+    fake.pipes.chmod(0o750)
+    assert view(daemon, driver="535.261.03").trouble == ""
+
+
 def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run) -> None:
     assert fake.start() == 0
     fake.kill()
@@ -250,7 +282,7 @@ def test_a_dry_run_sets_nothing_and_the_rest_is_recorded(fake: FakeMps, run: Run
     clients = [children.start(kind="mps_client") for _ in range(4)]
     fake.server(server.pid, *(child.pid for child in clients))
     assert fake.start() == 0
-    code, said = run(mps, "tune", "--rounds", "1")
+    code, said = run(mps, "tune", "--rounds", "1", "--every", "1")
     assert (code, said.startswith("dry run: 100 / 4 clients")) == (ExitCode.OK, True)
     assert fake.changed() == ["-d"]
     with pytest.raises(CommandError, match="--apply"):
@@ -262,3 +294,43 @@ def test_a_dry_run_sets_nothing_and_the_rest_is_recorded(fake: FakeMps, run: Run
     assert all(child.is_alive() for child in children.all)
 
 
+def test_a_rehearsal_on_a_recording_sets_nothing(fake: FakeMps, run: Run, tmp_path: Path) -> None:
+    """Four clients at half load: from 100 % down to 100 / 4 x 1.5, in steps of 10."""
+    path, said = tmp_path / "night.jsonl", list(night(301, 4, 50.0, start=1_763_640_000.0))
+    head = Head(FORMAT, "n1", "nvml", "0")
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in (head, *(
+        structs.replace(each, facts=FACTS) for each in said))))
+    assert fake.start() == 0
+    code, told = run(mps, "tune", "--rehearse", str(path))
+    lines = told.splitlines()
+    assert code == ExitCode.OK
+    assert [line.split("  ")[1].strip() for line in lines[:-2]] == [
+        f"{pct} %" for pct in (90, 80, 70, 60, 50, 40, 38)]
+    assert "10 looks, 7 changes, from 100 % to 38 % (between 38 and 100 %)" in lines[-2]
+    assert "nothing was set" in lines[-1]
+    code, told = run(mps, "tune", "--rehearse", str(path), "--from", "38", "--every", "60",
+                     "--json")
+    looks = json.loads(told)["items"]
+    assert [(look["pct"], look["clients"], look["is_dry"]) for look in looks] == [
+        (None, 4, True)] * 5
+    assert fake.changed() == ["-d"]
+    for words in (("--rehearse", str(path), "--apply", *YES), ("--rehearse", str(tmp_path / "no")),
+                  ("--every", "0"), ("--from", "0")):
+        with pytest.raises(CommandError):
+            run(mps, "tune", *words)
+    path.write_text("no recording\n")
+    with pytest.raises(CommandError, match="no recording of gpudeck"):
+        run(mps, "tune", "--rehearse", str(path))
+
+
+def test_a_mode_is_set_from_the_terminal(run: Run, tmp_path: Path,
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an agent too: it has no end that somebody must keep."""
+    monkeypatch.setattr(limits_cli, "agent_pid", lambda data: None)
+    [facts] = SimulatedReader(parse_options(f"node=n1,gpus=1,world={tmp_path}"), None).read().facts
+    code, said = run(gpu, "mode", facts.uuid, "exclusive_process", *YES)
+    assert (code, "-> exclusive: one process at a time" in said) == (ExitCode.OK, True), said
+    code, said = run(gpu, "mode", facts.uuid, "default", *YES)
+    assert (code, "exclusive: one process at a time -> default" in said) == (ExitCode.OK, True)
+    with pytest.raises(SystemExit):
+        run(gpu, "mode", facts.uuid, "prohibited", *YES)
