@@ -67,11 +67,11 @@ def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
         env = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "p"),
                "CUDA_MPS_LOG_DIRECTORY": str(tmp_path)}
 
-    made = Ask(program, env)
+    asking = Ask(program, env)
     try:
-        yield made
+        yield asking
     finally:
-        made("quit -t 1\n")
+        asking("quit -t 1\n")
 
 
 # What is asked, what is printed; in this order, each on the state that the former left.
