@@ -42,7 +42,7 @@ export function checks({ action, verified }) {
   if (verified === null || verified === undefined) return [];
   const { exited, memory_returned: returned, bystanders_alive: alive, mem_before_bytes: before, mem_after_bytes: after } = verified;
   const left = after > 0 ? `${memory(after)} of ${memory(before)} did not come back` : `${memory(before)} came back`;
-  const vanished = verified.vanished?.length > 0 ? `${plural(verified.vanished.length, "neighbour")} vanished` : "no neighbour vanished";
+  const vanished = verified.vanished?.length > 0 ? `${plural(verified.vanished.length, "neighbour")} vanished` : alive === null || alive === undefined ? "there was none, or none could be seen" : "no neighbour vanished";
   const survivors = verified.survivors?.length > 0 ? `still there: pid ${verified.survivors.join(", ")}` : "all its processes are gone";
   const read = verified.in_force === null ? "it cannot be read back" : verified.in_force ? "read back as wanted" : "what is read back is not what was wanted";
   if (isSetting(action) || action === "terminate_client") return [["Applied", verified.applied, "taken without a word"], ["In force", verified.in_force, read], ["Neighbours alive", alive, vanished]];
