@@ -36,7 +36,8 @@ FIRST_LOOK_S = 5.0
 
 def doctor(reach: Reach, asked: argparse.Namespace) -> int:
     _only_here(reach, "doctor")
-    found = findings(Mps(), *_machine(reach), _wanted(reach))
+    mps = Mps() if asked.pipes is None else Mps(pipes=Path(asked.pipes), is_alone=True)
+    found = findings(mps, *_machine(reach), _wanted(reach))
     if reach.json:
         print(json.dumps({"items": msgspec.to_builtins(found)}))
     for each in () if reach.json else found:

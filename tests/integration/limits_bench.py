@@ -12,6 +12,7 @@ from agent.limit_keeper import LimitKeeper, Machine
 from agent.limiter import Limiter
 from agent.local import Local
 from agent.lock import ActLock
+from agent.mps import Mps
 from agent.mps_book import MpsBook
 from agent.scene import Place
 from agent.tasks import boot_id
@@ -67,7 +68,7 @@ class Bench:
         book = LeaseBook(journal)
         place = Place("n1", boot_id(), self.children, lambda: (), lambda _: 0, self.ceiling, False,
                       limiter=limiter or self.limiter, book=book,
-                      mps_book=MpsBook(journal, boot_id()))
+                      mps=Mps(is_alone=True), mps_book=MpsBook(journal, boot_id()))
         held = Held(LimitKeeper(place, book, ActLock(self.data),
                                 self.machine, lambda: None))
         try:

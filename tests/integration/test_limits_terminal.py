@@ -235,18 +235,19 @@ def test_an_open_folder_is_told_of_with_an_old_driver_alone(fake: FakeMps) -> No
 
 
 def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run) -> None:
+    doctor = ("doctor", "--pipes", str(fake.pipes))  # and not those of other tests
     assert fake.start() == 0
     fake.kill()
-    code, said = run(mps, "doctor")
+    code, said = run(mps, *doctor)
     assert (code, "--fix does it" in said) == (ExitCode.FAILED, True)
     assert fake.changed() == ["-d"], "looking mends nothing"
-    code, said = run(mps, "doctor", "--fix", *YES)
+    code, said = run(mps, *doctor, "--fix", *YES)
     assert (code, fake.changed()) == (ExitCode.OK, ["-d", "-d"])
     assert fake.ask("get_default_active_thread_percentage") == "100.0\n"
-    code, said = run(mps, "doctor")
+    code, said = run(mps, *doctor)
     assert (code, "exclusive:" in said) == (ExitCode.FAILED, True)
-    assert run(mps, "doctor", "--fix", *YES)[0] == ExitCode.OK
-    assert "nothing is wrong" in run(mps, "doctor")[1]
+    assert run(mps, *doctor, "--fix", *YES)[0] == ExitCode.OK
+    assert "nothing is wrong" in run(mps, *doctor)[1]
 
 
 # --- tuning
