@@ -1,13 +1,15 @@
 // MPS of a node, and the limits that gpudeck holds on a Gpu: what is wanted, and what is in force.
 // Redrawn only when something of it has changed.
 
-import { begin, isAtLeast, person } from "./acts.mjs";
+import { begin, isAtLeast, person, settledAt } from "./acts.mjs";
 import { look } from "./api.mjs";
 import { make } from "./dom.mjs";
 import { moment, plural } from "./format.mjs";
 import { capForm, fixOf, lockForm, memoryForm, modeForm, plainForm, presetForm, shareForm, undoForm } from "./limit_forms.mjs";
 
 const EVERY_MS = 4_000;
+const SOON_MS = 700;
+const SOON_FOR_MS = 3_000;
 const STATES = { beginning: ["being set", "stale"], in_force: ["in force", "ok"], not_in_force: ["not in force", "lost"], drifted: ["changed by somebody", "lost"], unknown: ["not known", "stale"] };
 const WHAT = { power: ["Power", "W"], clocks: ["SM clock", "MHz"] };
 
@@ -22,8 +24,9 @@ class Panel {
 
   /** Asks once in a while; what cannot be asked leaves what is there. */
   async refresh(node) {
-    if (performance.now() - this.askedAt < EVERY_MS) return;
-    this.askedAt = performance.now();
+    const now = performance.now();
+    if (now - this.askedAt < (now - settledAt() < SOON_FOR_MS ? SOON_MS : EVERY_MS)) return;
+    this.askedAt = now;
     const answer = await look(`${this.path}?node=${encodeURIComponent(node)}`).catch(() => null);
     if (answer !== null) this.draw(answer.items[0] ?? null);
   }
@@ -44,7 +47,6 @@ class Panel {
   start(action, target, form, event) {
     const from = event.detail === 0 ? null : { x: event.clientX, y: event.clientY };
     begin(action, [target], from, form);
-    this.askedAt = performance.now() - EVERY_MS + 1_500;
   }
 }
 
