@@ -5,6 +5,7 @@ Called from the node's own thread, which never waits for it. While acts are on h
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -63,12 +64,16 @@ class LimitKeeper:
         self._machine = machine
         self._wake = wake
         self._worker = Worker("limits", 4)
+        # Whoever runs a daemon can let us wait: no lease ends later for it.
+        self._looker = Worker("mps", 1)
+        self._telling = threading.Lock()
         self._is_fresh = True  # the agent, or the driver, has begun anew
         self._was_ok = True
         self._next_at = 0.0
         self._ends_at: float | None = None
         self._mps: _Mps | None = None
-        self._daemons: tuple[MpsDaemon, ...] | None = None
+        self._has_looked = not place.mps.program
+        self._leases: tuple[Lease, ...] | None = None
         self._acts = 0
         self._said: LimitsNow | None = None
         self._news: LimitsNow | None = None
@@ -76,7 +81,10 @@ class LimitKeeper:
     @property
     def daemons(self) -> tuple[MpsDaemon, ...] | None:
         """As seen last; None: not yet."""
-        return self._daemons
+        if not self._has_looked:
+            return None
+        seen = self._mps
+        return () if seen is None else seen.daemons
 
     def connected(self) -> None:
         self._said = None
@@ -100,13 +108,20 @@ class LimitKeeper:
             self._next_at = now + (LOOK_S if is_over else ROUND_S)
             self._ends_at = None
             self._worker.put(self._round)
+            if self._place.mps.program:
+                self._looker.put(self._look_and_tell)
 
     def say(self) -> list[LimitsNow]:
         news, self._news = self._news, None
         return [] if news is None else [news]
 
+    @property
+    def is_idle(self) -> bool:
+        return self._worker.is_idle and self._looker.is_idle
+
     def close(self) -> None:
         self._worker.close()
+        self._looker.close()
 
     def _round(self) -> None:
         try:
@@ -119,7 +134,8 @@ class LimitKeeper:
             log.error("leases_not_read why=%r", str(why))
             return
         self._plan_end(leases)
-        self._tell(leases)
+        self._leases = leases
+        self._tell()
 
     def _reconcile(self, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
         if not self._lock.take(0.0):  # an act is in flight: it may be on one of these
@@ -180,17 +196,25 @@ class LimitKeeper:
         row = row_of(pid)
         return None if row is None else f"{self._place.boot_id[:8]}-{pid}-{row.start_ticks}"
 
-    def _tell(self, leases: tuple[Lease, ...]) -> None:
-        place = self._place
-        trouble = mps_view.why_not(place.mps)
-        seen = None if trouble else self._look_at_mps()
-        self._daemons = () if seen is None else seen.daemons
-        news = LimitsNow(place.wall(), self._daemons, leases, trouble, place.limiter.trouble(),
-                         () if seen is None else seen.findings)
-        if self._said is None or _same(news) != _same(self._said):
-            self._said = self._news = news
-            self._wake()
+    def _look_and_tell(self) -> None:
+        self._mps = None if mps_view.why_not(self._place.mps) else self._look_at_mps()
+        self._has_looked = True
+        self._tell()
 
+    def _tell(self) -> None:
+        """Once both have been looked at."""
+        with self._telling:
+            if self._leases is None or not self._has_looked:
+                return
+            place, seen = self._place, self._mps
+            news = LimitsNow(
+                place.wall(), () if seen is None else seen.daemons, self._leases,
+                mps_view.why_not(place.mps), place.limiter.trouble(),
+                () if seen is None else seen.findings)
+            if self._said is not None and _same(news) == _same(self._said):
+                return
+            self._said = self._news = news
+        self._wake()
 
     def _look_at_mps(self) -> _Mps:
         """All of it once in a while, and whenever who is there has changed."""
@@ -207,8 +231,7 @@ class LimitKeeper:
                                    machine.driver)
         modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
         found = mps_doctor.findings(place.mps, machine.driver, modes, wanted)
-        self._mps = _Mps(acts, machine, clients, now, daemons, found)
-        return self._mps
+        return _Mps(acts, machine, clients, now, daemons, found)
 
     def _modes(self, machine: Machine) -> Mapping[str, int | None]:
         """An act has just changed something, and readings tell of modes every 15 s."""

@@ -104,10 +104,6 @@ class Local:
         found = find(self._place)
         return [] if found is None else [*{each.task.id: each.task for each in found.seen}.values()]
 
-    def gpus(self) -> list[str]:
-        fresh = self._source.fresh(READY_WITHIN_S)
-        return [] if fresh is None else [*fresh.mem_used_bytes]
-
     def readings(self, within_s: float) -> Iterator[Reading]:
         """All that come in that time, and the next one in any case if it comes at all."""
         until, ready_until = time.monotonic() + within_s, time.monotonic() + READY_WITHIN_S

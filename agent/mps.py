@@ -277,11 +277,13 @@ def found_pipes(proc: Path = PROC) -> frozenset[Path]:
 def path_trouble(pipes: Path) -> str:
     """The daemon itself fails without a word (C.3)."""
     text = str(pipes)
-    if not pipes.is_absolute() or any(ord(letter) < 32 for letter in text):
-        return f"{text!r} is no pipe directory: name one from the root on"
+    # Names that are not UTF-8 come as surrogates, which no message can hold.
+    if not pipes.is_absolute() or not all(
+            ord(letter) >= 32 and not 0xD800 <= ord(letter) <= 0xDFFF for letter in text):
+        return f"{text[:200]!r} is no pipe directory: name one from the root on, in UTF-8"
     if len(os.fsencode(text)) > PIPES_MAX:
-        return (f"the pipe directory {text} has more than {PIPES_MAX} bytes, and no socket fits "
-                "into it; choose a shorter one")
+        return (f"the pipe directory {text[:200]} has more than {PIPES_MAX} bytes, and no socket "
+                "fits into it; choose a shorter one")
     return ""
 
 

@@ -26,7 +26,7 @@ from .limiter import Limiter
 from .local import Local
 from .mps import Mps
 from .mps_book import Default, MpsBook
-from .mps_doctor import findings
+from .mps_doctor import findings, whole_boards
 from .setting_cli import checked, do, pipes_of
 from .tasks import boot_id
 from .tune_past import Watch, Would, rehearse
@@ -49,7 +49,7 @@ def doctor(reach: Reach, asked: argparse.Namespace) -> int:
              for each in found if asked.fix for fix in each.fixes]
     if codes:
         return max(codes)
-    return ExitCode.FAILED if any(each.code != "not_installed" for each in found) else ExitCode.OK
+    return ExitCode.FAILED if any(each.weight == "fault" for each in found) else ExitCode.OK
 
 
 def _machine(reach: Reach) -> tuple[str | None, dict[str, int | None]]:
@@ -58,9 +58,10 @@ def _machine(reach: Reach) -> tuple[str | None, dict[str, int | None]]:
     if limiter.trouble() or (limiter.is_nvml and module_version() is None):
         return None, {}
     with Local(reach.data, reach.backend, reach.simulate) as local:
-        uuids = local.gpus()
+        reading = next(local.readings(0.0), None)
+    boards = whole_boards(() if reading is None else reading.facts)
     return module_version(), {uuid: limits.compute_mode
-                              for uuid, limits in limiter.read(uuids).items()}
+                              for uuid, limits in limiter.read(boards).items()}
 
 
 def _wanted(reach: Reach) -> tuple[Default, ...]:

@@ -9,8 +9,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from gpudeck.limits import (
+    MAX_DAEMONS,
     MAX_FINDINGS,
     MAX_FIXES,
     ComputeMode,
@@ -19,7 +21,9 @@ from gpudeck.limits import (
     MpsPriority,
     MpsRestart,
     MpsStart,
+    Setting,
 )
+from gpudeck.wire import GpuFacts
 
 from .limiter import MODES
 from .mps import DEAD, FOUND_FOR_S, MODERN_DRIVER, Daemon, Mps, is_old, path_trouble, shown_limit
@@ -37,7 +41,13 @@ PRIORITIES = ("normal", "below normal")
 _BAD = re.compile(r"\b(?:errors?|fail\w*|denied|insufficient|fault|cannot)\b", re.IGNORECASE)
 _LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d+ \w+ +\d+\] (.*)")
 
-fault, advice = partial(MpsFinding, weight="fault"), partial(MpsFinding, weight="advice")
+
+def _made(code: str, weight: Literal["fault", "advice"], cause: str, remedy: str,
+          fixes: tuple[Setting, ...] = ()) -> MpsFinding:
+    return MpsFinding(code, weight, cause[:1_024], remedy, fixes[:MAX_FIXES])
+
+
+fault, advice = partial(_made, weight="fault"), partial(_made, weight="advice")
 
 
 def findings(mps: Mps, driver: str | None = None, modes: Mapping[str, int | None] | None = None,
@@ -47,20 +57,30 @@ def findings(mps: Mps, driver: str | None = None, modes: Mapping[str, int | None
     if not mps.is_installed():
         return (advice("not_installed", cause=f"{mps.program} is not on the agent's PATH",
                        remedy="install the driver's compute utilities, or use no MPS here"),)
-    known, daemons = tuple(wanted), mps.daemons(FOUND_FOR_S)
-    found = [each for daemon in daemons for each in _of_daemon(daemon, known)]
-    if any(daemon.is_alive() for daemon in daemons):
+    known, daemons = tuple(wanted), mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS]
+    servers = {daemon: daemon.servers() for daemon in daemons}
+    found = [each for daemon in daemons for each in _of_daemon(daemon, servers[daemon], known)]
+    if any(pids is not None for pids in servers.values()):
         found += [*_of_programs(mps), *_of_version(driver), *_of_gpus(modes or {}), *_of_log()]
     return tuple(found[:MAX_FINDINGS])
 
 
-def _of_daemon(daemon: Daemon, wanted: tuple[Default, ...]) -> Iterator[MpsFinding]:
+def whole_boards(facts: Iterable[GpuFacts]) -> list[str]:
+    """Those whose mode can be set: MIG's parts have no mode of their own that counts here."""
+    known = tuple(facts)
+    split = {each.parent_uuid for each in known}
+    return [each.uuid for each in known if each.parent_uuid is None and each.uuid not in split]
+
+
+def _of_daemon(daemon: Daemon, servers: tuple[int, ...] | None, wanted: tuple[Default, ...]
+               ) -> Iterator[MpsFinding]:
+    """`servers` None: it does not answer."""
     folder = daemon.folder
     if trouble := path_trouble(folder):
         yield fault("path", cause=trouble,
                     remedy="set CUDA_MPS_PIPE_DIRECTORY for daemon, clients and agent")
         return
-    if not daemon.is_alive():
+    if servers is None:
         yield from _dead(daemon)
         return
     uid = daemon.owner()
@@ -69,7 +89,7 @@ def _of_daemon(daemon: Daemon, wanted: tuple[Default, ...]) -> Iterator[MpsFindi
                                    f"uid {os.geteuid()}: drivers from {MODERN_DRIVER} on refuse "
                                    "its settings",
                     remedy="run the agent as root, or as the daemon's user")
-    for server in daemon.servers() or ():
+    for server in servers:
         if daemon.status(server) == "FAULT":
             yield fault("fault", cause=f"MPS server {server} had a fatal fault: it takes no new "
                                        "client before those that it has are gone",
@@ -116,9 +136,9 @@ def _lost(daemon: Daemon, wanted: list[Default]) -> Iterator[MpsFinding]:
     if gone:
         yield fault("lost", cause=f"of what gpudeck has set in {daemon.folder} this is not in "
                                   f"force: {'; '.join(words for _, words in gone)}. The daemon was "
-                                  "started anew, or somebody else has set it"[:900],
+                                  "started anew, or somebody else has set it",
                     remedy="set it again, or set by gpudeck what is right now",
-                    fixes=tuple(each for each, _ in gone)[:MAX_FIXES])
+                    fixes=tuple(each for each, _ in gone))
 
 
 def _differs(daemon: Daemon, wanted: Default) -> str:
@@ -172,8 +192,7 @@ def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
                                         "wrong pipe directory runs beside MPS, without its "
                                         "limits and without an error",
                      remedy="set the mode, and set it back to default when MPS is stopped for good",
-                     fixes=tuple(ComputeMode(uuid, "exclusive_process")
-                                 for uuid in shared[:MAX_FIXES]))
+                     fixes=tuple(ComputeMode(uuid, "exclusive_process") for uuid in shared))
 
 
 def _of_log() -> Iterator[MpsFinding]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, MpsDaemon, MpsLimit
 from gpudeck.limits import MpsServer as ServerView
 
-from .mps import DEAD, FOUND_FOR_S, MODERN_DRIVER, Daemon, Mps, believed, is_old
+from .mps import DEAD, FOUND_FOR_S, MODERN_DRIVER, Daemon, Mps, believed, is_old, path_trouble
 from .processes import about
 from .tasks import shown_command
 from .terminals import name_of
@@ -24,7 +24,7 @@ def daemons(mps: Mps, ordinals: Iterable[int] = (), given: Given = lambda *_: No
     if not mps.is_installed():
         return ()
     seen = (view(daemon, ordinals, given, task_ids, driver)
-            for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS])
+            for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS] if not path_trouble(daemon.folder))
     return tuple(each for each in seen if each.is_alive or each.uid is not None)
 
 

@@ -51,6 +51,7 @@ from .looked_up import LookedUp
 from .metrics_page import MetricsPage
 from .mps import Clients, Mps
 from .mps_book import MpsBook
+from .mps_doctor import whole_boards
 from .outbox import Outbox
 from .own_acts import OwnActs
 from .processes import namespace_trouble
@@ -263,9 +264,10 @@ class _Node:
     def _machine(self) -> Machine:
         """On the keeper's thread: what is replaced as a whole is read once."""
         memory = self._memory
-        boards = [each.uuid for each in memory.facts or () if each.parent_uuid is None]
-        return Machine(min(len(boards), ORDINALS), self._driver_version, {
-            uuid: int(mode) for uuid in boards
+        facts = memory.facts or ()
+        boards = sum(each.parent_uuid is None for each in facts)
+        return Machine(min(boards, ORDINALS), self._driver_version, {
+            uuid: int(mode) for uuid in whole_boards(facts)
             if (mode := sampler.slow_number(memory, uuid, "compute_mode")) is not None})
 
     def leave(self) -> None:

@@ -86,7 +86,7 @@ class Held:
     def round(self, is_ok: bool = True) -> tuple[Lease, ...]:
         self.keeper.changed()
         self.keeper.step(time.monotonic(), is_ok)
-        wait_for(lambda: self.keeper._worker.is_idle)
+        wait_for(lambda: self.keeper.is_idle)
         self.said += self.keeper.say()
         return self.leases
 

@@ -1,7 +1,9 @@
 """Settings of MPS as acts on this very machine, on the fake control program: shown, done, read
 back, refused, and known to be gone."""
 
+import os
 import random
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +11,12 @@ from pathlib import Path
 import pytest
 
 from agent import guard
+from agent.mps import CALL_S, Mps, found_pipes, path_trouble
+from agent.mps_doctor import findings
+from agent.mps_view import daemons
 from gpudeck.limits import (
     ComputeMode,
+    LimitsNow,
     MpsMemory,
     MpsPercent,
     MpsPreset,
@@ -18,8 +24,10 @@ from gpudeck.limits import (
     MpsRestart,
     MpsStart,
     MpsStop,
+    PowerCap,
     Setting,
 )
+from gpudeck.wire import encode
 from tests.fakes.children import Child, Children
 from tests.fakes.hub import wait_for
 from tests.fakes.mps_control import FakeMps
@@ -191,13 +199,13 @@ def test_looking_does_not_fill_the_log_of_the_daemon(bench: Bench, mps: FakeMps)
         for _ in range(3):
             held.keeper.connected()
             held.keeper.step(time.monotonic(), True)
-            wait_for(lambda: held.keeper._worker.is_idle)
+            wait_for(lambda: held.keeper.is_idle)
         assert len(mps.asked()) - asked <= 3 * 2, "servers, and the clients of one"
         late = bench.children.start(kind="mps_client")
         mps.server(server.pid, *(child.pid for child in (*clients, late)))
         held.keeper.connected()
         held.keeper.step(time.monotonic(), True)
-        wait_for(lambda: held.keeper._worker.is_idle)
+        wait_for(lambda: held.keeper.is_idle)
         held.said += held.keeper.say()
         assert [len(daemon.clients) for daemon in held.said[-1].daemons
                 if daemon.pipes == str(mps.pipes)] == [3]
@@ -269,3 +277,40 @@ def test_a_client_is_taken_out_and_lives(bench: Bench, mps: FakeMps) -> None:
                 ] == ["mps"]
     assert client.is_alive()
     assert other.is_alive()
+
+
+def test_a_daemon_that_hangs_delays_no_lease(bench: Bench, mps: FakeMps) -> None:
+    """Anybody can run one that takes each question and does not answer."""
+    before = bench.power_w()
+    with bench.here() as here:
+        assert done(here, PowerCap(bench.gpu, int(bench.facts.power_limit_min_w or 0), 1.0)
+                    ).state == "done"
+    mps.save(stuck=True)
+    with bench.keeper() as held:
+        def is_taken_back() -> bool:
+            held.keeper.step(time.monotonic(), True)
+            return bench.power_w() == before
+
+        wait_for(is_taken_back, CALL_S - 1.0, "its end, before a single answer")
+        mps.save(stuck=False)
+        assert bench.book().all() == ()
+
+
+def test_a_folder_that_no_message_can_name_is_left_out(bench: Bench, tmp_path: Path) -> None:
+    """Any user can run a program of that name with it, and the agent must live."""
+    wild = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe"))
+    wild.mkdir()
+    (wild / "control").write_text("")
+    assert "UTF-8" in path_trouble(wild)
+    assert [each.pipes for each in daemons(Mps(pipes=wild, is_alone=True))] == []
+    [told] = findings(Mps(pipes=wild, is_alone=True))
+    assert encode(LimitsNow(0.0, findings=(told,)))
+    program = tmp_path / "nvidia-cuda-mps-control"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([str(program), "30"], env={
+            b"CUDA_MPS_PIPE_DIRECTORY": os.fsencode(wild)}) as process:
+        try:
+            wait_for(lambda: Path(f"/proc/{process.pid}/environ").read_bytes())
+            assert wild not in found_pipes()
+        finally:
+            process.kill()
