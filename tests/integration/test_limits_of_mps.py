@@ -291,7 +291,7 @@ def test_a_daemon_that_hangs_delays_no_lease(bench: Bench, mps: FakeMps) -> None
             held.keeper.step(time.monotonic(), True)
             return bench.power_w() == before
 
-        wait_for(is_taken_back, CALL_S - 1.0, "its end, before a single answer")
+        wait_for(is_taken_back, CALL_S - 1.0)  # before a single answer
         mps.save(stuck=False)
         assert bench.book().all() == ()
 
