@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from .backends.nvml_module import module_version
 from .backends.nvml_report import BoardReport, Report, last_told
-from .backends.nvml_session import module_version
 from .checkup import Check
 from .reader_child import child_environment
 

@@ -1,8 +1,7 @@
-"""What was set on this node, on disk: the leases before they are in force, and what servers of MPS
-gave to clients that have begun already."""
+"""The leases of this node, on disk before they are in force."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +12,8 @@ from gpudeck.limits import Lease
 from . import leases
 from .acts_journal import ActsJournal, JournalRefuses
 from .leases import Clock
-from .processes import row_of
 
 NAME = "leases"
-GIVEN = "mps given"
-MOST_GIVEN = 64
 _DECODER: msgspec.json.Decoder[tuple[Lease, ...]] = msgspec.json.Decoder(tuple[Lease, ...])
 
 
@@ -85,56 +81,6 @@ def _read(text: str | None) -> tuple[Lease, ...]:
         return _DECODER.decode(text)
     except msgspec.MsgspecError as error:
         raise JournalRefuses(f"the leases in the journal are not understood ({error})") from error
-
-
-class Given(msgspec.Struct, frozen=True, array_like=True):
-    """When a server's share was changed, these clients (pid, start) had the former one already, and
-    they keep it."""
-
-    pipes: str
-    server: int
-    boot_id: str
-    pct: float
-    clients: tuple[tuple[int, int], ...]
-
-
-@dataclass(slots=True)
-class GivenBook:
-    """What we have changed ourselves: what somebody else has is not in it."""
-
-    journal: ActsJournal
-    boot_id: str
-
-    def note(self, pipes: str, server: int, before: float, pids: Iterable[int]) -> None:
-        rows = [row for row in map(row_of, pids) if row is not None]
-        new = Given(pipes, server, self.boot_id, before,
-                    tuple((row.pid, row.start_ticks) for row in rows))
-
-        def turned(text: str | None) -> str:
-            return msgspec.json.encode((*_given(text), new)[-MOST_GIVEN:]).decode()
-
-        self.journal.change(GIVEN, turned)
-
-    def of(self, pipes: str, server: int, pid: int) -> float | None:
-        """None: what the server gives now."""
-        row = row_of(pid)
-        if row is None:
-            return None
-        try:
-            known = _given(self.journal.fact(GIVEN))
-        except JournalRefuses:
-            return None
-        client = (pid, row.start_ticks)
-        return next((each.pct for each in known
-                     if (each.pipes, each.server, each.boot_id) == (pipes, server, self.boot_id)
-                     and client in each.clients), None)
-
-
-def _given(text: str | None) -> tuple[Given, ...]:
-    try:
-        return msgspec.json.decode(text or "[]", type=tuple[Given, ...])
-    except msgspec.MsgspecError:
-        return ()
 
 
 def clock_now(boot_id: str) -> Clock:

@@ -5,14 +5,16 @@ Called from the node's own thread, which never waits for it. While acts are on h
 """
 
 import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
-from gpudeck.limits import Lease, LimitsNow, MpsDaemon
+from gpudeck.limits import Lease, LimitsNow, MpsDaemon, MpsFinding
 
-from . import mps_view
+from . import mps_doctor, mps_view
 from .acts_journal import JournalRefuses
 from .lease_book import LeaseBook, clock_now
 from .leases import Apply, Forget, GpuLimits, Keep, Step, Undo, left_s, steps
@@ -26,26 +28,63 @@ log = logging.getLogger("gpudeck.agent.limits")
 
 ROUND_S = 10.0
 LOOK_S = 1.0
+# All that MPS can say is a dozen questions, and its log keeps five lines of each.
+MPS_ROUND_S = 60.0
 OK = "ok"
 
 
-class LimitKeeper:
-    """`ordinals`: how many devices MPS may be asked about."""
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """As it was read last. `boards`: how many devices MPS may be asked about; `modes`: the compute
+    mode of each."""
 
-    def __init__(self, place: Place, book: LeaseBook, lock: ActLock, ordinals: Callable[[], int],
-                 wake: Callable[[], None]) -> None:
+    boards: int
+    driver: str | None = None
+    modes: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mps:
+    """Whatever of the first three is another, all of it is looked at anew."""
+
+    acts: int
+    machine: Machine
+    clients: Mapping[int, tuple[int, ...]]
+    at: float
+    daemons: tuple[MpsDaemon, ...]
+    findings: tuple[MpsFinding, ...]
+
+
+class LimitKeeper:
+    def __init__(self, place: Place, book: LeaseBook, lock: ActLock,
+                 machine: Callable[[], Machine], wake: Callable[[], None]) -> None:
         self._place = place
         self._book = book
         self._lock = lock
-        self._ordinals = ordinals
+        self._machine = machine
         self._wake = wake
         self._worker = Worker("limits", 4)
+        # Whoever runs a daemon can let us wait: no lease ends later for it.
+        self._looker = Worker("mps", 1)
+        self._telling = threading.Lock()
         self._is_fresh = True  # the agent, or the driver, has begun anew
         self._was_ok = True
         self._next_at = 0.0
         self._ends_at: float | None = None
+        self._mps: _Mps | None = None
+        self._has_looked = not place.mps.program
+        self._leases: tuple[Lease, ...] | None = None
+        self._acts = 0
         self._said: LimitsNow | None = None
         self._news: LimitsNow | None = None
+
+    @property
+    def daemons(self) -> tuple[MpsDaemon, ...] | None:
+        """As seen last; None: not yet."""
+        if not self._has_looked:
+            return None
+        seen = self._mps
+        return () if seen is None else seen.daemons
 
     def connected(self) -> None:
         self._said = None
@@ -54,6 +93,7 @@ class LimitKeeper:
     def changed(self) -> None:
         """An act has just been done."""
         self._next_at = 0.0
+        self._acts += 1
 
     def step(self, now: float, is_ok: bool) -> None:
         """`is_ok`: the driver is read. A round when it is due, and when a lease ends."""
@@ -68,13 +108,20 @@ class LimitKeeper:
             self._next_at = now + (LOOK_S if is_over else ROUND_S)
             self._ends_at = None
             self._worker.put(self._round)
+            if self._place.mps.program:
+                self._looker.put(self._look_and_tell)
 
     def say(self) -> list[LimitsNow]:
         news, self._news = self._news, None
         return [] if news is None else [news]
 
+    @property
+    def is_idle(self) -> bool:
+        return self._worker.is_idle and self._looker.is_idle
+
     def close(self) -> None:
         self._worker.close()
+        self._looker.close()
 
     def _round(self) -> None:
         try:
@@ -87,7 +134,8 @@ class LimitKeeper:
             log.error("leases_not_read why=%r", str(why))
             return
         self._plan_end(leases)
-        self._tell(leases)
+        self._leases = leases
+        self._tell()
 
     def _reconcile(self, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
         if not self._lock.take(0.0):  # an act is in flight: it may be on one of these
@@ -148,17 +196,49 @@ class LimitKeeper:
         row = row_of(pid)
         return None if row is None else f"{self._place.boot_id[:8]}-{pid}-{row.start_ticks}"
 
-    def _tell(self, leases: tuple[Lease, ...]) -> None:
-        place = self._place
-        daemons: tuple[MpsDaemon, ...] = ()
-        trouble = mps_view.why_not(place.mps)
-        if not trouble:
-            daemons = mps_view.daemons(place.mps, range(self._ordinals()), place.given,
-                                       self._task_id)
-        news = LimitsNow(place.wall(), daemons, leases, trouble, place.limiter.trouble())
-        if self._said is None or _same(news) != _same(self._said):
+    def _look_and_tell(self) -> None:
+        self._mps = None if mps_view.why_not(self._place.mps) else self._look_at_mps()
+        self._has_looked = True
+        self._tell()
+
+    def _tell(self) -> None:
+        """Once both have been looked at."""
+        with self._telling:
+            if self._leases is None or not self._has_looked:
+                return
+            place, seen = self._place, self._mps
+            news = LimitsNow(
+                place.wall(), () if seen is None else seen.daemons, self._leases,
+                mps_view.why_not(place.mps), place.limiter.trouble(),
+                () if seen is None else seen.findings)
+            if self._said is not None and _same(news) == _same(self._said):
+                return
             self._said = self._news = news
-            self._wake()
+        self._wake()
+
+    def _look_at_mps(self) -> _Mps:
+        """All of it once in a while, and whenever who is there has changed."""
+        place, machine, now, last = self._place, self._machine(), time.monotonic(), self._mps
+        acts, clients = self._acts, place.mps.clients()
+        if last is not None and now < last.at + MPS_ROUND_S and (
+                (acts, machine, clients) == (last.acts, last.machine, last.clients)):
+            return last
+        try:
+            wanted = place.wanted_mps()
+        except JournalRefuses:
+            wanted = ()  # the leases beside it tell of a journal that cannot be read
+        daemons = mps_view.daemons(place.mps, range(machine.boards), place.given, self._task_id,
+                                   machine.driver)
+        modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
+        found = mps_doctor.findings(place.mps, machine.driver, modes, wanted)
+        return _Mps(acts, machine, clients, now, daemons, found)
+
+    def _modes(self, machine: Machine) -> Mapping[str, int | None]:
+        """An act has just changed something, and readings tell of modes every 15 s."""
+        if self._place.limiter.trouble() or not machine.modes:
+            return machine.modes
+        return {uuid: limits.compute_mode
+                for uuid, limits in self._place.limiter.read([*machine.modes]).items()}
 
 
 def _same(news: LimitsNow) -> LimitsNow:

@@ -13,18 +13,22 @@ from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
+from gpudeck.limits import Mode
+
 from .backends import resolve
 from .leases import GpuLimits
 from .reader_child import child_environment
 from .redact import redact
 
 DONE_WITHIN_S = 15.0
+# As NVML numbers them.
+MODES: dict[Mode, int] = {"default": 0, "exclusive_process": 3}
 UNSURE = "the driver did not answer"
 NO_LIMITS = "limits of Gpus cannot be set through the backend {}"
 
 
 class Order(msgspec.Struct, frozen=True):
-    kind: Literal["read", "power", "clocks", "unlock"]
+    kind: Literal["read", "power", "clocks", "unlock", "mode"]
     uuids: tuple[str, ...]
     numbers: tuple[float, ...] = ()
 
@@ -41,6 +45,7 @@ class Backend(Protocol):
     def set_power(self, uuid: str, watts: float) -> None: ...
     def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None: ...
     def unlock_clocks(self, uuid: str) -> None: ...
+    def set_mode(self, uuid: str, mode: int) -> None: ...
     def close(self) -> None: ...
 
 
@@ -52,6 +57,10 @@ class Limiter:
         self._backend = resolve(backend)
         self._options = options
         self._order = order
+
+    @property
+    def is_nvml(self) -> bool:
+        return self._backend == "nvml"
 
     def trouble(self) -> str:
         """Why nothing can be set here at all; "": perhaps it can."""
@@ -76,6 +85,9 @@ class Limiter:
 
     def unlock_clocks(self, uuid: str) -> str:
         return self._do(Order("unlock", (uuid,))).trouble
+
+    def set_mode(self, uuid: str, mode: int) -> str:
+        return self._do(Order("mode", (uuid,), (mode,))).trouble
 
     def _do(self, order: Order) -> Answer:
         if trouble := self.trouble() or self._order():
@@ -119,6 +131,8 @@ def _done(limits: Backend, module: Any, order: Order) -> tuple[GpuLimits, ...]:
             limits.lock_clocks(order.uuids[0], *order.numbers)
         case "unlock":
             limits.unlock_clocks(order.uuids[0])
+        case "mode":
+            limits.set_mode(order.uuids[0], int(order.numbers[0]))
         case "read":
             return tuple(_read(limits, module, uuid) for uuid in order.uuids)
     return ()

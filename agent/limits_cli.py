@@ -5,23 +5,19 @@ import argparse
 import json
 import os
 import re
-import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gpudeck.act_views import PreviewView
-from gpudeck.act_words import moment, preview_lines, printable
-from gpudeck.acts import GRACE_S, NO_TASK, ShownAction
-from gpudeck.client import Client
+from gpudeck.act_words import moment, printable
+from gpudeck.acts import GRACE_S
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import (
-    GPU_SETTINGS,
     PRESETS,
     ClockLock,
+    ComputeMode,
     Lease,
     LimitOff,
     MpsDaemon,
@@ -36,24 +32,23 @@ from gpudeck.limits import (
     Setting,
     action_of,
 )
-from gpudeck.settings import parser
+from gpudeck.settings import also_behind, parser
 
 from . import mps_view
 from .act_settings import TABLE, Reach, read_reach
-from .acts_cli import Teller, client_of, desk_of, followed, is_sure, is_sure_despite
+from .acts_cli import client_of
 from .acts_journal import ActsJournal, ActsStore
-from .autotune import Seen, tune
-from .backends.nvml_session import module_version
-from .lease_book import GivenBook, LeaseBook
-from .limiter import Limiter
-from .local import Local
+from .backends.nvml_module import module_version
+from .lease_book import LeaseBook
+from .limiter import MODES
 from .locked import agent_pid
 from .mps import Mps
-from .mps_doctor import Finding, findings
+from .mps_book import MpsBook
+from .mps_care_cli import doctor, tune_share
+from .setting_cli import checked, do, node_id, pipes_of
 from .tasks import boot_id
 
 UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
-_SETTINGS: msgspec.json.Decoder[Setting] = msgspec.json.Decoder(Setting)
 
 
 def mps(argv: Sequence[str]) -> int:
@@ -63,13 +58,13 @@ def mps(argv: Sequence[str]) -> int:
         case "show":
             return _show_mps(reach, asked)
         case "doctor":
-            return _doctor(reach, asked)
+            return doctor(reach, asked)
         case "tune":
-            return _tune(reach, asked)
+            return tune_share(reach, asked)
         case "terminate":
-            return _do(reach, asked, "terminate_client", asked.task, None)
-    setting = _checked(_mps_setting(asked, reach))
-    return _do(reach, asked, action_of(setting), None, setting)
+            return do(reach, asked, "terminate_client", asked.task, None)
+    setting = checked(_mps_setting(asked, reach))
+    return do(reach, asked, action_of(setting), None, setting)
 
 
 def gpu(argv: Sequence[str]) -> int:
@@ -77,12 +72,13 @@ def gpu(argv: Sequence[str]) -> int:
     reach = read_reach("gpu", TABLE, asked, os.environ)
     if asked.verb == "show":
         return _show_limits(reach, asked)
-    setting = _checked(_gpu_setting(asked))
-    if reach.hub is None and not isinstance(setting, LimitOff) and agent_pid(reach.data) is None:
+    setting = checked(_gpu_setting(asked))
+    is_lease = isinstance(setting, PowerCap | ClockLock)
+    if is_lease and reach.hub is None and agent_pid(reach.data) is None:
         raise CommandError("no agent runs on this machine's folder: nobody would take the limit "
                            "back when its time is over. Start the agent, or act through --hub",
                            ExitCode.CANNOT_START)
-    return _do(reach, asked, action_of(setting), None, setting)
+    return do(reach, asked, action_of(setting), None, setting)
 
 
 # -- what can be told
@@ -113,8 +109,14 @@ def _mps_parser() -> argparse.ArgumentParser:
     auto = _act(verbs, "tune", "keep the share of new clients near 100 / clients; a dry run, "
                 "unless told otherwise")
     auto.add_argument("--apply", action="store_true", help="set it, with --yes --reason TEXT")
-    auto.add_argument("--every", metavar="S", type=float, default=30.0)
-    auto.add_argument("--rounds", metavar="N", type=int, default=10)
+    auto.add_argument("--rehearse", metavar="FILE", type=Path, default=None,
+                      help="what it would have done in a recording of `gpudeck agent --record`")
+    auto.add_argument("--from", dest="begin_pct", metavar="PCT", type=int, default=100,
+                      help="of --rehearse: the share that it begins with; default 100")
+    auto.add_argument("--every", metavar="S", type=float, default=30.0,
+                      help="seconds between two looks, from 1 on; default 30")
+    auto.add_argument("--rounds", metavar="N", type=int, default=10,
+                      help="how many looks; 0: until it is stopped; default 10")
     return made
 
 
@@ -124,7 +126,8 @@ def _gpu_parser() -> argparse.ArgumentParser:
     _verb(verbs, "show", "the limits that gpudeck holds, and whether they are in force"
           ).add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
     for name, words in (("cap", "the power, in watts"), ("lock", "the SM clock, in MHz"),
-                        ("release", "what gpudeck has set; what was before is set again")):
+                        ("release", "what gpudeck has set; what was before is set again"),
+                        ("mode", "whether one process at a time may use it, as MPS should")):
         made_act = _act(verbs, name, words, pipes=False)
         made_act.add_argument("uuid", metavar="UUID", help="of the Gpu, as `gpudeck status --json` "
                               "lists it")
@@ -133,9 +136,11 @@ def _gpu_parser() -> argparse.ArgumentParser:
         elif name == "lock":
             made_act.add_argument("low", metavar="FROM", type=int)
             made_act.add_argument("high", metavar="TO", type=int)
+        elif name == "mode":
+            made_act.add_argument("mode", choices=tuple(MODES))
         else:
             made_act.add_argument("what", choices=("power", "clocks"))
-        if name != "release":
+        if name in ("cap", "lock"):
             made_act.add_argument("--for", dest="time", metavar="TIME", required=True,
                                   help="90s, 30min, 2h, 1d; at most 30d")
     return made
@@ -143,6 +148,7 @@ def _gpu_parser() -> argparse.ArgumentParser:
 
 def _verb(verbs: Any, name: str, words: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = verbs.add_parser(name, help=words, description=words)
+    also_behind(made, TABLE)
     return made
 
 
@@ -185,7 +191,7 @@ def _number(word: str, what: str) -> int:
 
 
 def _mps_setting(asked: argparse.Namespace, reach: Reach) -> Setting:
-    pipes = _pipes(asked, reach)
+    pipes = pipes_of(asked, reach)
     plain: dict[str, Callable[[str], Setting]] = {
         "start": MpsStart, "stop": MpsStop, "restart": MpsRestart}
     if asked.verb in plain:
@@ -210,106 +216,9 @@ def _gpu_setting(asked: argparse.Namespace) -> Setting:
             return PowerCap(asked.uuid, asked.watts, seconds(asked.time))
         case "lock":
             return ClockLock(asked.uuid, asked.low, asked.high, seconds(asked.time))
+        case "mode":
+            return ComputeMode(asked.uuid, asked.mode)
     return LimitOff(asked.uuid, asked.what)
-
-
-def _checked(setting: Setting) -> Setting:
-    """Types alone check nothing: the strict reader does."""
-    try:
-        return _SETTINGS.decode(msgspec.json.encode(setting))
-    except msgspec.ValidationError as error:
-        raise CommandError(f"this cannot be set: {error}", ExitCode.USAGE) from error
-
-
-def _pipes(asked: argparse.Namespace, reach: Reach) -> str:
-    if asked.pipes is not None:
-        return str(asked.pipes)
-    if reach.hub is None:
-        return str(Mps().daemons()[0].folder)
-    daemons = _node_mps(client_of(reach, reach.hub), asked.node)["daemons"]
-    if len(daemons) != 1:
-        raise CommandError("say which pipe directory with --pipes; there are "
-                           f"{', '.join(each['pipes'] for each in daemons) or 'none'}",
-                           ExitCode.USAGE)
-    return str(daemons[0]["pipes"])
-
-
-# -- acts
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    action: ShownAction
-    target: str
-    params: dict[str, Any]
-
-
-def _do(reach: Reach, asked: argparse.Namespace, action: ShownAction, task_id: str | None,
-        setting: Setting | None) -> int:
-    if asked.yes and not asked.reason:
-        raise CommandError("say why with --reason", ExitCode.USAGE)
-    if not (asked.yes or sys.stdin.isatty()):
-        raise CommandError("this asks before it acts, and there is no terminal to ask at; with "
-                           "--yes --reason TEXT it does not ask, where nobody's work is ended",
-                           ExitCode.USAGE)
-    return _act_on(reach, asked, Wanted(action, _target(reach, asked, task_id, setting),
-                                        _params(setting, asked.grace)))
-
-
-def _params(setting: Setting | None, grace_s: float) -> dict[str, Any]:
-    if setting is None:
-        return {}
-    if not 1 <= grace_s <= 600:
-        raise CommandError("--grace is from 1 to 600 seconds", ExitCode.USAGE)
-    return {"grace_s": grace_s, "setting": msgspec.to_builtins(setting)}
-
-
-def _target(reach: Reach, asked: argparse.Namespace, task_id: str | None,
-            setting: Setting | None) -> str:
-    if task_id is not None:
-        return task_id
-    if reach.hub is None:
-        return NO_TASK
-    if isinstance(setting, GPU_SETTINGS):
-        return setting.gpu_uuid
-    return node_id(client_of(reach, reach.hub), asked.node)
-
-
-def _act_on(reach: Reach, asked: argparse.Namespace, wanted: Wanted) -> int:
-    teller = Teller(reach.json)
-    with desk_of(reach) as desk:
-        view = desk.preview(wanted.action, [wanted.target], wanted.params, False)
-        teller.tell("preview", preview=view)
-        teller.say(*preview_lines(view))
-        if not view.possible:
-            teller.say("", "nothing was done: it would be refused")
-            return ExitCode.REFUSED
-        if asked.yes and _ends_work(view):
-            raise CommandError("somebody's work would be ended: that is confirmed at a terminal, "
-                               "without --yes", ExitCode.USAGE)
-        if not asked.yes and not is_sure(view, teller):
-            teller.say("nothing was done")
-            return ExitCode.FAILED
-        if view.needs.maintenance and (asked.yes or not is_sure_despite(teller)):
-            teller.say("nothing was done: people work on this node; without --yes it is asked "
-                       "for twice")
-            return ExitCode.REFUSED
-        return followed(teller, desk, desk.order(
-            view.id, asked.reason or "from the terminal", view.needs.maintenance))
-
-
-def _ends_work(view: PreviewView) -> bool:
-    return any(item.processes for item in view.items)
-
-
-def node_id(client: Client, name: str | None) -> str:
-    if name is None:
-        raise CommandError("name the node with --node", ExitCode.USAGE)
-    found = [node for node in client.nodes() if name in (node["id"], node["host"])]
-    if len(found) != 1:
-        raise CommandError(f"{len(found)} nodes are called {printable(name)!r}; `gpudeck status "
-                           "--hub URL` lists them", ExitCode.USAGE)
-    return str(found[0]["id"])
 
 
 # -- looking
@@ -324,20 +233,14 @@ def _show_mps(reach: Reach, asked: argparse.Namespace) -> int:
     known = Mps()
     store = ActsStore(reach.data / "acts.db")
     try:
-        given = GivenBook(ActsJournal(store), boot_id()) if reach.data.is_dir() else None
-        daemons = mps_view.daemons(known, range(8), given.of if given else lambda *_: None)
+        given = MpsBook(ActsJournal(store), boot_id()) if reach.data.is_dir() else None
+        daemons = mps_view.daemons(known, range(8), given.of if given else lambda *_: None,
+                                   driver=module_version())
     finally:
         store.close()
     trouble = mps_view.why_not(known)
     items = [{"host": "here", "trouble": trouble, "daemons": msgspec.to_builtins(daemons)}]
     return _out(reach, items, mps_lines(daemons, trouble))
-
-
-def _node_mps(client: Client, name: str | None) -> dict[str, Any]:
-    items = client.mps(node_id(client, name))
-    if not items:
-        raise CommandError("this node has not said whether MPS is there")
-    return items[0]
 
 
 def _of_node(reach: Reach, asked: argparse.Namespace) -> str | None:
@@ -403,84 +306,3 @@ def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
 def _out(reach: Reach, items: list[dict[str, Any]], lines: Iterable[str]) -> int:
     print(json.dumps({"items": items}) if reach.json else "\n".join(lines))
     return ExitCode.OK
-
-
-# -- doctor
-
-
-def _doctor(reach: Reach, asked: argparse.Namespace) -> int:
-    _only_here(reach, "doctor")
-    found = findings(Mps(), *_machine(reach))
-    if reach.json:
-        print(json.dumps({"items": [_finding(each) for each in found]}))
-    for each in () if reach.json else found:
-        print(f"{each.code}: {printable(each.cause)}.\n  do: {printable(each.remedy)}"
-              + ("  (gpudeck mps doctor --fix does it)" if each.fix else ""))
-    if not found and not reach.json:
-        print("nothing is wrong with MPS here")
-    codes = [_do(reach, asked, action_of(each.fix), None, each.fix)
-             for each in found if asked.fix and each.fix is not None]
-    if codes:
-        return max(codes)
-    return ExitCode.FAILED if any(each.code != "not_installed" for each in found) else ExitCode.OK
-
-
-def _machine(reach: Reach) -> tuple[str | None, tuple[Any, ...]]:
-    """The driver's version and its Gpus, where there are any."""
-    limiter = Limiter(reach.backend, reach.simulate)
-    if limiter.trouble() or module_version() is None:
-        return None, ()
-    with Local(reach.data, reach.backend, reach.simulate) as local:
-        uuids = local.gpus()
-    return module_version(), tuple(limiter.read(uuids).values())
-
-
-def _finding(each: Finding) -> dict[str, Any]:
-    return {"code": each.code, "cause": each.cause, "remedy": each.remedy,
-            "fix": None if each.fix is None else msgspec.to_builtins(each.fix)}
-
-
-def _only_here(reach: Reach, verb: str) -> None:
-    if reach.hub is not None:
-        raise CommandError(f"`gpudeck mps {verb}` looks at this machine alone; run it on the node, "
-                           "without --hub", ExitCode.USAGE)
-
-
-# -- tuning
-
-
-def _tune(reach: Reach, asked: argparse.Namespace) -> int:
-    _only_here(reach, "tune")
-    if asked.apply and not (asked.yes and asked.reason):
-        raise CommandError("to set it, say --apply --yes --reason TEXT; without --apply it only "
-                           "tells what it would do", ExitCode.USAGE)
-    for number in range(asked.rounds):
-        if number:
-            time.sleep(asked.every)
-        code = _tune_once(reach, asked)
-        if code != ExitCode.OK:
-            return code
-    return ExitCode.OK
-
-
-def _tune_once(reach: Reach, asked: argparse.Namespace) -> int:
-    """Each change is an act of its own: the Audit is the record of what was done."""
-    daemon = Mps().daemon(_pipes(asked, reach))
-    seen = mps_view.view(daemon)
-    if not seen.is_alive:
-        raise CommandError(seen.trouble)
-    server = seen.servers[0].pid if len(seen.servers) == 1 else None
-    now_pct = seen.default_pct if server is None else seen.servers[0].pct
-    with Local(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
-        load_pct = local.load_pct()
-    found = tune(Seen(len(seen.clients), load_pct, now_pct))
-    told = {"at": time.time(), "clients": len(seen.clients), "load_pct": load_pct,
-            "now_pct": now_pct, "pct": found.pct, "goal": found.goal, "why": found.why,
-            "is_dry": not asked.apply}
-    print(json.dumps(told) if reach.json else
-          f"{'' if asked.apply else 'dry run: '}{found.why}"
-          + ("" if found.pct is None else f": {found.pct} %"), flush=True)
-    if found.pct is None or not asked.apply:
-        return ExitCode.OK
-    setting = _checked(MpsPercent(str(daemon.folder), found.pct, server))
-    return _do(reach, asked, action_of(setting), None, setting)

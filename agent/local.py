@@ -7,7 +7,7 @@ write one journal and one Audit.
 import secrets
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -27,19 +27,20 @@ from gpudeck.acts import (
     ShownAction,
 )
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.metrics import COLUMN, Absence
 from gpudeck.wire import Task
 
 from . import setting_look
 from .act import HELD
 from .actions import make_room
 from .acts_journal import ActsJournal, ActsStore, JournalRefuses
-from .backends import resolve
+from .backends import Reading, resolve
+from .backends.nvml_module import module_version
 from .hand import Hand, Patience
 from .hold import driver_order, hold_files, holds
-from .lease_book import GivenBook, LeaseBook
+from .lease_book import LeaseBook
 from .limiter import Limiter
 from .lock import ActLock
+from .mps_book import MpsBook
 from .reader_process import ReaderProcess
 from .scene import Ask, Place, find
 from .tasks import boot_id
@@ -72,7 +73,8 @@ class Local:
             kills_since=self._journal.kills_since, ceiling_file=ceiling,
             host_pids_only=resolve(backend) != "simulated",
             limiter=Limiter(backend, simulate, partial(driver_order, data)),
-            book=LeaseBook(self._journal), given_book=GivenBook(self._journal, boot_id()),
+            book=LeaseBook(self._journal), mps_book=MpsBook(self._journal, boot_id()),
+            driver=module_version,
         )
 
     def __enter__(self) -> "Local":
@@ -102,19 +104,15 @@ class Local:
         found = find(self._place)
         return [] if found is None else [*{each.task.id: each.task for each in found.seen}.values()]
 
-    def gpus(self) -> list[str]:
-        fresh = self._source.fresh(READY_WITHIN_S)
-        return [] if fresh is None else [*fresh.mem_used_bytes]
-
-    def load_pct(self) -> float | None:
-        """Of the busiest Gpu now; None: not known."""
-        until = time.monotonic() + READY_WITHIN_S
-        while (reading := self._source.latest()) is None and time.monotonic() < until:
+    def readings(self, within_s: float) -> Iterator[Reading]:
+        """All that come in that time, and the next one in any case if it comes at all."""
+        until, ready_until = time.monotonic() + within_s, time.monotonic() + READY_WITHIN_S
+        is_any = False
+        while time.monotonic() < (until if is_any else ready_until):
+            if (reading := self._source.latest()) is not None:
+                is_any = True
+                yield reading
             time.sleep(0.05)
-        at = COLUMN["util_pct"]
-        loads = [gpu.values[at] for gpu in (() if reading is None else reading.gpus)
-                 if gpu.state == "ok" and gpu.absent[at] == Absence.PRESENT]
-        return max(loads, default=None)
 
     def holds(self) -> tuple[str, ...]:
         """Who holds all acts here: files, and the hub as the agent has kept it."""

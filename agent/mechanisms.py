@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gpudeck.desired import Mechanism
+from gpudeck.limits import MpsDaemon, MpsLimit, MpsServer
 from gpudeck.wire import GpuFacts
 
 from . import hami
@@ -20,6 +21,7 @@ CGROUP = Path("/sys/fs/cgroup")
 def mechanisms(driver_version: str | None, facts: Sequence[GpuFacts],
                hami_files: Iterable[str] = HAMI_FILES, cgroup: Path = CGROUP
                ) -> tuple[Mechanism, ...]:
+    """All but MPS, which is asked elsewhere."""
     return (memory_limit(driver_version, facts, cgroup), hami_file(hami_files), mig(facts),
             Mechanism("ladder", "there", "owners are told, then their tasks are ended; nothing "
                                          "stops an allocation"))
@@ -68,6 +70,34 @@ def _limits(path: str) -> dict[str, int] | None:
         return None
     finally:
         os.close(file)
+
+
+def mps(daemons: Sequence[MpsDaemon] | None) -> Mechanism:
+    """For clients that come next, each by itself: no owner's sum is held by it. None: nobody has
+    looked yet."""
+    if daemons is None:
+        return Mechanism("mps", "unknown", "whether MPS runs has not been seen yet")
+    alive = [each for each in daemons if each.is_alive]
+    if not alive:
+        return Mechanism("mps", "not_there", "no MPS control daemon answers")
+    clients = sum(len(each.clients) for each in alive)
+    said = "; ".join(f"{each.pipes}: {_given(each)}" for each in alive)
+    return Mechanism("mps", "there", f"{clients} client{'s' * (clients != 1)}; new ones of {said}"
+                     [:900] + ". It counts for each client by itself, and one can shed its memory "
+                              "limit")
+
+
+def _given(daemon: MpsDaemon) -> str:
+    """Of its servers, or of the next."""
+    given: Sequence[MpsServer | None] = daemon.servers or (None,)
+    said = {_words(daemon.default_pct if each is None else each.pct,
+                   daemon.default_memory if each is None else each.memory) for each in given}
+    return ", ".join(sorted(said))
+
+
+def _words(pct: float | None, memory: Sequence[MpsLimit]) -> str:
+    share = "an unknown share" if pct is None else f"{pct:g} % of the threads"
+    return " and ".join((share, *(f"{each.limit} on device {each.ordinal}" for each in memory)))
 
 
 def mig(facts: Sequence[GpuFacts]) -> Mechanism:

@@ -31,6 +31,7 @@ CLIENTS_EVERY_S = 10.0
 FOUND_FOR_S = 60.0
 WAIT_S = 0.1  # a call takes 4 ms (C.3)
 GIB_MIB = 1_024
+MODERN_DRIVER = 550
 _PIDS = re.compile(r"(?:\d{1,10}\n)*")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\n")
 _LIMIT = re.compile(r"(?:(\d{1,12})([MG]))?\n?")
@@ -131,9 +132,11 @@ class Daemon:
     def quit(self, within_s: int) -> str:
         """"": it has ended, and with it its servers; clients get `within_s` to leave first."""
         answer = self._call(f"quit -t {int(within_s)}", within_s + QUIT_WITHIN_S)
+        if not self.is_alive():
+            return ""
         if answer:
-            return f"the MPS control daemon answers {answer.strip()[:200]!r}"
-        return "" if not self.is_alive() else "the MPS control daemon still answers"
+            raise MpsSays(f"the MPS control daemon answers {answer.strip()[:200]!r}")
+        return "the MPS control daemon still answers"
 
     def terminate(self, server: int, client: int) -> str:
         """"": the server has let go of it, and a signal hits nobody else."""
@@ -274,12 +277,20 @@ def found_pipes(proc: Path = PROC) -> frozenset[Path]:
 def path_trouble(pipes: Path) -> str:
     """The daemon itself fails without a word (C.3)."""
     text = str(pipes)
-    if not pipes.is_absolute() or any(ord(letter) < 32 for letter in text):
-        return f"{text!r} is no pipe directory: name one from the root on"
+    # Names that are not UTF-8 come as surrogates, which no message can hold.
+    if not pipes.is_absolute() or not all(
+            ord(letter) >= 32 and not 0xD800 <= ord(letter) <= 0xDFFF for letter in text):
+        return f"{text[:200]!r} is no pipe directory: name one from the root on, in UTF-8"
     if len(os.fsencode(text)) > PIPES_MAX:
-        return (f"the pipe directory {text} has more than {PIPES_MAX} bytes, and no socket fits "
-                "into it; choose a shorter one")
+        return (f"the pipe directory {text[:200]} has more than {PIPES_MAX} bytes, and no socket "
+                "fits into it; choose a shorter one")
     return ""
+
+
+def is_old(driver: str | None) -> bool | None:
+    """Before MODERN_DRIVER any local user may set defaults (nvml-mps.md C.5); None: not known."""
+    found = re.match(r"\d{2,4}", driver or "")
+    return None if found is None else int(found[0]) < MODERN_DRIVER
 
 
 def shown_limit(mem_mib: int | None) -> str:

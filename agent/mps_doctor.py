@@ -1,108 +1,201 @@
-"""What is wrong with MPS on this machine, why, and what to do about it; where a setting of ours
-mends it, which. Nothing is mended here: a fix is an act like any other."""
+"""What is wrong with MPS on this machine, why, and what to do about it; where settings of ours
+mend it, which. Nothing is mended here: a fix is an act like any other."""
 
 import os
 import re
+import shutil
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from gpudeck.limits import MpsRestart, MpsSetting, MpsStart
+from gpudeck.limits import (
+    MAX_DAEMONS,
+    MAX_FINDINGS,
+    MAX_FIXES,
+    ComputeMode,
+    MpsFinding,
+    MpsPercent,
+    MpsPriority,
+    MpsRestart,
+    MpsStart,
+    Setting,
+)
+from gpudeck.wire import GpuFacts
 
-from .leases import GpuLimits
-from .mps import DEAD, Daemon, Mps, path_trouble
+from .limiter import MODES
+from .mps import DEAD, FOUND_FOR_S, MODERN_DRIVER, Daemon, Mps, is_old, path_trouble, shown_limit
+from .mps_book import Default
 
 LOGS = "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_LOGS = Path("/var/log/nvidia-mps")
-LOG_BYTES = 65_536
-EXCLUSIVE_PROCESS = 3
-MODERN_DRIVER = 550
+SERVER = "nvidia-cuda-mps-server"
+# Where distributions put it, whatever PATH the daemon has.
+SERVER_FOLDERS = "/usr/bin:/usr/sbin:/usr/local/bin"
+# Every question to the daemon writes some five lines: ours of some hours.
+LOG_BYTES = 2**20
+LOG_FOR_S = 86_400.0
+PRIORITIES = ("normal", "below normal")
 _BAD = re.compile(r"\b(?:errors?|fail\w*|denied|insufficient|fault|cannot)\b", re.IGNORECASE)
+_LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d+ \w+ +\d+\] (.*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    code: str
-    cause: str
-    remedy: str
-    fix: MpsSetting | None = None
+def _made(code: str, weight: Literal["fault", "advice"], cause: str, remedy: str,
+          fixes: tuple[Setting, ...] = ()) -> MpsFinding:
+    return MpsFinding(code, weight, cause[:1_024], remedy, fixes[:MAX_FIXES])
 
 
-def findings(mps: Mps, driver: str | None = None, gpus: tuple[GpuLimits, ...] = ()
-             ) -> tuple[Finding, ...]:
-    """None: all is well, or there is no MPS here. `driver`: its version."""
+fault, advice = partial(_made, weight="fault"), partial(_made, weight="advice")
+
+
+def findings(mps: Mps, driver: str | None = None, modes: Mapping[str, int | None] | None = None,
+             wanted: Iterable[Default] = ()) -> tuple[MpsFinding, ...]:
+    """None: all is well, or there is no MPS here. `driver`: its version. `modes`: the compute mode
+    of each board. `wanted`: the defaults that gpudeck has set."""
     if not mps.is_installed():
-        return (Finding("not_installed", f"{mps.program} is not on the agent's PATH",
-                        "install the driver's compute utilities, or use no MPS here"),)
-    found = [each for daemon in mps.daemons() for each in _of_daemon(daemon)]
-    if any(daemon.is_alive() for daemon in mps.daemons()):
-        found += [*_of_version(driver), *_of_gpus(gpus), *_of_log()]
-    return tuple(found)
+        return (advice("not_installed", cause=f"{mps.program} is not on the agent's PATH",
+                       remedy="install the driver's compute utilities, or use no MPS here"),)
+    known, daemons = tuple(wanted), mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS]
+    servers = {daemon: daemon.servers() for daemon in daemons}
+    found = [each for daemon in daemons for each in _of_daemon(daemon, servers[daemon], known)]
+    if any(pids is not None for pids in servers.values()):
+        found += [*_of_programs(mps), *_of_version(driver), *_of_gpus(modes or {}), *_of_log()]
+    return tuple(found[:MAX_FINDINGS])
 
 
-def _of_daemon(daemon: Daemon) -> Iterator[Finding]:
+def whole_boards(facts: Iterable[GpuFacts]) -> list[str]:
+    """Those whose mode can be set: MIG's parts have no mode of their own that counts here."""
+    known = tuple(facts)
+    split = {each.parent_uuid for each in known}
+    return [each.uuid for each in known if each.parent_uuid is None and each.uuid not in split]
+
+
+def _of_daemon(daemon: Daemon, servers: tuple[int, ...] | None, wanted: tuple[Default, ...]
+               ) -> Iterator[MpsFinding]:
+    """`servers` None: it does not answer."""
     folder = daemon.folder
     if trouble := path_trouble(folder):
-        yield Finding("path", trouble, "set CUDA_MPS_PIPE_DIRECTORY for daemon, clients and agent")
+        yield fault("path", cause=trouble,
+                    remedy="set CUDA_MPS_PIPE_DIRECTORY for daemon, clients and agent")
         return
-    if not daemon.is_alive():
+    if servers is None:
         yield from _dead(daemon)
         return
     uid = daemon.owner()
     if uid is not None and os.geteuid() not in (0, uid):
-        yield Finding("owner", f"the daemon in {folder} belongs to uid {uid}, and the agent is uid "
-                               f"{os.geteuid()}: drivers from {MODERN_DRIVER} on refuse its "
-                               "settings", "run the agent as root, or as the daemon's user")
-    for server in daemon.servers() or ():
+        yield fault("owner", cause=f"the daemon in {folder} belongs to uid {uid}, and the agent is "
+                                   f"uid {os.geteuid()}: drivers from {MODERN_DRIVER} on refuse "
+                                   "its settings",
+                    remedy="run the agent as root, or as the daemon's user")
+    for server in servers:
         if daemon.status(server) == "FAULT":
-            yield Finding("fault", f"MPS server {server} had a fatal fault: it takes no new client "
-                                   "before those that it has are gone",
-                          "end its clients, or restart MPS", MpsRestart(str(folder)))
+            yield fault("fault", cause=f"MPS server {server} had a fatal fault: it takes no new "
+                                       "client before those that it has are gone",
+                        remedy="end its clients, or restart MPS",
+                        fixes=(MpsRestart(str(folder)),))
+    yield from _lost(daemon, [each for each in wanted if each.pipes == str(folder)])
 
 
-def _dead(daemon: Daemon) -> Iterator[Finding]:
+def _dead(daemon: Daemon) -> Iterator[MpsFinding]:
     """None at all is no fault; what one has left behind is."""
-    socket = daemon.folder / "control"
+    folder, socket = daemon.folder, daemon.folder / "control"
     try:
         about = socket.lstat()
+    except PermissionError:
+        yield _locked_out(folder)
+        return
     except OSError:
         return
     if not stat.S_ISSOCK(about.st_mode):
-        yield Finding("pipes", f"{socket} is no socket: somebody else put it there",
-                      "take it away, then start MPS")
+        yield fault("pipes", cause=f"{socket} is no socket: somebody else put it there",
+                    remedy="take it away, then start MPS")
+    elif not os.access(socket, os.R_OK | os.W_OK):
+        yield _locked_out(folder)
     elif about.st_uid not in (0, os.geteuid()):
-        yield Finding("owner", f"what is left of a daemon in {daemon.folder} belongs to uid "
-                               f"{about.st_uid}", "let that user start it, or remove the folder")
+        yield fault("owner", cause=f"what is left of a daemon in {folder} belongs to uid "
+                                   f"{about.st_uid}",
+                    remedy="let that user start it, or remove the folder")
     else:
-        yield Finding("dead", DEAD.format(pipes=daemon.folder) + ". Its sockets are stale: clients "
-                      "that look for it wait or fail", "start it again; what was set is back to "
-                      "default then", MpsStart(str(daemon.folder)))
+        yield fault("dead", cause=DEAD.format(pipes=folder).partition(";")[0]
+                    + ". Its sockets are stale: clients that look for it wait or fail",
+                    remedy="start it again; what was set is back to default then",
+                    fixes=(MpsStart(str(folder)),))
 
 
-def _of_version(driver: str | None) -> Iterator[Finding]:
-    series = int(driver.split(".")[0]) if driver and driver[0].isdigit() else None
-    if series is not None and series < MODERN_DRIVER:
-        yield Finding("version", f"driver {driver}: before {MODERN_DRIVER} any local user who "
-                                 "reaches the daemon's socket can change its defaults, and no "
-                                 "server tells its status",
-                      "give each group of tenants a pipe directory of its own with mode 0750, or "
-                      "update the driver")
+def _locked_out(folder: Path) -> MpsFinding:
+    return fault("denied", cause=f"the agent (uid {os.geteuid()}) may not reach the socket in "
+                                 f"{folder}: whether a daemon is alive there cannot be seen",
+                 remedy="run the agent as root, or as a user who may enter that folder")
 
 
-def _of_gpus(gpus: tuple[GpuLimits, ...]) -> Iterator[Finding]:
-    shared = [each.uuid for each in gpus
-              if each.compute_mode is not None and each.compute_mode != EXCLUSIVE_PROCESS]
+def _lost(daemon: Daemon, wanted: list[Default]) -> Iterator[MpsFinding]:
+    """A daemon that is started anew has forgotten all that was set."""
+    gone = [(each, words) for each in wanted if (words := _differs(daemon, each))]
+    if gone:
+        yield fault("lost", cause=f"of what gpudeck has set in {daemon.folder} this is not in "
+                                  f"force: {'; '.join(words for _, words in gone)}. The daemon was "
+                                  "started anew, or somebody else has set it",
+                    remedy="set it again, or set by gpudeck what is right now",
+                    fixes=tuple(each for each, _ in gone))
+
+
+def _differs(daemon: Daemon, wanted: Default) -> str:
+    """"": it is as wanted, or cannot be read."""
+    what, found, right = _beside(daemon, wanted)
+    if found is None or found == right:
+        return ""
+    return f"{what} {found or 'no limit'}, not {right or 'no limit'}"
+
+
+def _beside(daemon: Daemon, wanted: Default) -> tuple[str, str | None, str]:
+    """What it is about, what is read, what is wanted."""
+    match wanted:
+        case MpsPercent():
+            pct = daemon.percent()
+            return ("share of the threads", None if pct is None else f"{pct:g} %",
+                    f"{wanted.pct} %")
+        case MpsPriority():
+            priority = daemon.priority()
+            return ("priority", None if priority is None else PRIORITIES[priority],
+                    PRIORITIES[wanted.priority])
+    return (f"memory on device {wanted.ordinal}", daemon.memory(wanted.ordinal),
+            shown_limit(wanted.mem_mib))
+
+
+def _of_programs(mps: Mps) -> Iterator[MpsFinding]:
+    beside = os.path.dirname(shutil.which(mps.program) or "")
+    path = os.pathsep.join((os.environ.get("PATH", ""), SERVER_FOLDERS, beside))
+    if shutil.which(SERVER, path=path) is None:
+        yield fault("server", cause=f"{SERVER} is not installed: the daemon answers, and every "
+                                    "client waits for a server that cannot begin",
+                    remedy="install it beside the control program; it comes in the same package")
+
+
+def _of_version(driver: str | None) -> Iterator[MpsFinding]:
+    if is_old(driver):
+        yield advice("version", cause=f"driver {driver}: before {MODERN_DRIVER} any local user who "
+                                      "reaches the daemon's socket can change its defaults, and no "
+                                      "server tells its status",
+                     remedy="give each group of tenants a pipe directory of its own with mode "
+                            "0750, or update the driver")
+
+
+def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
+    shared = [uuid for uuid, mode in modes.items()
+              if mode is not None and mode != MODES["exclusive_process"]]
     if shared:
-        more = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
-        yield Finding("exclusive", f"Gpu {shared[0]}{more} is not in EXCLUSIVE_PROCESS mode: a "
-                                   "process with a wrong pipe directory runs beside MPS, without "
-                                   "its limits and without an error",
-                      f"nvidia-smi -i {shared[0]} -c EXCLUSIVE_PROCESS, and DEFAULT again when MPS "
-                      "is stopped for good")
+        what = (f"Gpu {shared[0]} is" if len(shared) == 1 else
+                f"{len(shared)} of {len(modes)} Gpus are")
+        yield advice("exclusive", cause=f"{what} not in EXCLUSIVE_PROCESS mode: a process with a "
+                                        "wrong pipe directory runs beside MPS, without its "
+                                        "limits and without an error",
+                     remedy="set the mode, and set it back to default when MPS is stopped for good",
+                     fixes=tuple(ComputeMode(uuid, "exclusive_process") for uuid in shared))
 
 
-def _of_log() -> Iterator[Finding]:
+def _of_log() -> Iterator[MpsFinding]:
     path = Path(os.environ.get(LOGS) or DEFAULT_LOGS) / "control.log"
     try:
         with path.open("rb") as file:
@@ -110,9 +203,23 @@ def _of_log() -> Iterator[Finding]:
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return
-    bad = [line for line in lines if _BAD.search(line)]
+    bad = [text for text in map(_recent, lines) if _BAD.search(text)]
     if bad:
         last = "".join(char for char in bad[-1] if char.isprintable())[:200]
-        yield Finding("log", f"{len(bad)} of the last {len(lines)} lines of {path} tell of "
-                             f"trouble; the last: {last}", "read on there")
+        many = f"{len(bad)} lines" if len(bad) > 1 else "a line"
+        yield advice("log", cause=f"trouble in {many} of {path} within the last day; the last: "
+                                  f"{last}", remedy="read on there")
 
+
+def _recent(line: str) -> str:
+    """What it says; "": it is from another day, or repeats what the daemon was asked."""
+    found = _LINE.match(line)
+    if found is None:
+        return line
+    at, text = found.groups()
+    try:
+        age_s = time.time() - time.mktime(time.strptime(at, "%Y-%m-%d %H:%M:%S"))
+    except (ValueError, OverflowError):
+        return text
+    is_echo = text.startswith("Cmd:") or re.fullmatch(r"[A-Z_]+", text)  # or a server's status
+    return "" if age_s > LOG_FOR_S or is_echo else text

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, MpsDaemon, MpsLimit
 from gpudeck.limits import MpsServer as ServerView
 
-from .mps import DEAD, FOUND_FOR_S, Daemon, Mps, believed
+from .mps import DEAD, FOUND_FOR_S, MODERN_DRIVER, Daemon, Mps, believed, is_old, path_trouble
 from .processes import about
 from .tasks import shown_command
 from .terminals import name_of
@@ -18,27 +18,29 @@ Given = Callable[[str, int, int], float | None]
 
 
 def daemons(mps: Mps, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
-            task_ids: Callable[[int], str | None] = lambda _: None) -> tuple[MpsDaemon, ...]:
-    """Those that answer, and those of which something is left."""
+            task_ids: Callable[[int], str | None] = lambda _: None, driver: str | None = None
+            ) -> tuple[MpsDaemon, ...]:
+    """Those that answer, and those of which something is left. `driver`: its version."""
     if not mps.is_installed():
         return ()
-    seen = (view(daemon, ordinals, given, task_ids)
-            for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS])
+    seen = (view(daemon, ordinals, given, task_ids, driver)
+            for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS] if not path_trouble(daemon.folder))
     return tuple(each for each in seen if each.is_alive or each.uid is not None)
 
 
 def view(daemon: Daemon, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
-         task_ids: Callable[[int], str | None] = lambda _: None) -> MpsDaemon:
+         task_ids: Callable[[int], str | None] = lambda _: None, driver: str | None = None
+         ) -> MpsDaemon:
     pipes, uid = str(daemon.folder), daemon.owner()
     user = None if uid is None else name_of(uid)
     servers = daemon.servers()
     if servers is None:
         words = DEAD.format(pipes=pipes)
-        left = "" if uid is None else " What is left of it there is stale."
+        left = "" if uid is None else ". What is left of it there is stale"
         return MpsDaemon(pipes, uid, user, False, words + left)
     numbers = tuple(ordinals)
     return MpsDaemon(
-        pipes, uid, user, True, _too_open(daemon), daemon.percent(), daemon.priority(),
+        pipes, uid, user, True, _too_open(daemon, driver), daemon.percent(), daemon.priority(),
         _memory(daemon, numbers),
         tuple(_server(daemon, server, numbers, given, task_ids)
               for server in servers[:MAX_SERVERS]))
@@ -75,16 +77,18 @@ def _memory(daemon: Daemon, ordinals: tuple[int, ...], server: int | None = None
     return tuple(MpsLimit(ordinal, limit) for ordinal, limit in found if limit)
 
 
-def _too_open(daemon: Daemon) -> str:
-    """Before driver 550 any local user can change defaults through a socket that he can reach
-    (nvml-mps.md C.5); the control program does not tell its version, so the folder is looked at."""
+def _too_open(daemon: Daemon, driver: str | None) -> str:
+    """Of an old driver, or one of which it is not known."""
+    if is_old(driver) is False:
+        return ""
     try:
         mode = os.stat(daemon.folder).st_mode
     except OSError:
         return ""
     if mode & 0o007:
-        return (f"every user of this machine reaches {daemon.folder}: with a driver before 550 "
-                "each can change its defaults. Give tenants a folder of their own with mode 0750.")
+        return (f"every user of this machine reaches {daemon.folder}: with a driver before "
+                f"{MODERN_DRIVER} each can change its defaults. Give tenants a folder of their own "
+                "with mode 0750.")
     return ""
 
 

@@ -42,14 +42,16 @@ from .cost import Meter, outbox_files, size_of
 from .happenings import TORN_DOWN, Happenings
 from .hold import driver_order, hold_files
 from .key import Identity, new_call
-from .lease_book import GivenBook, LeaseBook
-from .limit_keeper import LimitKeeper
+from .lease_book import LeaseBook
+from .limit_keeper import LimitKeeper, Machine
 from .limiter import Limiter
 from .link import Closed, Heard, Link, Opened
 from .lock import ActLock
 from .looked_up import LookedUp
 from .metrics_page import MetricsPage
 from .mps import Clients, Mps
+from .mps_book import MpsBook
+from .mps_doctor import whole_boards
 from .outbox import Outbox
 from .own_acts import OwnActs
 from .processes import namespace_trouble
@@ -194,10 +196,11 @@ class _Node:
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
         journal = ActsJournal(config.acts, config.store_name)
         book = LeaseBook(journal, is_shared=not config.is_made_up)
-        place = _place(config, source, journal, book)
+        place = replace(_place(config, source, journal, book),
+                        driver=lambda: self._driver_version)
         self._desk = _desk(config, place, journal, wake)
         self._keeper = LimitKeeper(
-            replace(place, holds=self._desk.holds_now), book, ActLock(config.data), self._boards,
+            replace(place, holds=self._desk.holds_now), book, ActLock(config.data), self._machine,
             wake)
         self._quotas = _quota_desk(config, place, journal, self._desk, wake)
         self._sample: Sample | None = None
@@ -237,7 +240,7 @@ class _Node:
     def _step_quotas(self, now: float) -> None:
         is_live = self._talk.phase == "live"
         self._quotas.step(now, self._sample, is_live, self._driver_version,
-                          self._memory.facts or ())
+                          self._memory.facts or (), self._keeper.daemons)
         if is_live:
             for message in self._quotas.say():
                 self._link.say(encode(message))
@@ -258,9 +261,14 @@ class _Node:
             at = min(at, self._desk.next_at())
         return min(max(at - now, 0.0), WAIT_MAX_S)
 
-    def _boards(self) -> int:
-        facts = self._memory.facts or ()
-        return min(sum(each.parent_uuid is None for each in facts), ORDINALS)
+    def _machine(self) -> Machine:
+        """On the keeper's thread: what is replaced as a whole is read once."""
+        memory = self._memory
+        facts = memory.facts or ()
+        boards = sum(each.parent_uuid is None for each in facts)
+        return Machine(min(boards, ORDINALS), self._driver_version, {
+            uuid: int(mode) for uuid in whole_boards(facts)
+            if (mode := sampler.slow_number(memory, uuid, "compute_mode")) is not None})
 
     def leave(self) -> None:
         self._desk.close()
@@ -421,7 +429,7 @@ def _place(config: NodeConfig, source: Source, journal: ActsJournal, book: Lease
         holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
         host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
         limiter=Limiter(config.backend, config.options, partial(driver_order, config.data)),
-        book=book, given_book=GivenBook(journal, config.boot_id),
+        book=book, mps_book=MpsBook(journal, config.boot_id),
         mps=Mps("") if config.is_made_up else Mps(),
     )
 

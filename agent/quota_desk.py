@@ -25,12 +25,13 @@ from gpudeck.desired import (
 )
 from gpudeck.keys import fingerprint, is_signed
 from gpudeck.ladder import Climb, OutcomeKind
+from gpudeck.limits import MpsDaemon
 from gpudeck.wire import FromAgent, GpuFacts
 
 from . import quotas
 from .acts_journal import ActsJournal, JournalRefuses
 from .ceiling import read_ceiling
-from .mechanisms import HAMI_FILES, mechanisms
+from .mechanisms import HAMI_FILES, mechanisms, mps
 from .own_acts import OwnActs
 from .quotas import Due, Rights, Scene, Stand
 from .sampler import Seen
@@ -92,6 +93,7 @@ class QuotaDesk:
         self._mechanisms: tuple[Mechanism, ...] = ()
         self._probed: tuple[str | None, Sequence[GpuFacts]] | None = None
         self._probed_at = float("-inf")
+        self._daemons: Sequence[MpsDaemon] | None = None
         self._spared: frozenset[str] = frozenset()
         self._settled: deque[tuple[Due, OutcomeKind, str]] = deque()
         self.trouble = ""
@@ -199,7 +201,9 @@ class QuotaDesk:
     # time
 
     def step(self, now: float, sample: Sample | None, is_live: bool, driver_version: str | None,
-             facts: Sequence[GpuFacts]) -> None:
+             facts: Sequence[GpuFacts], daemons: Sequence[MpsDaemon] | None = None) -> None:
+        """`daemons`: of MPS, as seen last."""
+        self._daemons = daemons
         if is_live:
             self._live_at = now
             self._note_hub_time(now)
@@ -274,7 +278,7 @@ class QuotaDesk:
 
     def _look(self, held: Desired, scene: Scene, hub: quotas.Hub, now: float) -> None:
         said = InForce(held.generation, held.issued_at, scene.wall, quotas.marks(held, scene),
-                       self._mechanisms, self.trouble)
+                       (*self._mechanisms, mps(self._daemons)), self.trouble)
         if _is_news(said, self._said) or now - self._said_at >= SAY_EVERY_S:
             self._say(said, now)
         hub_now = None if self._hub_ahead_s is None else now + self._hub_ahead_s

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpudeck.metrics import COLUMNS, SLOW, SLOW_WIDTH, WIDTH, Absence, Metric
+from gpudeck.metrics import COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence, Metric
 from gpudeck.wire import (
     GPU_STATES,
     MAX_GPUS,
@@ -203,6 +203,13 @@ def _slow_row(gpu: GpuReading, before: Values | None) -> Values:
     if before is None or (before[1] and before[1][0] == _LOST):
         return (0.0,) * SLOW_WIDTH, bytes([_UNKNOWN]) * SLOW_WIDTH
     return before
+
+
+def slow_number(memory: Memory, uuid: str, key: str) -> float | None:
+    """Of what the backend said last; None: it is not there."""
+    values, absent = memory.slow.get(uuid, ((), b""))
+    at = SLOW_COLUMN[key]
+    return values[at] if at < len(absent) and absent[at] == Absence.PRESENT else None
 
 
 def _row(gpu: GpuReading) -> Values:

@@ -24,7 +24,7 @@ from gpudeck.acts import (
     ShownAction,
     Victim,
 )
-from gpudeck.limits import Lease
+from gpudeck.limits import Lease, MpsSetting
 from gpudeck.wire import Task
 
 from . import guard
@@ -34,10 +34,11 @@ from .ceiling import read_ceiling
 from .freezer import is_frozen
 from .guard import Case, Protected, Subject
 from .jobs import Row, members, root_of
-from .lease_book import GivenBook, LeaseBook
+from .lease_book import LeaseBook
 from .limiter import Limiter
 from .managers import WHOLE_JOBS
 from .mps import Mps
+from .mps_book import Default, MpsBook
 from .processes import (
     Facts,
     about,
@@ -82,18 +83,28 @@ class Place:
     wall: Callable[[], float] = time.time
     limiter: Limiter = field(default_factory=lambda: Limiter("none"))
     book: LeaseBook | None = None
-    given_book: GivenBook | None = None
+    mps_book: MpsBook | None = None
+    driver: Callable[[], str | None] = lambda: None  # its version
     sightings: Sightings = field(default_factory=Sightings)
 
     def leases(self) -> tuple[Lease, ...]:
         return () if self.book is None else self.book.all()
 
     def given(self, pipes: str, server: int, pid: int) -> float | None:
-        return None if self.given_book is None else self.given_book.of(pipes, server, pid)
+        return None if self.mps_book is None else self.mps_book.of(pipes, server, pid)
+
+    def wanted_mps(self) -> tuple[Default, ...]:
+        """Raises JournalRefuses."""
+        return () if self.mps_book is None else self.mps_book.wanted()
+
+    def now_wanted_of_mps(self, setting: MpsSetting) -> None:
+        """Raises JournalRefuses."""
+        if self.mps_book is not None:
+            self.mps_book.now_wanted(setting)
 
     def was_given(self, pipes: str, server: int, pct: float, pids: Iterable[int]) -> None:
-        if self.given_book is not None:
-            self.given_book.note(pipes, server, pct, pids)
+        if self.mps_book is not None:
+            self.mps_book.note(pipes, server, pct, pids)
 
 
 @dataclass(frozen=True, slots=True)

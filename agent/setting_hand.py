@@ -11,6 +11,8 @@ from gpudeck.acts import Command, CommandState, Preview, Refusal, Reply, Verifie
 from gpudeck.limits import (
     PRESETS,
     ClockLock,
+    ComputeMode,
+    GpuSetting,
     Lease,
     LimitOff,
     MpsDaemon,
@@ -30,7 +32,7 @@ from .actions import Grips, is_same, living
 from .acts_journal import JournalRefuses
 from .lease_book import LeaseBook, clock_now
 from .leases import GpuLimits, judged, same_limit
-from .limiter import UNSURE
+from .limiter import MODES, UNSURE
 from .mps import Daemon, MpsSays, shown_limit
 from .mps_view import view
 from .scene import Ask, Place, find
@@ -70,7 +72,7 @@ class SettingDeed:
             known = [(each, grip) for each, grip in watched if grip is not None
                      and (facts := grip.facts()) is not None
                      and is_same(facts.identity, each.process)]
-            if isinstance(setting, PowerCap | ClockLock | LimitOff):
+            if isinstance(setting, GpuSetting):
                 applied, in_force, step = self._set_gpu(setting)
             else:
                 assert setting is not None
@@ -105,19 +107,27 @@ class SettingDeed:
                 trouble = daemon.start()
                 return not trouble, daemon.is_alive(), trouble or f"it answers in {setting.pipes}"
             case MpsStop():
-                return self._stop(daemon)
+                applied, is_gone, step = self._stop(daemon)
+                return applied, is_gone, step + (self._keep(setting) if is_gone else "")
             case MpsRestart():
                 return self._restart(daemon)
         try:
             words = self._set_values(daemon, setting)
         except MpsSays as why:
-            if isinstance(setting, MpsPreset):  # the first of its two may have been taken
-                return False, False, str(why)
             raise Refused(Refusal("setting", f"{why}; nothing was changed")) from why
-        wrong = [each for each in words if each]
-        if wrong:
+        except JournalRefuses as why:
+            raise Refused(Refusal("journal", str(why))) from why
+        if wrong := [each for each in words if each]:
             return True, False, "applied, not in force: " + "; ".join(wrong)
-        return True, True, "read back as wanted; " + self._who_keeps()
+        return True, True, "read back as wanted; " + self._who_keeps() + self._keep(setting)
+
+    def _keep(self, setting: MpsSetting) -> str:
+        """So that it is known to be gone when the daemon is started anew."""
+        try:
+            self._place.now_wanted_of_mps(setting)
+        except JournalRefuses as why:
+            return f"; it could not be written down as what is wanted ({why})"
+        return ""
 
     def _who_keeps(self) -> str:
         count = len(self._shown.bystanders)
@@ -137,25 +147,34 @@ class SettingDeed:
             case MpsPriority():
                 return [_priority(daemon, setting.priority)]
             case MpsPreset():
-                pct, priority = PRESETS[setting.name]
-                return [self._percent(daemon, pct, setting.server), _priority(daemon, priority)]
+                return self._preset(daemon, setting)
         return []
 
+    def _preset(self, daemon: Daemon, setting: MpsPreset) -> list[str]:
+        pct, priority = PRESETS[setting.name]
+        wrong = self._percent(daemon, pct, setting.server)
+        try:
+            return [wrong, _priority(daemon, priority)]
+        except MpsSays as why:  # the first of the two was taken
+            return [wrong, str(why)]
+
     def _percent(self, daemon: Daemon, pct: int, server: int | None) -> str:
+        """What those that run keep is written down first: it is true also if this is refused."""
         before = daemon.percent(server)
-        clients = () if server is None else daemon.clients(server)
+        if server is not None and before is not None:
+            self._place.was_given(str(daemon.folder), server, before, daemon.clients(server))
         daemon.set_percent(pct, server)
-        wrong = _same(lambda: daemon.percent(server), float(pct))
-        if not wrong and server is not None and before is not None:
-            self._place.was_given(str(daemon.folder), server, before, clients)
-        return wrong
+        return _same(lambda: daemon.percent(server), float(pct))
 
     def _stop(self, daemon: Daemon) -> tuple[bool, bool, str]:
         grace_s = round(self._shown.params.grace_s)
         self._tell_victims(grace_s)
         self._say(f"the daemon was told to quit; clients have {grace_s} s to leave")
-        trouble = daemon.quit(grace_s)
-        return not trouble, not daemon.is_alive(), trouble or "no daemon answers there any more"
+        try:
+            trouble = daemon.quit(grace_s)
+        except MpsSays as why:
+            raise Refused(Refusal("setting", f"{why}; nothing was changed")) from why
+        return not trouble, not trouble, trouble or "no daemon answers there any more"
 
     def _tell_victims(self, grace_s: int) -> None:
         """Before, so that they can save."""
@@ -182,8 +201,9 @@ class SettingDeed:
 
     # Gpus
 
-    def _set_gpu(self, setting: PowerCap | ClockLock | LimitOff
-                 ) -> tuple[bool, bool | None, str]:
+    def _set_gpu(self, setting: GpuSetting) -> tuple[bool, bool | None, str]:
+        if isinstance(setting, ComputeMode):
+            return self._mode(setting)
         book = self._place.book
         assert book is not None
         try:
@@ -204,13 +224,25 @@ class SettingDeed:
         trouble = apply(self._place, lease)
         if trouble and not trouble.startswith(UNSURE):
             book.put_back(lease, former)
-            raise Refused(Refusal("permission" if "CAP_SYS_ADMIN" in trouble else "setting",
-                                  f"{trouble}; nothing was changed"))
+            raise Refused(_not_taken(trouble))
         now = judged_now(self._place, _as_wanted(lease))
         book.note(now)  # also where the driver fell silent: what may be set must have its end
         if trouble:
             return False, now.state == "in_force", f"{trouble}. {now.words}"
         return True, {"in_force": True, "unknown": None}.get(now.state, False), now.words
+
+    def _mode(self, setting: ComputeMode) -> tuple[bool, bool, str]:
+        limiter, uuid = self._place.limiter, setting.gpu_uuid
+        wanted = MODES[setting.mode]
+        trouble = limiter.set_mode(uuid, wanted)
+        if trouble and not trouble.startswith(UNSURE):
+            raise Refused(_not_taken(trouble))
+        found = limiter.read([uuid])[uuid]
+        is_so = found.compute_mode == wanted
+        words = found.trouble or setting_look.mode_words(found.compute_mode)
+        if trouble:
+            return False, is_so, f"{trouble}. The driver says: {words}"
+        return True, is_so, f"{'' if is_so else 'applied, not in force: '}the driver says: {words}"
 
     def _new_lease(self, setting: PowerCap | ClockLock, found: GpuLimits) -> Lease:
         clock = clock_now(self._place.boot_id)
@@ -240,6 +272,11 @@ class SettingDeed:
 
     def _say(self, step: str) -> None:
         self.reply = self._say_it(self.reply, step)
+
+
+def _not_taken(trouble: str) -> Refusal:
+    return Refusal("permission" if "CAP_SYS_ADMIN" in trouble else "setting",
+                   f"{trouble}; nothing was changed")
 
 
 def apply(place: Place, lease: Lease) -> str:

@@ -18,6 +18,8 @@ from gpudeck.limits import (
     SETTING_ACTIONS,
     Change,
     ClockLock,
+    ComputeMode,
+    GpuSetting,
     LimitOff,
     MpsClient,
     MpsDaemon,
@@ -40,11 +42,16 @@ from .acts_journal import JournalRefuses
 from .ceiling import read_ceiling
 from .guard import Case, Subject
 from .leases import GpuLimits, same_limit
+from .limiter import MODES
 from .mps import Mps, path_trouble, shown_limit
 from .scene import HOUR_S, Ask, Found, Place, empty, find, nothing, protected, subject_of
 from .scene import preview as of_task
 
 MOST_NAMED = 6
+MODE_WORDS: dict[int | None, str] = {
+    0: "default: several processes at a time", 2: "prohibited: no process",
+    3: "exclusive: one process at a time"}
+OF_MPS = ("mps_server", "mps_client")
 
 
 def look(place: Place, ask: Ask) -> Preview:
@@ -60,7 +67,7 @@ def preview(place: Place, ask: Ask, asker: str | None = None) -> Preview:
     if setting is None or action_of(setting) != ask.action:
         return nothing(place, ask, Refusal("schema", f"{ask.action} comes with a setting of its "
                                                      "own kind; nothing was touched"))
-    if isinstance(setting, PowerCap | ClockLock | LimitOff):
+    if isinstance(setting, GpuSetting):
         return _of_gpu(place, ask, setting, asker)
     return _of_mps(place, ask, setting, asker)
 
@@ -73,7 +80,7 @@ def _of_mps(place: Place, ask: Ask, setting: MpsSetting, asker: str | None) -> P
         return nothing(place, ask, Refusal("setting", trouble))
     found = find(place)
     seen = mps_view.view(place.mps.daemon(setting.pipes), ordinals(found), place.given,
-                         lambda pid: _task_id(found, pid))
+                         lambda pid: _task_id(found, pid), place.driver())
     with Grips() as grips:
         clients = _clients(place, grips, seen, found)
         is_end = ask.action in ENDS_CLIENTS
@@ -84,7 +91,8 @@ def _of_mps(place: Place, ask: Ask, setting: MpsSetting, asker: str | None) -> P
             empty(place, ask, None), changes=mps_changes(setting, seen), owner=seen.user,
             victims=tuple(_victim(*each) for each in clients) if is_end else (),
             bystanders=() if is_end else tuple(_bystander(*each, found) for each in clients),
-            refusals=tuple(refusals)[:32], warnings=_mps_warnings(ask, setting, seen))
+            refusals=tuple(refusals)[:32],
+            warnings=(*_mps_warnings(ask, setting, seen), *_stay_exclusive(place, setting, found)))
 
 
 def ordinals(found: Found | None) -> range:
@@ -240,11 +248,25 @@ def _mps_warnings(ask: Ask, setting: MpsSetting, seen: MpsDaemon) -> tuple[str, 
     return tuple(each[:1_024] for each in said)
 
 
+def _stay_exclusive(place: Place, setting: MpsSetting, found: Found | None) -> tuple[str, ...]:
+    """Stopping MPS does not open its Gpus again."""
+    if not isinstance(setting, MpsStop) or found is None or place.limiter.trouble():
+        return ()
+    read = place.limiter.read([*found.fresh.mem_used_bytes])
+    closed = [uuid for uuid, limits in read.items()
+              if limits.compute_mode == MODES["exclusive_process"]]
+    if not closed:
+        return ()
+    is_one = len(closed) == 1
+    return (f"{_many(len(closed), 'Gpu')} stay{'s' * is_one} in exclusive mode, one process at a "
+            f"time: {_listed(closed)}. `gpudeck gpu mode UUID default` opens "
+            f"{'it' if is_one else 'each'} again.",)
+
+
 # Gpus
 
 
-def _of_gpu(place: Place, ask: Ask, setting: PowerCap | ClockLock | LimitOff,
-            asker: str | None) -> Preview:
+def _of_gpu(place: Place, ask: Ask, setting: GpuSetting, asker: str | None) -> Preview:
     if trouble := place.limiter.trouble():
         return nothing(place, ask, Refusal("setting", trouble))
     limits = place.limiter.read([setting.gpu_uuid])[setting.gpu_uuid]
@@ -257,7 +279,7 @@ def _of_gpu(place: Place, ask: Ask, setting: PowerCap | ClockLock | LimitOff,
     return msgspec.structs.replace(
         empty(place, ask, None), bystanders=bystanders, refusals=tuple(refusals)[:32],
         changes=gpu_changes(place, setting, limits),
-        warnings=_gpu_warnings(setting, bystanders))
+        warnings=_gpu_warnings(setting, bystanders, found, place.mps))
 
 
 def _on_gpu(uuid: str, found: Found | None, grips: Grips) -> tuple[Bystander, ...]:
@@ -272,9 +294,12 @@ def _on_gpu(uuid: str, found: Found | None, grips: Grips) -> tuple[Bystander, ..
     return tuple(made[:MAX_BYSTANDERS])
 
 
-def _gpu_flaws(place: Place, setting: PowerCap | ClockLock | LimitOff, limits: GpuLimits
-               ) -> Iterable[Refusal]:
+def _gpu_flaws(place: Place, setting: GpuSetting, limits: GpuLimits) -> Iterable[Refusal]:
     match setting:
+        case ComputeMode():
+            if limits.compute_mode is None:
+                yield Refusal("setting", "this Gpu does not say its compute mode; of a board that "
+                                         "is split by MIG it cannot be set here")
         case PowerCap():
             low, high = limits.power_min_w, limits.power_max_w
             if low is None or high is None or limits.power_w is None:
@@ -299,8 +324,7 @@ def _gpu_flaws(place: Place, setting: PowerCap | ClockLock | LimitOff, limits: G
                 yield Refusal("journal", str(why))
 
 
-def gpu_changes(place: Place, setting: PowerCap | ClockLock | LimitOff, limits: GpuLimits
-                ) -> tuple[Change, ...]:
+def gpu_changes(place: Place, setting: GpuSetting, limits: GpuLimits) -> tuple[Change, ...]:
     power = "not known" if limits.power_w is None else f"{limits.power_w:.0f} W"
     match setting:
         case PowerCap():
@@ -309,10 +333,17 @@ def gpu_changes(place: Place, setting: PowerCap | ClockLock | LimitOff, limits: 
         case ClockLock():
             return (Change("clock lock", _locked(limits), f"{setting.min_mhz} to {setting.max_mhz} "
                            f"MHz for {_time(setting.lease_s)}"),)
+        case ComputeMode():
+            return (Change("compute mode", mode_words(limits.compute_mode),
+                           mode_words(MODES[setting.mode])),)
         case LimitOff(what="power"):
             return (Change("power limit", power, f"{_before(place, setting)} W"),)
         case LimitOff():
             return (Change("clock lock", _locked(limits), "none: the driver chooses"),)
+
+
+def mode_words(mode: int | None) -> str:
+    return MODE_WORDS.get(mode, "not known")
 
 
 def _before(place: Place, setting: LimitOff) -> str:
@@ -330,7 +361,10 @@ def _locked(limits: GpuLimits) -> str:
     return "none" if limits.tells_lock else "not known: NVML cannot read a lock back"
 
 
-def _gpu_warnings(setting: Setting, bystanders: tuple[Bystander, ...]) -> tuple[str, ...]:
+def _gpu_warnings(setting: GpuSetting, bystanders: tuple[Bystander, ...], found: Found | None,
+                  mps: Mps) -> tuple[str, ...]:
+    if isinstance(setting, ComputeMode):
+        return _mode_warnings(setting, found, mps)
     said = []
     owners = _listed(sorted({each.user or "owner unknown" for each in bystanders}))
     if bystanders and not isinstance(setting, LimitOff):
@@ -338,6 +372,25 @@ def _gpu_warnings(setting: Setting, bystanders: tuple[Bystander, ...]) -> tuple[
     if isinstance(setting, ClockLock):
         said.append("NVML cannot read a lock back: that it is in force is seen by the clock alone.")
     return tuple(said)
+
+
+def _mode_warnings(setting: ComputeMode, found: Found | None, mps: Mps) -> tuple[str, ...]:
+    """Of those that run nothing is taken; what counts is who can begin."""
+    until = "It holds until the driver is unloaded; the doctor of MPS says when it is gone."
+    if setting.mode == "default":
+        return ("From now on several processes can use this Gpu at a time, also beside MPS and "
+                "without its limits.", until)
+    theirs = {pid for server, clients in mps.clients().items() for pid in (server, *clients)}
+    beside = [each.task for each in (() if found is None else found.seen)
+              if each.gpu_uuid == setting.gpu_uuid and each.task.pid not in theirs
+              and each.task.kind not in OF_MPS]
+    said = ["From now on one process at a time can begin on this Gpu: where MPS runs, its server, "
+            "and its clients through it. Whoever comes without MPS fails."]
+    if beside:
+        names = _listed([f"{task.user or 'owner unknown'} ({task.pid})" for task in beside])
+        said.append(f"{_many(len(beside), 'task')} of it {'go' if len(beside) > 1 else 'goes'} on "
+                    f"without MPS, and nothing else can begin there until then: {names}.")
+    return (*said, until)
 
 
 def _time(seconds: float) -> str:

@@ -9,8 +9,8 @@ export const ACTS = [
   ["end", "End", "e"],
 ];
 const VERBS = { notify: "Notify", pause: "Pause", resume: "Resume", end: "End", hold: "Hold", release: "Release", terminate_client: "Take out of MPS",
-  set_mps: "Set MPS", start_mps: "Start MPS", stop_mps: "Stop MPS", restart_mps: "Restart MPS", set_power_cap: "Cap power", lock_clocks: "Lock clocks", release_limit: "Take back" };
-const SETTINGS = new Set(["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap", "lock_clocks", "release_limit"]);
+  set_mps: "Set MPS", start_mps: "Start MPS", stop_mps: "Stop MPS", restart_mps: "Restart MPS", set_power_cap: "Cap power", lock_clocks: "Lock clocks", release_limit: "Take back", set_compute_mode: "Set mode" };
+const SETTINGS = new Set(["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap", "lock_clocks", "release_limit", "set_compute_mode"]);
 export const isSetting = (action) => SETTINGS.has(action);
 /** It takes away what cannot be given back. */
 export const isHarmful = (action) => ["end", "terminate_client", "stop_mps", "restart_mps"].includes(action);
@@ -42,7 +42,7 @@ export function checks({ action, verified }) {
   if (verified === null || verified === undefined) return [];
   const { exited, memory_returned: returned, bystanders_alive: alive, mem_before_bytes: before, mem_after_bytes: after } = verified;
   const left = after > 0 ? `${memory(after)} of ${memory(before)} did not come back` : `${memory(before)} came back`;
-  const vanished = verified.vanished?.length > 0 ? `${plural(verified.vanished.length, "neighbour")} vanished` : "no neighbour vanished";
+  const vanished = verified.vanished?.length > 0 ? `${plural(verified.vanished.length, "neighbour")} vanished` : alive === null || alive === undefined ? "there was none, or none could be seen" : "no neighbour vanished";
   const survivors = verified.survivors?.length > 0 ? `still there: pid ${verified.survivors.join(", ")}` : "all its processes are gone";
   const read = verified.in_force === null ? "it cannot be read back" : verified.in_force ? "read back as wanted" : "what is read back is not what was wanted";
   if (isSetting(action) || action === "terminate_client") return [["Applied", verified.applied, "taken without a word"], ["In force", verified.in_force, read], ["Neighbours alive", alive, vanished]];

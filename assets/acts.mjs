@@ -2,14 +2,19 @@
 
 import { me } from "./account.mjs";
 import { ActDialog } from "./act_dialog.mjs";
-import { ACTS } from "./act_words.mjs";
+import { ACTS, isOpen } from "./act_words.mjs";
 
 const RANKS = ["viewer", "user", "operator", "admin"];
 let store = null;
+let settled = -Infinity;
 
 export function mountActs(actsStore) {
   store = actsStore;
+  store.addEventListener("change", ({ detail }) => { if (detail !== null && !isOpen(detail)) settled = performance.now(); });
 }
+
+/** When an act was last seen to have come to its end: what it changed is told soon after. */
+export const settledAt = () => settled;
 
 export const isAtLeast = (person, role) => RANKS.indexOf(person?.role) >= RANKS.indexOf(role);
 

@@ -46,6 +46,11 @@ export function lockForm(gpu) {
 
 export const undoForm = (lease) => form("Take a limit back", [], () => ({ type: "limit_off", gpu_uuid: lease.gpu_uuid, what: lease.what }));
 
+export function modeForm(gpu) {
+  const mode = choiceField("mode", "Who may use it", [["exclusive_process", "One process at a time: where MPS runs, its server"], ["default", "Several processes at a time"]], "exclusive_process", "It counts for what begins from now on.");
+  return form("Set the compute mode of a Gpu", [mode], ({ elements }) => ({ type: "compute_mode", gpu_uuid: gpu.uuid, mode: elements.mode.value }));
+}
+
 const serverField = (daemon) => choiceField("server", "For whom", [
   ...daemon.servers.map(({ pid, user }) => [String(pid), `new clients of server ${pid}${user === null ? "" : ` (${user})`}`]),
   ["", "the next server, as its default"]], daemon.servers.length > 0 ? String(daemon.servers[0].pid) : "", "Clients that run keep what they have.");
@@ -76,6 +81,23 @@ export function presetForm(daemon) {
   const name = choiceField("name", "Preset", [["high", "High: 60 %, normal priority"], ["normal", "Normal: 30 %, normal priority"], ["low", "Low: 10 %, below normal"]], "normal", "For the clients that come next.");
   return form("Use a preset for MPS clients", [serverField(daemon), name], ({ elements }) => (
     { type: "mps_preset", pipes: daemon.pipes, name: elements.name.value, server: serverOf(elements) }));
+}
+
+// What the doctor names to mend something: an act on a Node, or on a Gpu.
+const FIXES = {
+  mps_start: ["start_mps", () => "Start MPS"],
+  mps_restart: ["restart_mps", () => "Restart MPS"],
+  mps_percent: ["set_mps", ({ pct }) => `Set ${pct} % again`],
+  mps_memory: ["set_mps", ({ mem_mib: mib, ordinal }) => `Set ${mib === null ? "no limit" : `${mib} MiB`} on device ${ordinal} again`],
+  mps_priority: ["set_mps", ({ priority }) => `Set ${priority === 0 ? "normal priority" : "below normal"} again`],
+  compute_mode: ["set_compute_mode", ({ gpu_uuid: uuid }) => `Make ${uuid.slice(0, 12)} exclusive`],
+};
+
+/** `target` null: the node. */
+export function fixOf(setting) {
+  const [action, words] = FIXES[setting.type] ?? [null, null];
+  if (action === null) return null;
+  return { action, words: words(setting), target: setting.gpu_uuid ?? null, form: form(words(setting), [], () => setting) };
 }
 
 export const plainForm = (title, type, pipes) => form(title, [], () => ({ type, pipes }));

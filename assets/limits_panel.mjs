@@ -1,13 +1,15 @@
 // MPS of a node, and the limits that gpudeck holds on a Gpu: what is wanted, and what is in force.
 // Redrawn only when something of it has changed.
 
-import { begin, isAtLeast, person } from "./acts.mjs";
+import { begin, isAtLeast, person, settledAt } from "./acts.mjs";
 import { look } from "./api.mjs";
 import { make } from "./dom.mjs";
 import { moment, plural } from "./format.mjs";
-import { capForm, lockForm, memoryForm, plainForm, presetForm, shareForm, undoForm } from "./limit_forms.mjs";
+import { capForm, fixOf, lockForm, memoryForm, modeForm, plainForm, presetForm, shareForm, undoForm } from "./limit_forms.mjs";
 
 const EVERY_MS = 4_000;
+const SOON_MS = 700;
+const SOON_FOR_MS = 3_000;
 const STATES = { beginning: ["being set", "stale"], in_force: ["in force", "ok"], not_in_force: ["not in force", "lost"], drifted: ["changed by somebody", "lost"], unknown: ["not known", "stale"] };
 const WHAT = { power: ["Power", "W"], clocks: ["SM clock", "MHz"] };
 
@@ -22,8 +24,9 @@ class Panel {
 
   /** Asks once in a while; what cannot be asked leaves what is there. */
   async refresh(node) {
-    if (performance.now() - this.askedAt < EVERY_MS) return;
-    this.askedAt = performance.now();
+    const now = performance.now();
+    if (now - this.askedAt < (now - settledAt() < SOON_FOR_MS ? SOON_MS : EVERY_MS)) return;
+    this.askedAt = now;
     const answer = await look(`${this.path}?node=${encodeURIComponent(node)}`).catch(() => null);
     if (answer !== null) this.draw(answer.items[0] ?? null);
   }
@@ -44,7 +47,6 @@ class Panel {
   start(action, target, form, event) {
     const from = event.detail === 0 ? null : { x: event.clientX, y: event.clientY };
     begin(action, [target], from, form);
-    this.askedAt = performance.now() - EVERY_MS + 1_500;
   }
 }
 
@@ -64,7 +66,8 @@ export class GpuLimits extends Panel {
       ...(leases.length === 0 ? [make("p", { class: "limits-none" }, gpu.facts.parent_uuid ? "Limits are of the whole board." : trouble === "" ? "gpudeck holds no limit on it." : sentenceOf(trouble))] : []),
       ...(this.isOperator && trouble === "" && !gpu.facts.parent_uuid ? [make("p", { class: "limits-acts" },
         this.button("Cap power", "cap", "set_power_cap", gpu.uuid, () => capForm(gpu)),
-        this.button("Lock clocks", "lock", "lock_clocks", gpu.uuid, () => lockForm(gpu)))] : []),
+        this.button("Lock clocks", "lock", "lock_clocks", gpu.uuid, () => lockForm(gpu)),
+        this.button("Compute mode", "mode", "set_compute_mode", gpu.uuid, () => modeForm(gpu)))] : []),
     ]);
   }
 
@@ -87,10 +90,27 @@ export class NodeMps extends Panel {
   draw(found) {
     const daemons = found?.daemons ?? [];
     const trouble = found === null ? "This node has not said whether MPS is there." : found.trouble;
-    this.put([daemons, trouble], () => {
-      if (daemons.length === 0) return [make("p", { class: "limits-none" }, trouble === "" ? "No MPS control daemon runs here." : sentenceOf(trouble))];
-      return daemons.map((daemon) => this.daemon(daemon));
+    const findings = found?.findings ?? [];
+    this.put([daemons, trouble, findings], () => {
+      if (daemons.length === 0 && findings.length === 0) return [make("p", { class: "limits-none" }, trouble === "" ? "No MPS control daemon runs here, and none has left anything behind." : sentenceOf(trouble))];
+      return [...daemons.map((daemon) => this.daemon(daemon)), this.doctor(findings)];
     });
+  }
+
+  doctor(findings) {
+    const isWrong = findings.some(({ weight }) => weight === "fault");
+    return make("div", { class: "limit mps-doctor", role: "group", "aria-label": "Doctor of MPS" },
+      make("p", {}, make("strong", {}, "Doctor"), " ", make("span", { class: `pill ${isWrong ? "lost" : "ok"}` }, isWrong ? "something is wrong" : "nothing is wrong")),
+      ...(findings.length === 0 ? [make("p", { class: "limits-none" }, "It has looked at the daemons, their servers and logs, and at the modes of the Gpus.")] : [
+        make("ul", { class: "mps-findings" }, ...findings.map((finding) => this.finding(finding)))]));
+  }
+
+  finding({ code, weight, cause, remedy, fixes }) {
+    const mending = this.isOperator ? fixes.map(fixOf).filter((fix) => fix !== null) : [];
+    return make("li", { "data-code": code },
+      make("p", {}, make("span", { class: `pill ${weight === "fault" ? "lost" : "stale"}` }, weight === "fault" ? "mend" : "advice"), ` ${sentenceOf(cause)}`),
+      make("p", { class: "limits-none" }, sentenceOf(remedy)),
+      ...(mending.length === 0 ? [] : [make("p", { class: "limits-acts" }, ...mending.map((fix, at) => this.button(fix.words, `fix ${code} ${at}`, fix.action, fix.target ?? this.node, () => fix.form)))]));
   }
 
   daemon(daemon) {

@@ -16,7 +16,7 @@ const COUNTS = [["each", "for each of them"], ["together", "for all of them in o
 const PERS = [["day", "per day"], ["week", "per week"]];
 const OFFLINES = [["wait", "wait for the hub"], ["allow", "may end tasks for 24 h"]];
 const PRIORITIES = [["0", "0: goes last"], ["1", "1"], ["2", "2"], ["3", "3"], ["4", "4: goes first"]];
-const MEANS = { ladder: "Ladder (in use)", memory_limit: "Memory limits of the driver (not used yet)", hami: "HAMi-core (not used yet)", mig: "MIG (not used yet)" };
+const MEANS = { ladder: "Ladder (in use)", memory_limit: "Memory limits of the driver (not used yet)", hami: "HAMi-core (not used yet)", mps: "MPS limits (set on the node's page, of new clients only)", mig: "MIG (not used yet)" };
 const IN_FORCE = { observe: "counted, and nobody is told", warn: "owners are told, and nothing is ended", act: "owners are told, then tasks are ended; nothing stops an allocation" };
 
 export class QuotasPage {

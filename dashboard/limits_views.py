@@ -3,20 +3,21 @@
 import msgspec
 from msgspec.structs import replace
 
-from gpudeck.limits import Lease, LimitsNow, MpsClient, MpsDaemon, MpsServer
+from gpudeck.limits import Lease, LimitsNow, MpsClient, MpsDaemon, MpsFinding, MpsServer
 
 from .core.fleet import Fleet, Node
 from .core.lens import Lens, Reads
 
 
 class NodeMps(msgspec.Struct):
-    """`trouble`: why nothing of MPS can be set there."""
+    """`trouble`: why nothing of MPS can be set there. `findings`: of its doctor."""
 
     node: str
     host: str
     taken_at: float
     trouble: str
     daemons: list[MpsDaemon]
+    findings: list[MpsFinding]
 
 
 class MpsList(msgspec.Struct):
@@ -54,7 +55,7 @@ def _mps(node: Node, limits: LimitsNow, reads: Reads) -> NodeMps:
     return NodeMps(node.hello.node_id, node.hello.host, limits.taken_at, limits.mps_trouble,
                    [replace(daemon, servers=tuple(_server(each, node, reads)
                                                   for each in daemon.servers))
-                    for daemon in limits.daemons])
+                    for daemon in limits.daemons], list(limits.findings))
 
 
 def _server(server: MpsServer, node: Node, reads: Reads) -> MpsServer:

@@ -38,7 +38,7 @@ class SignedDesired(Struct, frozen=True, tag="desired"):
 class Mechanism(Struct, frozen=True):
     """A means of this node to hold a Quota: there or not, and how that is known."""
 
-    name: Literal["ladder", "memory_limit", "hami", "mig"]
+    name: Literal["ladder", "memory_limit", "hami", "mps", "mig"]
     state: Literal["there", "not_there", "unknown"]
     proof: Text = ""
 

@@ -15,6 +15,8 @@ MAX_DAEMONS = 16
 MAX_SERVERS = 64
 MAX_CLIENTS = 256  # a server takes 60 at most (nvml-mps.md C.5)
 MAX_LEASES = 512
+MAX_FINDINGS = 64
+MAX_FIXES = 64  # of one finding; a node has so many Gpus at most
 ORDINALS = 32  # beyond, MPS ignores what it is told (C.3)
 
 Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -27,6 +29,7 @@ LeaseSeconds = Annotated[float, Meta(ge=1, le=30 * 86_400)]
 PIPES_MAX = 107 - len("/control")
 Pipes = Annotated[str, Meta(min_length=2, max_length=PIPES_MAX, pattern=r"^/[^\x00-\x1f\x7f]+$")]
 Preset = Literal["high", "normal", "low"]
+Mode = Literal["default", "exclusive_process"]
 # Share of the threads in %, and priority of a client (0 normal, 1 below): for who comes next.
 PRESETS: dict[Preset, tuple[int, Literal[0, 1]]] = {
     "high": (60, 0), "normal": (30, 0), "low": (10, 1)}
@@ -87,6 +90,14 @@ class ClockLock(Struct, frozen=True, forbid_unknown_fields=True, tag="clock_lock
     lease_s: LeaseSeconds
 
 
+class ComputeMode(Struct, frozen=True, forbid_unknown_fields=True, tag="compute_mode"):
+    """Whether one process at a time may use a Gpu: beside MPS that one is MPS itself. No lease: a
+    driver that is loaded anew has forgotten it, and the doctor says so."""
+
+    gpu_uuid: Word
+    mode: Mode
+
+
 class LimitOff(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_off"):
     """Undo: what was before the lease is set again, now."""
 
@@ -95,22 +106,23 @@ class LimitOff(Struct, frozen=True, forbid_unknown_fields=True, tag="limit_off")
 
 
 MpsSetting = MpsPercent | MpsMemory | MpsPriority | MpsPreset | MpsStart | MpsStop | MpsRestart
-GpuSetting = PowerCap | ClockLock | LimitOff
+GpuSetting = PowerCap | ClockLock | LimitOff | ComputeMode
 Setting = MpsSetting | GpuSetting
 MPS_SETTINGS = (MpsPercent, MpsMemory, MpsPriority, MpsPreset, MpsStart, MpsStop, MpsRestart)
-GPU_SETTINGS = (PowerCap, ClockLock, LimitOff)
+GPU_SETTINGS = (PowerCap, ClockLock, LimitOff, ComputeMode)
 
 SettingAction = Literal["set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap",
-                        "lock_clocks", "release_limit"]
+                        "lock_clocks", "release_limit", "set_compute_mode"]
 SETTING_ACTIONS: tuple[SettingAction, ...] = (
     "set_mps", "start_mps", "stop_mps", "restart_mps", "set_power_cap", "lock_clocks",
-    "release_limit")
+    "release_limit", "set_compute_mode")
 # These end clients that are at work.
 ENDS_CLIENTS: tuple[SettingAction, ...] = ("stop_mps", "restart_mps")
 _ACTION_OF: dict[type, SettingAction] = {
     MpsPercent: "set_mps", MpsMemory: "set_mps", MpsPriority: "set_mps", MpsPreset: "set_mps",
     MpsStart: "start_mps", MpsStop: "stop_mps", MpsRestart: "restart_mps",
     PowerCap: "set_power_cap", ClockLock: "lock_clocks", LimitOff: "release_limit",
+    ComputeMode: "set_compute_mode",
 }
 
 
@@ -172,6 +184,17 @@ class MpsDaemon(Struct, frozen=True):
         return tuple(client for server in self.servers for client in server.clients)
 
 
+class MpsFinding(Struct, frozen=True):
+    """Of the doctor of MPS. `fixes`: settings that mend it, each an act like any other. `advice`:
+    it works, and could be safer."""
+
+    code: Word
+    weight: Literal["fault", "advice"]
+    cause: Text
+    remedy: Text
+    fixes: Annotated[tuple[Setting, ...], Meta(max_length=MAX_FIXES)] = ()
+
+
 LeaseState = Literal["beginning", "in_force", "not_in_force", "drifted", "unknown"]
 
 
@@ -205,3 +228,4 @@ class LimitsNow(Struct, frozen=True, tag="limits_now"):
     # Why MPS, or limits of Gpus, cannot be set here; "": they can be.
     mps_trouble: Text = ""
     limits_trouble: Text = ""
+    findings: Annotated[tuple[MpsFinding, ...], Meta(max_length=MAX_FINDINGS)] = ()

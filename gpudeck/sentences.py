@@ -10,12 +10,13 @@ ENDED = {"end": "ended", "pause": "paused", "resume": "resumed", "notify": "told
          "hold": "held", "release": "released", "terminate_client": "taken out of MPS",
          "set_mps": "set", "start_mps": "started", "stop_mps": "stopped",
          "restart_mps": "restarted", "set_power_cap": "set", "lock_clocks": "set",
-         "release_limit": "taken back"}
+         "release_limit": "taken back", "set_compute_mode": "set"}
 DOING = {"end": "ending", "pause": "pausing", "resume": "resuming", "notify": "telling its owner",
          "hold": "holding", "release": "releasing", "terminate_client": "taking it out of MPS",
          "set_mps": "setting MPS", "start_mps": "starting MPS", "stop_mps": "stopping MPS",
          "restart_mps": "restarting MPS", "set_power_cap": "capping the power",
-         "lock_clocks": "locking the clocks", "release_limit": "taking the limit back"}
+         "lock_clocks": "locking the clocks", "release_limit": "taking the limit back",
+         "set_compute_mode": "setting the compute mode"}
 SETTINGS = frozenset(SETTING_ACTIONS)
 OPEN = {
     "requested": "Asked for; the signer is asked next.",

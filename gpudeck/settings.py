@@ -92,15 +92,20 @@ def parser(
     return made
 
 
-def _add_flag(parser: argparse.ArgumentParser, setting: Setting) -> None:
+def also_behind(verb: argparse.ArgumentParser, table: Sequence[Setting]) -> None:
+    """The same flags where people type them: behind the verb. Its help need not tell them again."""
+    for setting in table:
+        if not setting.secret:
+            _add_flag(verb, setting, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def _add_flag(parser: argparse.ArgumentParser, setting: Setting, **over: Any) -> None:
     text = f"{setting.help} [{setting.env}; default: {setting.default_shown}]".replace("%", "%%")
+    how: dict[str, Any] = {"dest": setting.name, "default": None, "help": text, **over}
     if setting.parse is flag:
-        parser.add_argument(
-            setting.flag, dest=setting.name, action=argparse.BooleanOptionalAction,
-            default=None, help=text,
-        )
+        parser.add_argument(setting.flag, action=argparse.BooleanOptionalAction, **how)
     else:
-        parser.add_argument(setting.flag, dest=setting.name, metavar="X", default=None, help=text)
+        parser.add_argument(setting.flag, metavar="X", **how)
 
 
 def _read_file(path: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Power limits and clock locks through NVML, each read back (nvml-mps.md A.1, B).
+"""Power limits, clock locks and compute modes through NVML (nvml-mps.md A.1, B).
 
 `nvmlDeviceSetPowerManagementLimit_v2` always says success: the first version is used. There is no
 call that reads a clock lock back.
@@ -41,6 +41,9 @@ class NvmlLimits:
 
     def unlock_clocks(self, uuid: str) -> None:
         pynvml.nvmlDeviceResetGpuLockedClocks(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+
+    def set_mode(self, uuid: str, mode: int) -> None:
+        pynvml.nvmlDeviceSetComputeMode(pynvml.nvmlDeviceGetHandleByUUID(uuid), mode)
 
     def close(self) -> None:
         pynvml.nvmlShutdown()

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from . import Reading, Unavailable
 from .nvml import NvmlReader
-from .nvml_session import library_path, library_version, module_version
+from .nvml_module import module_version
+from .nvml_session import library_path, library_version
 
 
 class BoardReport(Struct, frozen=True):

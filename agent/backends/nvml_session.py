@@ -5,7 +5,6 @@ is needed: this one has the old library mapped for good, and handles that may me
 (nvml-mps.md A.1, A.6). nvml_errors.LIFE says how each case is told.
 """
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,13 @@ from gpudeck.wire import GpuFacts
 
 from . import Renew, Unavailable
 from .nvml_errors import NO_DRIVER, Code, no_gpus, unavailable
+from .nvml_module import VERSION, module_version
 
 LIBRARY = "libnvidia-ml.so.1"
-MODULE = Path("/proc/driver/nvidia/version")
 # A board that fell off the bus may only come back to a fresh process. That costs the others a
 # reading or two, so seldom; where all are lost there is nothing to disturb.
 RENEW_SOME_LOST_S = 600.0
 RENEW_ALL_LOST_S = 60.0
-_VERSION = re.compile(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,16 +186,6 @@ def _unopened(error: Any) -> Unavailable:
     return unavailable(code, "" if known else error)
 
 
-def module_version(path: Path = MODULE) -> str | None:
-    """Of the loaded kernel module; None: not loaded, or not to be seen from here."""
-    try:
-        first = path.read_text(errors="replace").partition("\n")[0]
-    except OSError:
-        return None
-    found = _VERSION.search(first)
-    return found[1] if found else None
-
-
 def library_path(maps: Path = Path("/proc/self/maps")) -> str | None:
     """The file that this process has mapped, once it was opened."""
     try:
@@ -210,6 +198,6 @@ def library_path(maps: Path = Path("/proc/self/maps")) -> str | None:
 
 def library_version() -> str | None:
     """Its files carry it in their name: libnvidia-ml.so.550.54.15."""
-    found = _VERSION.search((library_path() or "").rpartition("libnvidia-ml.so.")[2])
+    found = VERSION.search((library_path() or "").rpartition("libnvidia-ml.so.")[2])
     return found[1] if found else None
 

@@ -26,7 +26,8 @@ class SimulatedLimits:
         return GpuLimits(
             uuid, profile.power_limit_w if limit.power_w is None else limit.power_w,
             profile.power_limit_min_w, profile.power_limit_max_w, profile.power_limit_w,
-            float(profile.sm_clock_max_mhz), locked_mhz=limit.locked_mhz, tells_lock=True)
+            float(profile.sm_clock_max_mhz), locked_mhz=limit.locked_mhz, tells_lock=True,
+            compute_mode=limit.compute_mode or 0)
 
     def set_power(self, uuid: str, watts: float) -> None:
         self._check(uuid)
@@ -42,6 +43,11 @@ class SimulatedLimits:
     def unlock_clocks(self, uuid: str) -> None:
         self._check(uuid)
         self._put(uuid, msgspec.structs.replace(self._all().get(uuid, Limit()), locked_mhz=None))
+
+    def set_mode(self, uuid: str, mode: int) -> None:
+        self._check(uuid)
+        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, Limit()),
+                                                compute_mode=mode))
 
     def close(self) -> None:
         """Nothing is open."""

@@ -4,13 +4,16 @@ import os
 import random
 import subprocess
 import sys
+import urllib.error
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from agent import limits_cli as cli
 from tests.demos import ROOT, Demo, soon
 from tests.fakes.children import Children
 from tests.fakes.mps_control import FakeMps
@@ -21,7 +24,9 @@ from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=40_000)
-AGENT = "import sys; from agent.cli import agent; sys.exit(agent(sys.argv[1:]))"
+# It looks at its MPS more often than every 10 s, and not at what other tests run on this machine.
+AGENT = ("import sys; from agent import limit_keeper, mps; from agent.cli import agent; "
+         "limit_keeper.ROUND_S = 1.0; mps.found_pipes = frozenset; sys.exit(agent(sys.argv[1:]))")
 HOST = "mps-node"
 
 
@@ -65,22 +70,32 @@ def daemons(demo: Demo, mps: FakeMps) -> list[dict[str, Any]]:
             for daemon in node["daemons"] if daemon["pipes"] == str(mps.pipes)]
 
 
-Comes = Callable[..., Somebody]
+@pytest.fixture(scope="module")
+def signed_in(browser: Browser, demo: Demo) -> Iterator[Somebody]:
+    told = demo.told()
+    somebody = Somebody(browser, demo, told["user"], told["password"])
+    yield somebody
+    somebody.context.close()
 
 
 @pytest.fixture
-def comes(browser: Browser, demo: Demo) -> Iterator[Comes]:
-    there: list[Somebody] = []
+def admin(signed_in: Somebody) -> Iterator[Somebody]:
+    """One sign-in for all; each test leaves nothing to complain of."""
+    yield signed_in
+    signed_in.page.emulate_media(color_scheme="dark")
+    signed_in.page.set_viewport_size({"width": 1440, "height": 900})
+    trouble, signed_in.trouble = signed_in.trouble, []
+    assert trouble == []
 
-    def come(role: str = "admin", **look: Any) -> Somebody:
-        told = demo.told()
-        who = (told["user"], told["password"]) if role == "admin" else add_person(demo, role)
-        there.append(Somebody(browser, demo, *who, **look))
-        return there[-1]
 
-    yield come
-    for one in there:
-        one.close()
+def at(person: Somebody, path: str) -> Somebody:
+    """There already, or opened: a page that lives on is what people have."""
+    return person if person.page.url.endswith(path) else person.open(path)
+
+
+@pytest.fixture
+def node_id(demo: Demo, mps: FakeMps) -> str:
+    return str(next(node["node"] for node in demo.ask("mps") if node["host"] == HOST))
 
 
 def shoot(person: Somebody, name: str) -> None:
@@ -100,9 +115,9 @@ def do(person: Somebody, name: str = "") -> None:
     person.page.get_by_role("button", name="Close", exact=True).last.click()
 
 
-def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, comes: Comes) -> None:
+def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody) -> None:
     uuid, gpu = random.choice([*demo.gpus().items()])
-    person = comes().open(f"/gpu/{uuid}")
+    person = at(admin, f"/gpu/{uuid}")
     panel = person.page.locator("#lines-side .limits")
     expect(panel).to_contain_text("gpudeck holds no limit on it")
     low, high = gpu["facts"]["power_limit_min_w"], gpu["facts"]["power_limit_max_w"]
@@ -131,56 +146,110 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, comes: Comes) ->
     assert found == []
 
 
-def terminal(demo: Demo, program: str, *words: str) -> str:
-    code = (f"import sys; from agent.limits_cli import {program}; "
-            f"sys.exit({program}(sys.argv[1:]))")
-    done = subprocess.run(
-        [sys.executable, "-c", code, "--hub", demo.url, *words], cwd=ROOT, text=True, timeout=60,
-        env={**os.environ, "GPUDECK_TOKEN": demo.told()["token"]}, capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+Terminal = Callable[..., str]
 
 
-def test_from_the_terminal_through_the_hub(demo: Demo, mps: FakeMps) -> None:
+@pytest.fixture
+def terminal(demo: Demo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+             ) -> Terminal:
+    monkeypatch.setenv("GPUDECK_TOKEN", demo.told()["token"])
+    monkeypatch.setenv("GPUDECK_HUB", demo.url)
+
+    def run(program: Callable[[list[str]], int], *words: str) -> str:
+        capsys.readouterr()
+        code = program([*words])
+        said = capsys.readouterr().out
+        assert code == 0, said
+        return said
+
+    return run
+
+
+def test_from_the_terminal_through_the_hub(demo: Demo, mps: FakeMps, terminal: Terminal) -> None:
     uuid, yes = random.choice([*demo.gpus()]), ("--yes", "--reason", "a test")
-    assert "in force" in terminal(demo, "gpu", "cap", uuid, "333", "--for", "90s", *yes)
-    assert soon(lambda: "333 W until" in terminal(demo, "gpu", "show"), 20)
-    assert "taken back, and in force" in terminal(demo, "gpu", "release", uuid, "power",
-                                                  *yes).lower()
-    assert f"{mps.pipes}  answers  root" in terminal(demo, "mps", "show", "--node", HOST)
-    assert "in force" in terminal(demo, "mps", "set", "priority", "1", "--node", HOST, "--pipes",
+    assert "in force" in terminal(cli.gpu, "cap", uuid, "333", "--for", "90s", *yes)
+    assert soon(lambda: "333 W until" in terminal(cli.gpu, "show"), 20)
+    assert "taken back, and in force" in terminal(cli.gpu, "release", uuid, "power", *yes).lower()
+    assert f"{mps.pipes}  answers  root" in terminal(cli.mps, "show", "--node", HOST)
+    assert "in force" in terminal(cli.mps, "set", "priority", "0", "--node", HOST, "--pipes",
                                   str(mps.pipes), *yes)
-    assert mps.changed()[-1] == "set_default_client_priority 1"
+    assert mps.changed()[-1] == "set_default_client_priority 0"
 
 
-def test_who_may_not_is_not_tempted(demo: Demo, mps: FakeMps, comes: Comes) -> None:
+# What MPS misreads (nvml-mps.md C.3), as somebody would send it.
+WRONG: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("mps_memory", {"ordinal": 0, "mem_mib": "2.5G"}),
+    ("mps_memory", {"ordinal": 0, "mem_mib": 2.5}),
+    ("mps_memory", {"ordinal": "GPU-4a1f2c", "mem_mib": 2_048}),
+    ("mps_memory", {"mem_mib": 2_048}),
+    ("mps_memory", {"ordinal": 32, "mem_mib": 2_048}),
+    ("mps_memory", {"ordinal": 0, "mem_mib": "2T"}),
+    ("mps_memory", {"ordinal": 0, "mem_mib": "1024K"}),
+    ("mps_memory", {"ordinal": 0, "mem_mib": -1}),
+    ("mps_memory", {"ordinal": 0, "mem_mib": 0}),
+    ("mps_percent", {"pct": 150}), ("mps_percent", {"pct": 0}), ("mps_percent", {"pct": -5}),
+    ("mps_percent", {"pct": "banana"}), ("mps_percent", {"pct": "0 50"}), ("mps_percent", {}),
+    ("mps_percent", {"pct": 33.3}), ("mps_percent", {"pct": 50, "server": "banana"}),
+    ("mps_percent", {"pct": 50, "server": 2**22 + 9}),  # there is none of that number
+    ("mps_percent", {"pct": 50, "pipes": "/p\nquit"}),
+    ("mps_priority", {"priority": 2}), ("mps_preset", {"name": "banana"}),
+    ("mps_banana", {}),
+)
+
+
+def test_what_mps_would_misread_is_refused_by_rest(demo: Demo, mps: FakeMps, node_id: str) -> None:
+    before = mps.changed()
+    for kind, fields in WRONG:
+        setting = {"type": kind, "pipes": str(mps.pipes), **fields}
+        body = {"action": "set_mps", "targets": [node_id], "params": {"setting": setting}}
+        assert refusal(demo, body), setting
+    assert mps.changed() == before
+
+
+def refusal(demo: Demo, body: dict[str, Any]) -> str:
+    """By the hub, or by the node's look; "": it would be done."""
+    try:
+        [item] = send(demo, "POST", "previews", body)["items"]
+    except urllib.error.HTTPError as error:
+        return error.read().decode() if error.code == HTTPStatus.BAD_REQUEST else ""
+    return "; ".join(each["sentence"] for each in item["refusals"])
+
+
+def test_who_may_not_is_not_tempted(demo: Demo, node_id: str, browser: Browser) -> None:
     uuid = next(iter(demo.gpus()))
-    [node] = [node for node in demo.ask("mps") if node["host"] == HOST]
-    person = comes("user").open(f"/gpu/{uuid}")
+    person = Somebody(browser, demo, *add_person(demo, "user")).open(f"/gpu/{uuid}")
     expect(person.page.locator("#lines-side .limits")).to_contain_text("holds no limit")
     assert person.page.locator("#lines-side .limits button").count() == 0
-    person.open(f"/node/{node['node']}")
+    person.open(f"/node/{node_id}")
     expect(person.page.locator("#lines-side .mps-server")).to_be_visible()
+    expect(person.page.locator(".mps-findings [data-code=exclusive]")).to_be_visible()
     assert person.page.locator("#lines-side .limits button").count() == 0
     status = person.page.evaluate("""async (uuid) => (await fetch('/api/v1/previews', {
         method: 'POST', headers: {'Content-Type': 'application/json', 'X-CSRFToken':
         decodeURIComponent(document.cookie.match(/_csrf_token=([^;]*)/)[1])},
         body: JSON.stringify({action: 'set_power_cap', targets: [uuid], params: {setting:
         {type: 'power_cap', gpu_uuid: uuid, watts: 300, lease_s: 60}}})})).status""", uuid)
+    person.close()
     assert status == 403
 
 
-def test_mps_of_a_node(demo: Demo, mps: FakeMps, comes: Comes) -> None:
+def test_mps_of_a_node(mps: FakeMps, node_id: str, admin: Somebody) -> None:
     """The share of new clients is set, those that run keep theirs, and the page says which."""
-    [node] = [node for node in demo.ask("mps") if node["host"] == HOST]
-    person = comes(color_scheme="light").open(f"/node/{node['node']}")
+    admin.page.emulate_media(color_scheme="light")
+    person = at(admin, f"/node/{node_id}")
     place = person.page.locator(f".limit[data-pipes='{mps.pipes}']")
     expect(place.locator(".mps-clients li")).to_have_count(2)
     shoot(person, "node-mps")
     pct = random.randint(1, 99)
     place.get_by_role("button", name="Share").click()
-    person.dialog.locator("[name=pct]").fill("150")
-    assert "Say what to set" in person.dialog.inner_text()
+    asked, typed = mps.changed(), person.dialog.locator("[name=pct]")
+    for wrong in random.sample(("150", "0", "2.5", "-5", "1e9"), 2):
+        typed.fill(wrong)
+        expect(person.dialog.locator(".act-waiting")).to_contain_text("Say what to set")
+        expect(person.yes).to_be_disabled()
+    typed.press_sequentially("banana 2G")  # of which a browser lets e and digits pass
+    expect(person.yes).to_be_disabled()
+    assert mps.changed() == asked
     person.dialog.locator("[name=pct]").fill(str(pct))
     expect(person.dialog.locator(".act-item")).to_contain_text("2 running clients keep")
     do(person, "share")
@@ -188,13 +257,51 @@ def test_mps_of_a_node(demo: Demo, mps: FakeMps, comes: Comes) -> None:
     assert all("100 %" in row for row in place.locator(".mps-clients li").all_inner_texts())
     assert f" {pct}" in mps.changed()[-1]
     shoot(person, "node-mps-set")
+    asked = mps.changed()
+    place.get_by_role("button", name="Memory").click()
+    expect(person.dialog.locator(".act-changes")).to_contain_text("no limit")
+    name, wrong = random.choice((("size", "2.5"), ("size", "0"), ("ordinal", "32"),
+                                 ("ordinal", "-1"), ("ordinal", "0.5")))
+    person.dialog.locator(f"[name={name}]").fill(wrong)
+    expect(person.dialog.locator(".act-waiting")).to_contain_text("Say what to set")
+    expect(person.yes).to_be_disabled()
+    person.page.keyboard.press("Escape")
+    assert mps.changed() == asked
 
 
-def test_a_phone_shows_it_too(demo: Demo, mps: FakeMps, comes: Comes) -> None:
-    [node] = [node for node in demo.ask("mps") if node["host"] == HOST]
-    person = comes(viewport={"width": 390, "height": 844}).open(f"/node/{node['node']}")
+def test_a_phone_shows_it_too(mps: FakeMps, node_id: str, admin: Somebody) -> None:
+    admin.page.set_viewport_size({"width": 390, "height": 844})
+    person = at(admin, f"/node/{node_id}")
     place = person.page.locator(f".limit[data-pipes='{mps.pipes}']")
     place.scroll_into_view_if_needed()
     expect(place.locator(".mps-clients li")).to_have_count(2)
     assert person.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     shoot(person, "phone-mps")
+
+
+def test_the_doctor_on_the_page(mps: FakeMps, node_id: str, admin: Somebody) -> None:
+    """Cause, remedy, and a fix that is an act like any other; at the end nothing is wrong."""
+    person = at(admin, f"/node/{node_id}")
+    doctor = person.page.locator(".mps-doctor")
+    expect(doctor.locator("[data-code=exclusive]")).to_contain_text("EXCLUSIVE_PROCESS")
+    expect(doctor).to_contain_text("nothing is wrong")  # it is advice
+    doctor.get_by_role("button", name="exclusive").click()
+    do(person, "exclusive")
+    expect(doctor.locator("[data-code]")).to_have_count(0)
+    shoot(person, "doctor-well")
+    mps.kill()
+    dead = doctor.locator("[data-code=dead]")
+    expect(dead).to_contain_text("stale")
+    expect(doctor).to_contain_text("something is wrong")
+    shoot(person, "doctor-dead")
+    person.page.evaluate(axe_source())
+    assert person.page.evaluate("async () => (await axe.run('.mps-doctor')).violations") == []
+    dead.get_by_role("button", name="Start MPS").click()
+    do(person, "start")
+    expect(dead).to_have_count(0)
+    # What was set before from terminal and page is gone with the daemon, and it says so.
+    lost = doctor.locator("[data-code=lost]")
+    if lost.count():
+        shoot(person, "doctor-lost")
+    assert mps.ask("get_default_active_thread_percentage") == "100.0\n"
+    assert mps.changed()[-1] == "-d"

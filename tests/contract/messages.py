@@ -32,13 +32,16 @@ from gpudeck.ladder import Rung
 from gpudeck.limits import (
     Change,
     ClockLock,
+    ComputeMode,
     Lease,
     LimitsNow,
     MpsClient,
     MpsDaemon,
+    MpsFinding,
     MpsLimit,
     MpsPercent,
     MpsServer,
+    MpsStart,
 )
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
 from gpudeck.quota import Quota
@@ -223,7 +226,11 @@ FROM_AGENT["limits_now"] = LimitsNow(
     leases=(Lease("c-1", "GPU-1", "power", (300.0,), (700.0,), "ada", "the room is hot",
                   1763640000.0, 1763643600.0, "boot-1", 7200.5, "in_force", 300.0, 1763640004.0,
                   "the driver says 300 W"),),
-    limits_trouble="none")
+    limits_trouble="none",
+    findings=(MpsFinding("exclusive", "advice", "Gpu GPU-1 is not exclusive", "set the mode",
+                         (ComputeMode("GPU-1", "exclusive_process"),)),
+              MpsFinding("dead", "fault", "no daemon answers", "start it",
+                         (MpsStart("/run/mps"),))))
 FROM_HUB: dict[str, FromHub] = {
     "challenge": Challenge(
         nonce=bytes(range(32, 64)), hub_id="hub-1", hub_key=bytes(range(96, 128)), epoch=4,

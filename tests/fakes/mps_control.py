@@ -6,8 +6,9 @@ where it refuses. What was not seen on a real one is marked so. `FakeMps` instal
 
     {"version": 550, "ignores": false, "servers": {"SERVER": {"uid": 0, "clients": [PID]}}}
 
-`ignores`: takes settings, says what it says when it obeys, and does nothing. Run as a program it
-imports nothing but the standard library, since it is started anew for every line.
+`ignores`: takes settings, says what it says when it obeys, and does nothing. `keeps`: prints the
+old value, as for one that it does not like. `refuses`: as for who is not allowed. Run as a program
+it imports nothing but the standard library, since it is started anew for every line.
 """
 
 import ast
@@ -23,6 +24,9 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = "nvidia-cuda-mps-control"
+# What stands in the program of r550; which line ends it was not seen.
+DENIED = ("Insufficient privileges for UID 1000. Only the root user may change another user's "
+          "server\n")
 NO_DAEMON = "Cannot find MPS control daemon process\n"
 MIB, GIB = 2**20, 2**30
 
@@ -59,13 +63,18 @@ class Control:
         since = {"get_server_status": 550}.get(name, 0)
         if method is None or world["version"] < since:
             return f'Unknown command "{name}"\n'
+        if world.get("refuses_priority") and name == "set_default_client_priority":
+            return DENIED
+        if world.get("refuses") and name.startswith("set_"):
+            return DENIED
         return str(method(words, world))
 
     def _world(self) -> dict[str, Any]:
         told = json.loads(self._file.read_text())
         servers = {int(pid): each for pid, each in told.get("servers", {}).items()}
         alive = {pid: each for pid, each in servers.items() if is_alive(pid)}
-        return {"version": 550, "ignores": False, "stuck": False, **told, "servers": alive}
+        return {"version": 550, "ignores": False, "keeps": False, "stuck": False, **told,
+                "servers": alive}
 
     def do_get_server_list(self, words: list[str], world: dict[str, Any]) -> str:
         return "".join(f"{server}\n" for server in world["servers"])
@@ -107,7 +116,7 @@ class Control:
     def _set_percent(self, settings: Settings, words: list[str], world: Any) -> str:
         found = re.match(r"-?\d+(\.\d+)?", words[0]) if words else None
         value = float(found[0]) if found else 0.0
-        if not 0 < value <= 100:
+        if not 0 < value <= 100 or world["keeps"]:
             return shown(settings.percent)
         if not world["ignores"]:
             settings.percent = value
@@ -150,7 +159,7 @@ class Control:
             return "Invalid priority value - must be 0 or 1!\n"
         if not world["ignores"]:
             self._default.priority = int(words[0])
-        return ""  # not seen on a real one
+        return ""
 
     def do_terminate_client(self, words: list[str], world: Any) -> str:
         server = int(words[0]) if words and words[0].isdigit() else 0
@@ -267,10 +276,17 @@ def run(listener: socket.socket, control: Control, pipes: Path) -> None:
         with line:
             for each in filter(str.strip, heard(line).splitlines()):
                 answer = control.answer(each)
-                with log.open("a") as file:
-                    file.write(f"[2026-01-01 00:00:00.000 Control {os.getpid()}] {each}\n")
+                write(log, "Accepting connection...", "NEW UI", f"Cmd:{each}",
+                      *answer.splitlines(), "UI closed")
                 line.sendall(answer.encode())
     (pipes / "control").unlink()
+
+
+def write(log: Path, *lines: str) -> None:
+    """As the real one does, for every line that it is asked."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S.000")
+    with log.open("a") as file:
+        file.writelines(f"[{at} Control {os.getpid():5}] {line}\n" for line in lines)
 
 
 # The front end, which is started for every line: with as little to import as can be.
@@ -313,6 +329,9 @@ class FakeMps:
             python=sys.executable, program=PROGRAM, fake=str(Path(__file__).resolve()),
             none=NO_DAEMON))
         self.program.chmod(0o755)
+        self.server_program = self.bin / "nvidia-cuda-mps-server"
+        self.server_program.write_text("#!/bin/false\n")
+        self.server_program.chmod(0o755)
         self._world: dict[str, Any] = {"servers": {}, **world}
         self.save()
 

@@ -1,4 +1,4 @@
-"""A CUDA task by the driver's library alone: `python busy.py BYTES [PRIORITY]`. Holds that much
+"""A CUDA task by the driver's library alone: `python busy.py BYTES`. Holds that much
 memory, computes in short kernels, and writes a line per second's work, so that who pauses it can
 see that it stands still. Ends on SIGTERM as any program does."""
 

@@ -2,16 +2,22 @@
 one works on; what is set is read back. Changes no setting of the card; skipped where the compute
 mode forbids it."""
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from agent.limiter import Limiter
+from agent.backends.nvml_module import module_version
+from agent.limiter import MODES, Limiter
 from agent.mps import PROGRAM, Daemon, Mps, shown_limit
+from agent.mps_doctor import findings
+from agent.mps_view import view
+from gpudeck.limits import MpsStart
 from tests.gpu.conftest import MIB, Busy, capture
 from tests.integration.hubs import wait_for
 
@@ -93,14 +99,68 @@ def test_what_is_set_on_a_real_server_is_read_back(
     wait_for(lambda: client.rounds > went + 10, 30, "the client's work: settings do not touch it")
 
 
+def test_the_doctor_finds_no_fault_in_a_daemon_at_work(
+    pipes: Path, busy: Callable[..., Busy]
+) -> None:
+    """What it takes for trouble in a healthy log is captured, and so is the log."""
+    try:
+        client = busy(128 * MIB)
+    except pytest.fail.Exception as why:
+        pytest.skip(f"MPS serves no client on this machine: {why}")
+    modes = {uuid: Limiter("nvml").read([uuid])[uuid].compute_mode for uuid in asked("uuid")}
+    found = findings(Mps(pipes=pipes, is_alone=True), module_version(), modes)
+    log = Path(os.environ["CUDA_MPS_LOG_DIRECTORY"], "control.log")
+    capture("mps_doctor", {"findings": [[each.code, each.cause] for each in found],
+                           "log": log.read_text(errors="replace").splitlines()[-200:]})
+    assert [each.code for each in found if each.weight == "fault"] == []
+    assert ("exclusive" in [each.code for each in found]) == (
+        set(modes.values()) != {MODES["exclusive_process"]})
+    seen = view(Mps(pipes=pipes, is_alone=True).daemons()[0], [0], driver=module_version())
+    assert client.pid in [each.pid for each in seen.clients]
+
+
+def test_a_daemon_that_was_killed_is_found_dead_and_starts_again(pipes: Path) -> None:
+    """Ours, and without a server: whoever has one would leave it behind."""
+    mps = Mps(pipes=pipes, is_alone=True)
+    assert mps.daemons()[0].servers() == ()
+    os.kill(pid_of(pipes), signal.SIGKILL)
+    wait_for(lambda: not mps.daemons()[0].is_alive(), 10, "its end")
+    [dead] = findings(mps)
+    assert (dead.code, dead.fixes) == ("dead", (MpsStart(str(pipes)),))
+    assert mps.daemons()[0].start() == ""
+    assert mps.daemons()[0].percent() == 100.0
+
+
+def pid_of(pipes: Path) -> int:
+    """Of the control daemon: drivers before 550 write no file with it."""
+    wanted = f"CUDA_MPS_PIPE_DIRECTORY={pipes}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            program = (folder / "cmdline").read_bytes().partition(b"\0")[0]
+            if program.endswith(PROGRAM.encode()) and wanted in (
+                    folder / "environ").read_bytes().split(b"\0"):
+                return int(folder.name)
+    pytest.fail(f"no control daemon of {pipes} is running")
+
+
+MODE_OF = {"Default": 0, "Prohibited": 2, "Exclusive_Process": 3}
+
+
+def asked(*names: str) -> dict[str, list[str]]:
+    """By UUID, which is the first of the names."""
+    listed = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(names)}",
+                             "--format=csv,noheader,nounits"], capture_output=True, text=True,
+                            check=True, timeout=60).stdout
+    rows = [line.split(", ") for line in listed.splitlines() if line]
+    return {uuid: rest for uuid, *rest in rows}
+
+
 def test_limits_of_a_real_card_are_read() -> None:
     """Nothing is set: a card in a test is somebody's."""
-    listed = subprocess.run(["nvidia-smi", "--query-gpu=uuid,power.limit", "--format=csv,noheader,"
-                             "nounits"], capture_output=True, text=True, check=True).stdout
-    for line in filter(None, listed.splitlines()):
-        uuid, watts = line.split(", ")
+    for uuid, (watts, mode) in asked("uuid", "power.limit", "compute_mode").items():
         found = Limiter("nvml").read([uuid])[uuid]
         assert found.trouble == ""
+        assert found.compute_mode == MODE_OF.get(mode)
         if watts.replace(".", "").isdigit():
             assert found.power_w is not None
             assert abs(found.power_w - float(watts)) < 1

@@ -1,51 +1,24 @@
-"""Settings of Gpus and of MPS as acts on this very machine: shown, done, read back, held, undone.
-On simulated Gpus, on the C fake of the driver with its setters recorded, and on the fake control
-program of MPS."""
+"""Settings of Gpus as acts on this very machine: shown, done, read back, held, undone. On simulated
+Gpus, and on the C fake of the driver with its setters recorded."""
 
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from agent import guard
-from agent.acts_journal import ActsJournal, ActsStore
 from agent.backends.simulated import SimulatedReader, parse_options
 from agent.backends.simulation.folder import ControlFile
-from agent.lease_book import GivenBook, LeaseBook
-from agent.limit_keeper import LimitKeeper
 from agent.limiter import Limiter
-from agent.local import Local
-from agent.lock import ActLock
-from agent.scene import Place
 from agent.tasks import boot_id
-from gpudeck.acts import NO_TASK, Params, Preview, Reply
-from gpudeck.limits import (
-    ClockLock,
-    Lease,
-    LimitOff,
-    LimitsNow,
-    MpsMemory,
-    MpsPercent,
-    MpsPreset,
-    MpsPriority,
-    MpsRestart,
-    MpsStart,
-    MpsStop,
-    PowerCap,
-    Setting,
-    action_of,
-)
+from gpudeck.limits import ClockLock, ComputeMode, Lease, LimitOff, PowerCap
 from gpudeck.metrics import COLUMN
-from tests.fakes.children import Child, Children, a_ceiling
+from tests.fakes.children import Children
 from tests.fakes.hub import wait_for
-from tests.fakes.mps_control import FakeMps
 from tests.fakes.nvml import FakeNvml
-from tests.integration.test_acts_crash import write_world
-
-HOUR_S = 3_600.0
+from tests.integration.limits_bench import HOUR_S, Bench, codes, done, shown
 
 
 @pytest.fixture
@@ -56,100 +29,10 @@ def children() -> Iterator[Children]:
 
 
 @pytest.fixture
-def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
-    made = FakeMps(tmp_path / "mps")
-    for name, value in made.env().items():
-        monkeypatch.setenv(name, value)
-    made.start()
-    yield made
-    made.close()
-
-
-class Bench:
-    """One node with a folder of its own, acted on at its terminal."""
-
-    def __init__(self, folder: Path, children: Children) -> None:
-        self.folder, self.children = folder, children
-        self.data = folder / "data"
-        self.data.mkdir()
-        self.ceiling = a_ceiling(folder)
-        write_world(folder, children.all)
-        self.options = f"node=n1,gpus=1,world={folder}"
-        self.reader = SimulatedReader(parse_options(self.options), None)
-        [facts] = self.reader.read().facts
-        self.gpu = facts.uuid
-        self.facts = facts
-
-    @contextmanager
-    def here(self, backend: str = "simulated", **ceiling: object) -> Iterator[Local]:
-        a_ceiling(self.folder, **ceiling)
-        with Local(self.data, backend, self.options, self.ceiling, source=self.children) as local:  # type: ignore[arg-type]
-            yield local
-
-    @property
-    def limiter(self) -> Limiter:
-        return Limiter("simulated", self.options)
-
-    def power_w(self) -> float | None:
-        return self.limiter.read([self.gpu])[self.gpu].power_w
-
-    def book(self) -> LeaseBook:
-        return LeaseBook(ActsJournal(ActsStore(self.data / "acts.db")))
-
-    @contextmanager
-    def keeper(self, limiter: Limiter | None = None) -> Iterator["Held"]:
-        """As the agent has one; another each time, as after its restart."""
-        store = ActsStore(self.data / "acts.db")
-        journal = ActsJournal(store)
-        book = LeaseBook(journal)
-        place = Place("n1", boot_id(), self.children, lambda: (), lambda _: 0, self.ceiling, False,
-                      limiter=limiter or self.limiter, book=book,
-                      given_book=GivenBook(journal, boot_id()))
-        held = Held(LimitKeeper(place, book, ActLock(self.data), lambda: 1, lambda: None))
-        try:
-            yield held
-        finally:
-            held.keeper.close()
-            store.close()
-
-
-class Held:
-    def __init__(self, keeper: LimitKeeper) -> None:
-        self.keeper = keeper
-        self.said: list[LimitsNow] = []
-
-    def round(self, is_ok: bool = True) -> tuple[Lease, ...]:
-        self.keeper.changed()
-        self.keeper.step(time.monotonic(), is_ok)
-        wait_for(lambda: self.keeper._worker.is_idle)
-        self.said += self.keeper.say()
-        return self.leases
-
-    @property
-    def leases(self) -> tuple[Lease, ...]:
-        return self.said[-1].leases
-
-
-@pytest.fixture
 def bench(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
     children.start()
     return Bench(tmp_path, children)
-
-
-def shown(here: Local, setting: Setting, grace_s: float = 1.0) -> Preview:
-    return here.preview(action_of(setting), NO_TASK, Params(grace_s=grace_s, setting=setting))
-
-
-def done(here: Local, setting: Setting, reason: str = "a test", grace_s: float = 1.0) -> Reply:
-    return here.act(shown(here, setting, grace_s), reason, "ada")
-
-
-def codes(here: Local, setting: Setting) -> list[str]:
-    return [each.code for each in shown(here, setting).refusals]
-
-
-# --- Gpus
 
 
 def test_a_cap_is_read_back_held_and_undone(bench: Bench) -> None:
@@ -325,131 +208,49 @@ def test_on_the_drivers_own_library(bench: Bench, tmp_path: Path,
         assert codes(here, ClockLock(uuid, 210, 9_000, HOUR_S)) == ["setting"]
 
 
-# --- MPS
-
-
-def served(bench: Bench, mps: FakeMps, clients: int = 2) -> tuple[Child, list[Child]]:
-    server = bench.children.start(listed=False)
-    theirs = [bench.children.start(kind="mps_client") for _ in range(clients)]
-    mps.server(server.pid, *(child.pid for child in theirs))
-    return server, theirs
-
-
-def test_new_clients_only_and_which_keep_the_old_value(bench: Bench, mps: FakeMps) -> None:
-    server, clients = served(bench, mps)
-    pipes = str(mps.pipes)
-    with bench.here() as here:
-        pct = random.randint(1, 99)
-        look = shown(here, MpsPercent(pipes, pct, server.pid))
-        assert look.refusals == ()
-        assert {each.task_id for each in look.bystanders} == {each.task_id for each in clients}
-        assert any("2 running clients keep the old value" in words for words in look.warnings)
-        assert mps.changed() == ["-d"]
-        reply = here.act(look, "", "ada")
-        assert reply.state == "done", reply
-        assert reply.verified is not None
-        assert reply.verified.in_force is True
-        assert reply.verified.bystanders_alive is True
-        assert mps.changed() == ["-d", f"set_active_thread_percentage {server.pid} {pct}"]
-        new = bench.children.start(kind="mps_client")
-        mps.server(server.pid, *(child.pid for child in (*clients, new)))
-        with bench.keeper() as held:
-            held.round()
-        [daemon] = [each for each in held.said[-1].daemons if each.pipes == pipes]
-        assert {each.pid: each.pct for each in daemon.clients} == {
-            **{child.pid: 100.0 for child in clients}, new.pid: float(pct)}
-        for setting, line in (
-            (MpsMemory(pipes, 3, 1_536), "set_default_device_pinned_mem_limit 3 1536M"),
-            (MpsMemory(pipes, 3, None, server.pid),
-             f"set_device_pinned_mem_limit {server.pid} 3 0M"),
-            (MpsPriority(pipes, 1), "set_default_client_priority 1"),
-        ):
-            assert done(here, setting).state == "done"
-            assert mps.changed()[-1] == line
-        assert done(here, MpsPreset(pipes, "low", server.pid)).state == "done"
-        assert mps.changed()[-2:] == [f"set_active_thread_percentage {server.pid} 10",
-                                      "set_default_client_priority 1"]
-    assert all(child.is_alive() for child in bench.children.all)
-
-
-def test_applied_and_not_in_force(bench: Bench, mps: FakeMps) -> None:
-    """It takes the setting without a word, and ignores it."""
-    mps.save(ignores=True)
-    with bench.here() as here:
-        for setting in (MpsPercent(str(mps.pipes), 50), MpsMemory(str(mps.pipes), 0, 900),
-                        MpsPriority(str(mps.pipes), 1)):
-            reply = done(here, setting)
-            assert reply.state == "not_effective"
-            assert reply.verified is not None
-            assert (reply.verified.applied, reply.verified.in_force) == (True, False)
-            assert "applied, not in force" in reply.step
-
-
-def test_what_mps_cannot_do_is_refused_before(bench: Bench, mps: FakeMps) -> None:
-    pipes = str(mps.pipes)
-    with bench.here() as here:
-        gone = 2**22 + 7
-        [refusal] = shown(here, MpsPercent(pipes, 50, gone)).refusals
-        assert str(gone) in refusal.sentence
-        assert codes(here, MpsStart(pipes)) == ["setting"]
-        assert codes(here, MpsPercent(str(mps.folder / "none"), 50)) == ["setting"]
-        assert codes(here, MpsStart("/proc/nowhere")) == ["setting"]
-        look = shown(here, MpsPercent(pipes, 50))
-        mps.ask("set_default_active_thread_percentage 40")  # meanwhile
-        reply = here.act(look, "", "ada")
-        assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "changed")
-        assert mps.ask("get_default_active_thread_percentage") == "40.0\n"
-
-
-def test_a_stop_names_its_victims_and_a_restart_keeps_the_defaults(
-    bench: Bench, mps: FakeMps
-) -> None:
-    server, [client] = served(bench, mps, 1)
-    pipes = str(mps.pipes)
-    with bench.here() as here:
-        look = shown(here, MpsStop(pipes))
-        assert [victim.process.pid for victim in look.victims] == [client.pid]
-        assert any(str(client.pid) in words for words in look.warnings)
-        late = bench.children.start(kind="mps_client")
-        mps.server(server.pid, client.pid, late.pid)
-        reply = here.act(look, "", "ada")
-        assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "changed")
-        assert server.is_alive()
-        assert done(here, MpsPercent(pipes, 33)).state == "done"
-        assert done(here, MpsMemory(pipes, 0, 2_048)).state == "done"
-        assert done(here, MpsRestart(pipes)).state == "done"
-        wait_for(lambda: not server.is_alive())
-        assert mps.ask("get_default_active_thread_percentage") == "33.0\n"
-        assert mps.ask("get_default_device_pinned_mem_limit 0") == "2G\n"
-        assert done(here, MpsStop(pipes)).state == "done"
-        assert not (mps.pipes / "control").exists()
-        assert done(here, MpsStart(pipes)).state == "done"
-        assert mps.ask("get_default_active_thread_percentage") == "100.0\n"
+def test_a_gpu_is_made_exclusive_and_opened_again(bench: Bench) -> None:
+    """Who runs goes on; it is shown who would hinder the others."""
+    child = bench.children.start(gpu=bench.gpu)
     with bench.here(kills_per_hour=0) as here:
-        assert codes(here, MpsStop(pipes)) == ["budget"]
-    with bench.here(protected_users=["root"]) as here:
-        served(bench, mps, 1)
-        assert "protected" in codes(here, MpsStop(pipes))
-
-
-def test_a_client_is_taken_out_and_lives(bench: Bench, mps: FakeMps) -> None:
-    server, [client, other] = served(bench, mps)
-    with bench.here() as here:
-        look = here.preview("terminate_client", client.task_id)
-        assert [victim.process.pid for victim in look.victims] == [client.pid]
+        look = shown(here, ComputeMode(bench.gpu, "exclusive_process"))
+        [change] = look.changes
+        assert (change.before.split(":")[0], change.after.split(":")[0]) == ("default", "exclusive")
         assert look.refusals == ()
-        reply = here.act(look, "it leaks", "ada")
+        assert any(str(child.pid) in words and "without MPS" in words for words in look.warnings)
+        assert not any("slows" in words for words in look.warnings)
+        reply = here.act(look, "", "ada")
         assert reply.state == "done", reply
         assert reply.verified is not None
-        assert reply.verified.in_force is True
-        assert mps.ask(f"get_client_list {server.pid}") == f"{other.pid}\n"
-        mps.save(ignores=True)
-        reply = here.act(here.preview("terminate_client", other.task_id), "it leaks", "ada")
-        assert (reply.state, reply.verified and reply.verified.in_force) == ("not_effective", False)
-        plain = bench.children.all[0]
-        assert [each.code for each in here.preview("terminate_client", plain.task_id).refusals
-                ] == ["mps"]
-    assert client.is_alive()
-    assert other.is_alive()
+        assert (reply.verified.applied, reply.verified.in_force) == (True, True)
+        assert bench.limiter.read([bench.gpu])[bench.gpu].compute_mode == 3
+        assert bench.book().all() == (), "it has no end of its own"
+        assert done(here, ComputeMode(bench.gpu, "default")).state == "done"
+        assert codes(here, ComputeMode("GPU-nobody", "default")) == ["setting"]
+    with bench.here(actions=["set_power_cap"]) as here:
+        assert codes(here, ComputeMode(bench.gpu, "default")) == ["type"]
+    assert bench.limiter.read([bench.gpu])[bench.gpu].compute_mode == 0
+    assert child.is_alive()
 
 
+def test_the_mode_on_the_drivers_own_library(bench: Bench, tmp_path: Path,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml(tmp_path / "nvml", gpus=0)
+    gpu = nvml.gpu(compute_mode=0)
+    nvml.save()
+    nvml.use_in_children(monkeypatch)
+    uuid, setter = str(gpu["uuid"]), "nvmlDeviceSetComputeMode"
+    with bench.here("nvml") as here:
+        assert done(here, ComputeMode(uuid, "exclusive_process")).state == "done"
+        assert [call.arguments for call in nvml.calls(setter)] == [("3",)]
+        gpu.ignore(setter)
+        nvml.save()
+        reply = done(here, ComputeMode(uuid, "default"))
+        assert (reply.state, reply.verified and reply.verified.applied) == ("not_effective", True)
+        assert "applied, not in force" in reply.step
+        gpu.error(setter, 4)
+        nvml.save()
+        reply = done(here, ComputeMode(uuid, "default"))
+        assert (reply.state, reply.refusal and reply.refusal.code) == ("refused", "permission")
+        gpu.error("nvmlDeviceGetComputeMode", 3)  # as of a board that MIG has split
+        nvml.save()
+        assert codes(here, ComputeMode(uuid, "default")) == ["setting"]

@@ -2,25 +2,34 @@
 MPS, and the tuning of its share."""
 
 
+import json
 import os
 import random
+import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from agent import guard, limits_cli
 from agent.autotune import Seen, tune
-from agent.leases import GpuLimits
+from agent.backends.recorded import FORMAT, Head
+from agent.backends.simulated import SimulatedReader, parse_options
 from agent.limits_cli import gpu, mebibytes, mps, seconds
 from agent.mps import Mps
-from agent.mps_doctor import findings
+from agent.mps_doctor import SERVER_FOLDERS, findings
+from agent.mps_view import view
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.limits import PIPES_MAX
+from gpudeck.limits import PIPES_MAX, ComputeMode, MpsRestart, MpsStart
+from gpudeck.wire import GpuFacts
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.mps_control import FakeMps
 from tests.integration.test_acts_crash import write_world
+from tests.unit.test_tune_past import BOARDS, night
 
 Run = Callable[..., tuple[int, str]]
 
@@ -61,6 +70,7 @@ def run(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch,
     return told
 
 
+FACTS = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(BOARDS))
 YES = ("--yes", "--reason", "a test")
 
 
@@ -102,7 +112,9 @@ def test_a_share_is_set_and_shown(fake: FakeMps, run: Run, children: Children) -
     code, said = run(mps, "set", "share", str(pct), "--server", str(server.pid), *YES)
     assert (code, "100 % -> " in said) == (ExitCode.OK, True)
     assert "1 running client keeps the old value" in said
-    code, said = run(mps, "show", )
+    code, said = run(mps, "show", "--json")
+    assert json.loads(said)["items"][0]["daemons"][0]["servers"][0]["pct"] == pct
+    code, said = run(mps, "show")
     assert f"server {server.pid}  root  {pct} % for new clients" in said
     assert f"client {client.pid}  root  100 %" in said
     with pytest.raises(CommandError, match="somebody's work"):
@@ -113,8 +125,6 @@ def test_a_share_is_set_and_shown(fake: FakeMps, run: Run, children: Children) -
 
 def test_a_cap_needs_an_agent_that_takes_it_back(run: Run, tmp_path: Path,
                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    from agent.backends.simulated import SimulatedReader, parse_options
-
     [facts] = SimulatedReader(parse_options(f"node=n1,gpus=1,world={tmp_path}"), None).read().facts
     code, said = run(gpu, "cap", facts.uuid, "300", "--for", "2h", *YES)
     assert (code, "700 W -> 300 W for 2 h" in said) == (ExitCode.OK, True), said
@@ -147,30 +157,51 @@ def test_sizes() -> None:
 # --- the doctor
 
 
-def codes(driver: str | None = None, gpus: tuple[GpuLimits, ...] = ()) -> list[str]:
-    return [each.code for each in findings(Mps(is_alone=True), driver, gpus)]
+def codes(driver: str | None = None, modes: dict[str, int | None] | None = None) -> list[str]:
+    return [each.code for each in findings(Mps(is_alone=True), driver, modes)]
+
+
+def log_of(fake: FakeMps, age_s: float, *lines: str) -> None:
+    at = time.strftime("%Y-%m-%d %H:%M:%S.123", time.localtime(time.time() - age_s))
+    with (fake.folder / "control.log").open("a") as file:
+        file.writelines(f"[{at} Control  4711] {line}\n" for line in lines)
 
 
 def test_the_doctor_names_cause_and_remedy(fake: FakeMps, children: Children,
                                            monkeypatch: pytest.MonkeyPatch) -> None:
     assert codes() == [], "none runs, and that is no fault"
     assert fake.start() == 0
-    assert codes("580.95.05", (GpuLimits("GPU-1", compute_mode=3),)) == []
+    assert codes("580.95.05", {"GPU-1": 3, "GPU-2": None}) == []
     assert codes("535.261.03") == ["version"]
-    assert codes(None, (GpuLimits("GPU-1", compute_mode=0),)) == ["exclusive"]
+    [shared] = findings(Mps(is_alone=True), None, {"GPU-1": 0, "GPU-2": 2, "GPU-3": 3})
+    assert (shared.code, shared.weight) == ("exclusive", "advice")
+    assert [fix.gpu_uuid for fix in shared.fixes if isinstance(fix, ComputeMode)] == [
+        "GPU-1", "GPU-2"]
+    fake.server_program.rename(fake.bin / "away")
+    if shutil.which("nvidia-cuda-mps-server", path=SERVER_FOLDERS) is None:
+        assert codes() == ["server"]
+    (fake.bin / "away").rename(fake.server_program)
     server = children.start(listed=False)
     fake.server(server.pid, status="FAULT")
     [fault] = findings(Mps(is_alone=True))
-    assert (fault.code, str(server.pid) in fault.cause, fault.fix is not None) == (
-        "fault", True, True)
+    assert (fault.code, str(server.pid) in fault.cause, fault.fixes) == (
+        "fault", True, (MpsRestart(str(fake.pipes)),))
     fake.server(server.pid)
-    (fake.folder / "control.log").write_text("fine\nFailed to start server\n")
+    log_of(fake, 60.0, "Server 12: failed to start")
     [log] = findings(Mps(is_alone=True))
-    assert (log.code, "Failed to start server" in log.cause) == ("log", True)
+    assert (log.code, log.weight, "failed to start" in log.cause) == ("log", "advice", True)
+    for _ in range(500):  # our own questions, until each would be lost in 64 kB of them
+        log_of(fake, 1.0, "Accepting connection...", "NEW UI", "Cmd:get_fault", "UI closed")
+    assert codes() == ["log"]
+    (fake.folder / "control.log").unlink()
+    log_of(fake, 2 * 86_400.0, "Server 12: failed to start")
+    log_of(fake, 1.0, "Cmd:failed")
+    assert codes() == [], "that was another day"
     (fake.folder / "control.log").unlink()
     os.kill(fake.pid, signal.SIGKILL)
     [dead] = findings(Mps(is_alone=True))
-    assert (dead.code, "stale" in dead.cause, dead.fix is not None) == ("dead", True, True)
+    assert (dead.code, "stale" in dead.cause, dead.fixes) == (
+        "dead", True, (MpsStart(str(fake.pipes)),))
     if os.geteuid() == 0:
         os.chown(fake.pipes / "control", 65_534, -1)
         assert codes() == ["owner"]
@@ -180,16 +211,43 @@ def test_the_doctor_names_cause_and_remedy(fake: FakeMps, children: Children,
     assert codes() == ["not_installed"]
 
 
-def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run) -> None:
+def test_a_socket_that_the_agent_may_not_reach_is_not_called_dead(
+    fake: FakeMps, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert fake.start() == 0
     fake.kill()
-    code, said = run(mps, "doctor")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: (
+        access(path, mode) and not str(path).endswith("/control")))
+    [denied] = findings(Mps(is_alone=True))
+    assert (denied.code, denied.fixes, "may not reach" in denied.cause) == ("denied", (), True)
+
+
+def test_an_open_folder_is_told_of_with_an_old_driver_alone(fake: FakeMps) -> None:
+    assert fake.start() == 0
+    fake.pipes.chmod(0o777)
+    daemon = Mps(is_alone=True).daemons()[0]
+    troubles = {driver: view(daemon, driver=driver).trouble
+                for driver in ("535.261.03", "550.54", "1000.1", None)}
+    assert [bool(words) for words in troubles.values()] == [True, False, False, True]
+    fake.pipes.chmod(0o750)
+    assert view(daemon, driver="535.261.03").trouble == ""
+
+
+def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run) -> None:
+    doctor = ("doctor", "--pipes", str(fake.pipes))  # and not those of other tests
+    assert fake.start() == 0
+    fake.kill()
+    code, said = run(mps, *doctor)
     assert (code, "--fix does it" in said) == (ExitCode.FAILED, True)
     assert fake.changed() == ["-d"], "looking mends nothing"
-    code, said = run(mps, "doctor", "--fix", *YES)
+    code, said = run(mps, *doctor, "--fix", *YES)
     assert (code, fake.changed()) == (ExitCode.OK, ["-d", "-d"])
     assert fake.ask("get_default_active_thread_percentage") == "100.0\n"
-    assert "nothing is wrong" in run(mps, "doctor")[1]
+    code, said = run(mps, *doctor)
+    assert (code, "exclusive:" in said) == (ExitCode.OK, True), "advice is no failure"
+    assert run(mps, *doctor, "--fix", *YES)[0] == ExitCode.OK
+    assert "nothing is wrong" in run(mps, *doctor)[1]
 
 
 # --- tuning
@@ -225,15 +283,55 @@ def test_a_dry_run_sets_nothing_and_the_rest_is_recorded(fake: FakeMps, run: Run
     clients = [children.start(kind="mps_client") for _ in range(4)]
     fake.server(server.pid, *(child.pid for child in clients))
     assert fake.start() == 0
-    code, said = run(mps, "tune", "--rounds", "1")
+    code, said = run(mps, "tune", "--rounds", "1", "--every", "1")
     assert (code, said.startswith("dry run: 100 / 4 clients")) == (ExitCode.OK, True)
     assert fake.changed() == ["-d"]
     with pytest.raises(CommandError, match="--apply"):
         run(mps, "tune", "--rounds", "1", "--apply")
-    code, said = run(mps, "tune", "--rounds", "2", "--every", "0", "--apply", *YES)
+    code, said = run(mps, "tune", "--rounds", "2", "--every", "1", "--apply", *YES)
     assert code == ExitCode.OK
     assert fake.changed() == ["-d", f"set_active_thread_percentage {server.pid} 90",
                               f"set_active_thread_percentage {server.pid} 80"]
     assert all(child.is_alive() for child in children.all)
 
 
+def test_a_rehearsal_on_a_recording_sets_nothing(fake: FakeMps, run: Run, tmp_path: Path) -> None:
+    """Four clients at half load: from 100 % down to 100 / 4 x 1.5, in steps of 10."""
+    path, said = tmp_path / "night.jsonl", list(night(301, 4, 50.0, start=1_763_640_000.0))
+    head = Head(FORMAT, "n1", "nvml", "0")
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in (head, *(
+        structs.replace(each, facts=FACTS) for each in said))))
+    assert fake.start() == 0
+    code, told = run(mps, "tune", "--rehearse", str(path))
+    lines = told.splitlines()
+    assert code == ExitCode.OK
+    assert [line.split("  ")[1].strip() for line in lines[:-2]] == [
+        f"{pct} %" for pct in (90, 80, 70, 60, 50, 40, 38)]
+    assert "10 looks, 7 changes, from 100 % to 38 % (between 38 and 100 %)" in lines[-2]
+    assert "nothing was set" in lines[-1]
+    code, told = run(mps, "tune", "--rehearse", str(path), "--from", "38", "--every", "60",
+                     "--json")
+    looks = json.loads(told)["items"]
+    assert [(look["pct"], look["clients"], look["is_dry"]) for look in looks] == [
+        (None, 4, True)] * 5
+    assert fake.changed() == ["-d"]
+    for words in (("--rehearse", str(path), "--apply", *YES), ("--rehearse", str(tmp_path / "no")),
+                  ("--every", "0"), ("--from", "0")):
+        with pytest.raises(CommandError):
+            run(mps, "tune", *words)
+    path.write_text("no recording\n")
+    with pytest.raises(CommandError, match="no recording of gpudeck"):
+        run(mps, "tune", "--rehearse", str(path))
+
+
+def test_a_mode_is_set_from_the_terminal(run: Run, tmp_path: Path,
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an agent too: it has no end that somebody must keep."""
+    monkeypatch.setattr(limits_cli, "agent_pid", lambda data: None)
+    [facts] = SimulatedReader(parse_options(f"node=n1,gpus=1,world={tmp_path}"), None).read().facts
+    code, said = run(gpu, "mode", facts.uuid, "exclusive_process", *YES)
+    assert (code, "-> exclusive: one process at a time" in said) == (ExitCode.OK, True), said
+    code, said = run(gpu, "mode", facts.uuid, "default", *YES)
+    assert (code, "exclusive: one process at a time -> default" in said) == (ExitCode.OK, True)
+    with pytest.raises(SystemExit):
+        run(gpu, "mode", facts.uuid, "prohibited", *YES)

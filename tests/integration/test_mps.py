@@ -6,7 +6,9 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,7 +19,16 @@ from gpudeck.limits import PIPES_MAX, MpsMemory, MpsPercent, Setting
 from tests.fakes.children import Children
 from tests.fakes.mps_control import NO_DAEMON, FakeMps
 
-Ask = Callable[[str], "subprocess.CompletedProcess[str]"]
+
+@dataclass(frozen=True)
+class Ask:
+    program: str
+    env: dict[str, str]
+
+    def __call__(self, lines: str) -> "subprocess.CompletedProcess[str]":
+        argv, told = (["-d"], "") if lines == "-d" else ([], lines)
+        return subprocess.run([self.program, *argv], input=told, capture_output=True, text=True,
+                              timeout=20, env=self.env, check=False)
 
 
 @pytest.fixture
@@ -36,9 +47,16 @@ def children() -> Iterator[Children]:
     made.close()
 
 
+@pytest.fixture
+def daemon_of_ask(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    for name, value in ask.env.items():
+        monkeypatch.setenv(name, value)
+    return Daemon(program=ask.program)
+
+
 @pytest.fixture(params=["fake", "real"])
 def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
-    """A daemon that has just begun, in folders of its own."""
+    """Its program and environment, where nothing runs yet, in folders of its own."""
     if request.param == "fake":
         made = FakeMps(tmp_path / "mps")
         program, env = str(made.program), {**os.environ, **made.env()}
@@ -49,15 +67,11 @@ def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ask]:
         env = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "p"),
                "CUDA_MPS_LOG_DIRECTORY": str(tmp_path)}
 
-    def call(lines: str) -> "subprocess.CompletedProcess[str]":
-        argv, told = (["-d"], "") if lines == "-d" else ([], lines)
-        return subprocess.run([program, *argv], input=told, capture_output=True, text=True,
-                              timeout=20, env=env, check=False)
-
+    asking = Ask(program, env)
     try:
-        yield call
+        yield asking
     finally:
-        call("quit -t 1\n")
+        asking("quit -t 1\n")
 
 
 # What is asked, what is printed; in this order, each on the state that the former left.
@@ -119,6 +133,36 @@ def test_the_control_program_prints_what_is_known_of_it(ask: Ask) -> None:
 
 
 # --- ours
+
+
+def test_our_own_lines_on_either(ask: Ask, daemon_of_ask: Daemon) -> None:
+    """What we send is obeyed, and read back, by NVIDIA's own program too where there is one."""
+    daemon, gone = daemon_of_ask, 2**22 + 5
+    assert not daemon.is_alive()
+    with pytest.raises(MpsSays, match="no MPS control daemon answers"):
+        daemon.set_percent(50)
+    assert ask("-d").returncode == 0
+    assert (daemon.servers(), daemon.percent(), daemon.priority()) == ((), 100.0, 0)
+    for pct in (1, random.randint(2, 99), 100):
+        daemon.set_percent(pct)
+        assert daemon.percent() == pct
+    for mem_mib in (1, random.randint(2, 1_023), 1_024, 1_536, random.randint(1_025, 2**24), None):
+        ordinal = random.randrange(32)
+        daemon.set_memory(ordinal, mem_mib)
+        assert daemon.memory(ordinal) == shown_limit(mem_mib), mem_mib
+    for priority in (1, 0):
+        daemon.set_priority(priority)
+        assert daemon.priority() == priority
+    for refused in (partial(daemon.set_percent, 50), partial(daemon.set_memory, 0, 5)):
+        with pytest.raises(MpsSays, match=f"Server {gone} not found"):
+            refused(gone)
+    assert "did not let go" in daemon.terminate(gone, gone + 1)
+    assert (daemon.percent(gone), daemon.memory(0, gone), daemon.status(gone)) == (None,) * 3
+    assert "already running" in daemon.start()
+    assert daemon.quit(1) == ""
+    assert not daemon.is_alive()
+    assert daemon.start() == ""
+    assert (daemon.percent(), daemon.memory(0), daemon.priority()) == (100.0, "", 0)
 
 
 WRONG = (
@@ -212,9 +256,10 @@ def test_silent_refusals_are_seen(fake: FakeMps, children: Children) -> None:
     fake.server(server.pid, client.pid)
     fake.save(refuses=True)
     assert "did not let go" in daemon.terminate(server.pid, client.pid)
-    assert "Not enough privilege" in daemon.quit(1)
+    with pytest.raises(MpsSays, match="Not enough privilege"):
+        daemon.quit(1)
     assert daemon.is_alive()
-    fake.save(ignores=True)
+    fake.save(refuses=False, ignores=True)
     daemon.set_percent(7)  # it says that it obeys
     assert daemon.percent() == 100.0
 

@@ -6,9 +6,11 @@ import struct
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from agent import hami
-from agent.mechanisms import hami_file, mechanisms, memory_limit, mig
+from agent.mechanisms import hami_file, mechanisms, memory_limit, mig, mps
+from gpudeck.limits import MpsClient, MpsDaemon, MpsLimit, MpsServer
 from gpudeck.wire import GpuFacts
 
 FACTS = (GpuFacts("GPU-1", 0, "H100"),)
@@ -71,3 +73,19 @@ def test_mig_is_counted_and_the_ladder_is_always_there() -> None:
     assert mig(FACTS).state == "not_there"
     assert "1 instance" in mig(SPLIT).proof
     assert {each.name: each.state for each in mechanisms("550.1", FACTS, ())}["ladder"] == "there"
+
+
+def test_what_mps_gives_is_said_with_what_it_cannot_hold() -> None:
+    pct = random.randint(1, 100)
+    one, other = (MpsServer(pid, 0, "root", "ACTIVE", float(pct), (MpsLimit(0, "2G"),),
+                            (MpsClient(pid + 1, 0, "alice", None, None),)) for pid in (10, 20))
+    daemon = MpsDaemon("/run/mps", 0, "root", True, default_pct=77.0, servers=(one, other))
+    found = mps((daemon, MpsDaemon("/run/dead", 0, "root", False)))
+    assert (found.name, found.state) == ("mps", "there")
+    assert f"2 clients; new ones of /run/mps: {pct} % of the threads and 2G on device 0." in (
+        found.proof)
+    assert "77" not in found.proof, "that is of the next server"
+    assert "can shed" in found.proof
+    assert "77 %" in mps((replace(daemon, servers=()),)).proof
+    assert mps((MpsDaemon("/run/dead", 0, "root", False),)).state == "not_there"
+    assert (mps(()).state, mps(None).state) == ("not_there", "unknown")

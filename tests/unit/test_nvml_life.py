@@ -14,11 +14,11 @@ import pytest
 from agent.backends import Reading, Renew, Unavailable
 from agent.backends.nvml import BLIND_READS_MAX, NvmlReader
 from agent.backends.nvml_errors import LIFE
+from agent.backends.nvml_module import module_version
 from agent.backends.nvml_session import (
     RENEW_ALL_LOST_S,
     RENEW_SOME_LOST_S,
     library_version,
-    module_version,
 )
 from gpudeck.metrics import COLUMN, Absence
 from tests.fakes.nvml import FakeGpu, FakeNvml

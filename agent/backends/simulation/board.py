@@ -20,6 +20,7 @@ class Limit(msgspec.Struct, frozen=True):
 
     power_w: float | None = None
     locked_mhz: tuple[float, float] | None = None
+    compute_mode: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Board:
     slowed_s: dict[int, float] = field(default_factory=dict)
     power_cap_w: float | None = None  # as somebody has set it
     locked_mhz: tuple[float, float] | None = None
+    compute_mode: int = 0
 
     @property
     def power_limit_w(self) -> float:

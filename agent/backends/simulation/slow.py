@@ -53,6 +53,7 @@ def _now(board: Board, held: bool, fast: dict[str, float]) -> dict[str, float]:
         "pcie_gen": float(1 if rests and not profile.keeps_link else profile.pcie_gen),
         "pcie_width": 16.0, "fan_rpm": fast["fan_pct"] * RPM_PER_PCT,
         "persistence": float(profile.keeps_link), "ecc_on": float(profile.has_ecc),
+        "compute_mode": float(board.compute_mode),
     }
 
 

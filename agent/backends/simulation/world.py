@@ -183,6 +183,7 @@ class World:
             told = limits.get(uuid)
             board.power_cap_w = None if told is None else told.power_w
             board.locked_mhz = None if told is None else told.locked_mhz
+            board.compute_mode = 0 if told is None else told.compute_mode or 0
 
     def reload(self) -> None:
         """What is counted since the driver was loaded begins anew."""

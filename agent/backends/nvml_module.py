@@ -1,0 +1,17 @@
+"""The version of the driver by what its kernel module says, without NVML."""
+
+import re
+from pathlib import Path
+
+MODULE = Path("/proc/driver/nvidia/version")
+VERSION = re.compile(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b")
+
+
+def module_version(path: Path = MODULE) -> str | None:
+    """Of the loaded kernel module; None: not loaded, or not to be seen from here."""
+    try:
+        first = path.read_text(errors="replace").partition("\n")[0]
+    except OSError:
+        return None
+    found = VERSION.search(first)
+    return found[1] if found else None

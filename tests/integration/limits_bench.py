@@ -1,0 +1,107 @@
+"""One node with a folder of its own, whose Gpus and MPS are set at its terminal; and its keeper."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agent.acts_journal import ActsJournal, ActsStore
+from agent.backends.simulated import SimulatedReader, parse_options
+from agent.lease_book import LeaseBook
+from agent.limit_keeper import LimitKeeper, Machine
+from agent.limiter import Limiter
+from agent.local import Local
+from agent.lock import ActLock
+from agent.mps import Mps
+from agent.mps_book import MpsBook
+from agent.scene import Place
+from agent.tasks import boot_id
+from gpudeck.acts import NO_TASK, Params, Preview, Reply
+from gpudeck.limits import Lease, LimitsNow, Setting, action_of
+from tests.fakes.children import Children, a_ceiling
+from tests.fakes.hub import wait_for
+from tests.integration.test_acts_crash import write_world
+
+HOUR_S = 3_600.0
+
+
+class Bench:
+    """One node with a folder of its own, acted on at its terminal."""
+
+    def __init__(self, folder: Path, children: Children) -> None:
+        self.folder, self.children = folder, children
+        self.data = folder / "data"
+        self.data.mkdir()
+        self.ceiling = a_ceiling(folder)
+        write_world(folder, children.all)
+        self.options = f"node=n1,gpus=1,world={folder}"
+        self.reader = SimulatedReader(parse_options(self.options), None)
+        [facts] = self.reader.read().facts
+        self.gpu = facts.uuid
+        self.facts = facts
+
+    def machine(self) -> Machine:
+        return Machine(1, "580.95.05", {self.gpu: self.limiter.read([self.gpu])[
+            self.gpu].compute_mode})
+
+    @contextmanager
+    def here(self, backend: str = "simulated", **ceiling: object) -> Iterator[Local]:
+        a_ceiling(self.folder, **ceiling)
+        with Local(self.data, backend, self.options, self.ceiling, source=self.children) as local:  # type: ignore[arg-type]
+            yield local
+
+    @property
+    def limiter(self) -> Limiter:
+        return Limiter("simulated", self.options)
+
+    def power_w(self) -> float | None:
+        return self.limiter.read([self.gpu])[self.gpu].power_w
+
+    def book(self) -> LeaseBook:
+        return LeaseBook(ActsJournal(ActsStore(self.data / "acts.db")))
+
+    @contextmanager
+    def keeper(self, limiter: Limiter | None = None) -> Iterator["Held"]:
+        """As the agent has one; another each time, as after its restart."""
+        store = ActsStore(self.data / "acts.db")
+        journal = ActsJournal(store)
+        book = LeaseBook(journal)
+        place = Place("n1", boot_id(), self.children, lambda: (), lambda _: 0, self.ceiling, False,
+                      limiter=limiter or self.limiter, book=book,
+                      mps=Mps(is_alone=True), mps_book=MpsBook(journal, boot_id()))
+        held = Held(LimitKeeper(place, book, ActLock(self.data),
+                                self.machine, lambda: None))
+        try:
+            yield held
+        finally:
+            held.keeper.close()
+            store.close()
+
+
+class Held:
+    def __init__(self, keeper: LimitKeeper) -> None:
+        self.keeper = keeper
+        self.said: list[LimitsNow] = []
+
+    def round(self, is_ok: bool = True) -> tuple[Lease, ...]:
+        self.keeper.changed()
+        self.keeper.step(time.monotonic(), is_ok)
+        wait_for(lambda: self.keeper.is_idle)
+        self.said += self.keeper.say()
+        return self.leases
+
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        return self.said[-1].leases
+
+
+def shown(here: Local, setting: Setting, grace_s: float = 1.0) -> Preview:
+    return here.preview(action_of(setting), NO_TASK, Params(grace_s=grace_s, setting=setting))
+
+
+def done(here: Local, setting: Setting, reason: str = "a test", grace_s: float = 1.0) -> Reply:
+    return here.act(shown(here, setting, grace_s), reason, "ada")
+
+
+def codes(here: Local, setting: Setting) -> list[str]:
+    return [each.code for each in shown(here, setting).refusals]
