@@ -32,6 +32,7 @@ from .core.quotas import (
 from .effects import Tell
 from .history.protocol import History
 from .people import Refused
+from .quota_metrics import QuotaLook, quota_look
 from .quotas_store import QuotasStore, Version
 from .signing import Signer
 
@@ -68,6 +69,7 @@ class QuotaDesk:
         self.spared: dict[str, str] = {}  # Tasks that no Quota can end, as their nodes said
         self.over = Over()
         self.in_force: dict[str, InForce] = {}
+        self._deployed: dict[tuple[str, int], tuple[float, list[Deployment]]] = {}
         self.balances: list[Balance] = []
         self.looked_at: float | None = None
         self.on_change: list[Callable[[], None]] = []
@@ -213,7 +215,23 @@ class QuotaDesk:
                 yield node_id, node.hello.host, said
 
     def deployed(self, quota: Quota) -> list[Deployment]:
-        return [*deployments(quota, self.generation, self._fleet, self.in_force)]
+        """All who look within a second share one look at the nodes."""
+        key, now = (quota.id, self.generation), time.monotonic()
+        kept = self._deployed.get(key)
+        if kept is None or now - kept[0] >= EVERY_S:
+            gevent.sleep(0)  # of many Quotas on many nodes, live is not to wait for all
+            kept = now, [*deployments(quota, self.generation, self._fleet, self.in_force)]
+            self._deployed = {each: found for each, found in self._deployed.items()
+                              if now - found[0] < EVERY_S} | {key: kept}
+        return kept[1]
+
+    def seen_by(self, lens: Lens, quota: Quota) -> tuple[list[Deployment], list[Balance]]:
+        """A sum over more than one may see is told only to whom it is about."""
+        everywhere = self.deployed(quota)
+        here = [each for each in everywhere if lens.sees_node(each.node_id)]
+        sees_all = lens.is_whole or len(here) == len(everywhere)
+        return here, [each for each in self.of(quota.id)
+                      if sees_all or each.holder in lens.reads.own]
 
     def of(self, quota_id: str) -> list[Balance]:
         return worst_first(each for each in self.balances if each.quota.id == quota_id)
@@ -228,6 +246,10 @@ class QuotaDesk:
                     yield limit, choice, next(
                         (each for each in self.of(choice.quota.id)
                          if (each.limit, each.holder) == (limit, holder)), None)
+
+    def looks(self, lens: Lens) -> list[QuotaLook]:
+        return [quota_look(version.quota, *self.seen_by(lens, version.quota))
+                for version in self.versions.values()]
 
     def history(self, quota_id: str) -> list[Version]:
         return self._store.versions(quota_id)

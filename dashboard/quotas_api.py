@@ -63,13 +63,7 @@ class QuotasApi:
         return version
 
     def _view(self, version: Version, lens: Lens, ladder: Ladder) -> QuotaView:
-        everywhere = self._desk.deployed(version.quota)
-        deployed = [each for each in everywhere if lens.sees_node(each.node_id)]
-        # A sum over more than one may see is told only to whom it is about.
-        sees_all = lens.is_whole or len(deployed) == len(everywhere)
-        found = [each for each in self._desk.of(version.quota.id)
-                 if sees_all or each.holder in lens.reads.own]
-        return quota_view(version, deployed, found, ladder)
+        return quota_view(version, *self._desk.seen_by(lens, version.quota), ladder)
 
     def of_task(self, task_id: str) -> Response:
         lens = self._lens()

@@ -1,11 +1,14 @@
 """Quotas at the hub: what is signed, what a node has of it, hours, and how far a ladder is."""
 
+import re
+
 import pytest
 
 from dashboard.core.fleet import Fleet
 from dashboard.core.quota_wants import Beside, Kept, Over, cause_of, progress, wants
 from dashboard.core.quotas import deployments, for_node, hours_of
 from dashboard.core.signing import Budget, Signing, Spent
+from dashboard.quota_metrics import quota_families, quota_look
 from gpudeck import ladder
 from gpudeck.balance import Balance, Offender
 from gpudeck.desired import Desired, InForce, QuotaMark
@@ -77,6 +80,23 @@ def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
     assert seen(held) == (True, True, "3 tasks of it seen here")
     fleet.disconnected(fleet.nodes["n1"])  # what it said before is not said of now
     assert seen(held)[:2] == (True, False)
+
+
+# -- for Prometheus
+
+def test_of_what_is_not_known_whole_no_number_is_given() -> None:
+    quota = Quota("q", "*", mem_bytes=10)
+
+    def told(used: float, is_whole: bool) -> dict[str, str]:
+        held = Balance(quota, "mem_bytes", "alice", used, 10.0, is_whole, 1, ("alice",))
+        text = "".join(quota_families([quota_look(quota, [], [held])]))
+        return {name: value for name, holder, value in re.findall(
+            r'^gpudeck_quota_(\w+){[^\n]*holder="(\w+)"} (\S+)$', text, re.M)}
+
+    assert told(4.0, True) == {"used": "4", "over": "0"}
+    assert told(11.0, True) == {"used": "11", "over": "1"}
+    assert told(4.0, False) == {}
+    assert told(11.0, False) == {"over": "1"}  # at least that much
 
 
 # -- hours
