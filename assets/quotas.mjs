@@ -4,8 +4,9 @@ import { isAdmin, me } from "./account.mjs";
 import { look, send } from "./api.mjs";
 import { ask, choiceField, done, open, sentence, textField } from "./dialog.mjs";
 import { byId, make, say, show } from "./dom.mjs";
-import { amount, gibibytes, moment, plural, when } from "./format.mjs";
+import { amount, moment, plural, when } from "./format.mjs";
 import { change } from "./fresh.mjs";
+import { LIMITS, barOf, useWords } from "./quota_bars.mjs";
 import { nameTab } from "./tab.mjs";
 
 const EVERY_MS = 3_000;
@@ -177,25 +178,12 @@ function forceWords({ wanted, applied, in_force: inForce, quota }) {
 }
 
 function useOf(one) {
-  const top = Math.max(one.used, one.most) || 1;
-  const bar = make("div", { class: `quota-bar${one.is_over ? " over" : ""}`, role: "meter", "aria-label": `${one.holder}, ${LIMITS[one.limit].name}`, "aria-valuemin": "0", "aria-valuemax": String(top), "aria-valuenow": String(one.used), "aria-valuetext": one.sentence, title: one.sentence }, make("i", {}), one.is_over ? make("u", {}) : null, make("b", {}));
-  bar.style.setProperty("--used", `${(Math.min(one.used, one.most) / top) * 100}%`);
-  bar.style.setProperty("--most", `calc(${(one.most / top) * 100}% - 2px)`);
-  const words = LIMITS[one.limit].words;
   const [first] = one.offenders;
-  return make("li", {}, make("span", { class: "holder" }, one.holder), bar,
-    make("span", { class: "numbers" }, `${one.is_whole ? "" : "≥ "}${words(one.used)} of ${words(one.most)} ${LIMITS[one.limit].name}`, one.is_over ? make("span", { class: "pill lost over" }, "over") : null),
+  return make("li", {}, make("span", { class: "holder" }, one.holder), barOf(one),
+    make("span", { class: "numbers" }, useWords(one), one.is_over ? make("span", { class: "pill lost over" }, "over") : null),
     !one.is_over ? null : make("span", { class: "next" }, first === undefined ? "No task of it may be ended." : `Would go first: ${first.user ?? "?"} on ${first.host}, priority ${first.priority}${one.offenders.length > 1 ? `; ${amount(one.offenders.length - 1)} more after it` : ""}.${first.ladder === "" ? "" : ` ${sentence(first.ladder)}`}`));
 }
 
-const memory = (bytes) => { const { text, unit } = gibibytes(bytes); return `${text} ${unit}`; };
-const short = (number) => (number > 0 && number < 1 ? String(Number(number.toPrecision(2))) : amount(number, Number.isInteger(number) ? 0 : 1));
-const LIMITS = {
-  gpus: { name: "Gpus", words: short },
-  mem_bytes: { name: "memory", words: memory },
-  gpu_hours: { name: "GPU-hours", words: short },
-  max_age_s: { name: "age", words: (seconds) => (seconds >= 7_200 ? `${short(seconds / 3_600)} h` : `${short(Math.round(seconds / 60))} min`) },
-};
 const limitsOf = (quota) => Object.keys(LIMITS).filter((limit) => quota[limit] !== null);
 const byNeed = (a, b) => b.over - a.over || a.quota.id.localeCompare(b.quota.id);
 

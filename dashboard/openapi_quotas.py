@@ -6,6 +6,7 @@ from .quotas_views import (
     QuotaCheck,
     QuotaDraft,
     QuotaList,
+    QuotasHere,
     QuotaVersions,
     QuotaView,
     TaskQuotas,
@@ -19,6 +20,10 @@ OPERATIONS: tuple[Operation, ...] = (
               "first; also of one that was removed.", QuotaVersions, None, 200, (404,)),
     Operation("get", "tasks/{id}/quotas", "get_task_quotas", "Which Quotas count for a Task, why "
               "these, and what its owner has of them.", TaskQuotas, None, 200, (404,)),
+    Operation("get", "nodes/{id}/quotas", "get_node_quotas", "The Quotas that concern a Node, or "
+              "one Gpu of it, whether they are in force there, and who of their holders is there.",
+              QuotasHere, None, 200, (400, 404),
+              (("gpu", {"type": "string", "minLength": 1, "description": "Of this Gpu alone."}),)),
     Operation("put", "quotas/{quota_id}", "put_quota", "A new Quota, or a change of one. Nodes "
               "hold it from their next look on, also without the hub.", QuotaView, NewQuota, 200,
               (400, 409, 415, 503)),

@@ -4,6 +4,7 @@ and summed up on the whole fleet; what is done about them is done by the ladder.
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import gevent
 import msgspec
@@ -22,11 +23,13 @@ from .core.quota_wants import HOLD_S, Over, still_there
 from .core.quotas import (
     Deployment,
     concerns,
+    deployment,
     deployments,
     for_node,
     holdings,
     hours_of,
     is_current,
+    on_gpu,
     worst_first,
 )
 from .effects import Tell
@@ -46,6 +49,17 @@ AGAIN_AFTER_S = 15.0  # what a node has not taken
 SIGNED_AT_ONCE = 100
 AT_ONCE = 500  # Tasks that are summed up here; of more, in a thread, so that live goes on beside
 SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """One Quota on one Node: whether it is in force there, and of each holder who is there the
+    Balance of all they hold, and of what they hold there."""
+
+    quota: Quota
+    deployed: Deployment
+    holders: list[tuple[Balance, Balance]]
+    task_ids: frozenset[str]
 
 
 class QuotaDesk:
@@ -246,6 +260,24 @@ class QuotaDesk:
                     yield limit, choice, next(
                         (each for each in self.of(choice.quota.id)
                          if (each.limit, each.holder) == (limit, holder)), None)
+
+    def here(self, node: Node, uuid: str | None, lens: Lens) -> list[Here]:
+        """The Quotas that concern this Node, or this Gpu of it, and who of theirs is there."""
+        now = time.time()
+        held = on_gpu(holdings(self._fleet, node), uuid) if is_current(node, now) else []
+        task_ids = frozenset(each.task.id for each in held)
+        parts = balances(self.quotas, held, now, self._hours, frozenset(self.spared))
+        found, node_id = [], node.hello.node_id
+        for quota in for_node(self.quotas.all, self._fleet, node):
+            if quota.scope_kind == "gpu" and uuid not in (None, quota.scope_name):
+                continue
+            told = {(each.limit, each.holder): each for each in self.seen_by(lens, quota)[1]}
+            found.append(Here(
+                quota, deployment(quota, self.generation, node_id, node,
+                                  self.in_force.get(node_id)),
+                [(told[key], part) for part in parts if part.quota.id == quota.id
+                 and (key := (part.limit, part.holder)) in told], task_ids))
+        return found
 
     def looks(self, lens: Lens) -> list[QuotaLook]:
         return [quota_look(version.quota, *self.seen_by(lens, version.quota))

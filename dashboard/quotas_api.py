@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from flask import Blueprint, Flask, Response
+from flask import Blueprint, Flask, Response, request
 
 from gpudeck.quota import END_AFTER_S, Quota, QuotaProblems, meaning, read
 
@@ -21,12 +21,14 @@ from .quotas_views import (
     QuotaCheck,
     QuotaDraft,
     QuotaList,
+    QuotasHere,
     QuotaVersions,
     QuotaView,
     TaskQuotas,
     balance_view,
     flaw_view,
     mechanism_views,
+    quota_here,
     quota_view,
     task_quota,
     version_view,
@@ -76,6 +78,16 @@ class QuotasApi:
                     for limit, choice, balance in self._desk.of_task(node, task_id)]))
         raise Wrong(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
 
+    def of_node(self, node_id: str) -> Response:
+        lens, gpu = self._lens(), _gpu()
+        if not lens.sees_node(node_id):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+        if gpu is not None and self._fleet.slot_on(node_id, gpu) is None:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpu[:128]!r} on it")
+        return answer(QuotasHere([
+            quota_here(each.quota, each.deployed, each.holders, each.task_ids)
+            for each in self._desk.here(self._fleet.nodes[node_id], gpu, lens)]))
+
     def versions(self, quota_id: str) -> Response:
         found = self._desk.history(quota_id)
         if not found:
@@ -109,6 +121,14 @@ class QuotasApi:
                                  [balance_view(each) for each in found if each.is_over][:100]))
 
 
+def _gpu() -> str | None:
+    given = request.args.getlist("gpu")
+    if len(given) > 1 or set(request.args) - {"gpu"} or "" in given:
+        raise Wrong(HTTPStatus.BAD_REQUEST, "the one parameter here is `gpu`, a UUID; without it "
+                    "it is of the whole node")
+    return given[0] if given else None
+
+
 def add_quotas_api(server: Flask, api: QuotasApi) -> None:
     routes = Blueprint("quotas", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
@@ -117,6 +137,7 @@ def add_quotas_api(server: Flask, api: QuotasApi) -> None:
         ("GET", "/quotas/<quota_id>/versions", api.versions),
         ("POST", "/quota-checks", api.check),
         ("GET", "/tasks/<path:task_id>/quotas", api.of_task),
+        ("GET", "/nodes/<node_id>/quotas", api.of_node),
     )
     for method, rule, view in table:
         routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],

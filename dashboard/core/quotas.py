@@ -1,7 +1,7 @@
 """Quotas at the hub: who holds what on the fleet, what each node is to hold, and how far it is."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudeck.balance import Balance, Holding
 from gpudeck.desired import InForce
@@ -37,6 +37,14 @@ def holdings(fleet: Fleet, node: Node) -> list[Holding]:
             for task_id, task in node.tasks.items() if task_id in uses]
 
 
+def on_gpu(held: Iterable[Holding], uuid: str | None) -> list[Holding]:
+    """As if there were no other Gpu; None: all of them."""
+    if uuid is None:
+        return list(held)
+    return [replace(each, uses=uses) for each in held
+            if (uses := tuple(use for use in each.uses if use[0] == uuid))]
+
+
 def is_current(node: Node, now: float) -> bool:
     """What it holds is known now."""
     return (node.connected and node.state == "live" and node.are_tasks_known
@@ -64,11 +72,11 @@ def deployments(quota: Quota, generation: int, fleet: Fleet, said: Mapping[str, 
     """`generation`: of the newest change."""
     for node_id, node in fleet.nodes.items():
         if concerns(quota, fleet, node):
-            yield _deployment(quota, generation, node_id, node, said.get(node_id))
+            yield deployment(quota, generation, node_id, node, said.get(node_id))
 
 
-def _deployment(quota: Quota, generation: int, node_id: str, node: Node, said: InForce | None
-                ) -> Deployment:
+def deployment(quota: Quota, generation: int, node_id: str, node: Node, said: InForce | None
+               ) -> Deployment:
     host = node.hello.host
     if said is None:
         why = ("the node has not said what it holds" if node.connected else
