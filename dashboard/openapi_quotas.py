@@ -3,6 +3,7 @@
 from .openapi_parts import Operation
 from .quotas_views import (
     NewQuota,
+    OwnerQuotas,
     QuotaCheck,
     QuotaDraft,
     QuotaList,
@@ -24,6 +25,8 @@ OPERATIONS: tuple[Operation, ...] = (
               "one Gpu of it, whether they are in force there, and who of their holders is there.",
               QuotasHere, None, 200, (400, 404),
               (("gpu", {"type": "string", "minLength": 1, "description": "Of this Gpu alone."}),)),
+    Operation("get", "owners/{name}/quotas", "get_owner_quotas", "All that counts for one owner, "
+              "also where they hold nothing of it now.", OwnerQuotas),
     Operation("put", "quotas/{quota_id}", "put_quota", "A new Quota, or a change of one. Nodes "
               "hold it from their next look on, also without the hub.", QuotaView, NewQuota, 200,
               (400, 409, 415, 503)),

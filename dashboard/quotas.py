@@ -80,6 +80,7 @@ class QuotaDesk:
         self._hours: dict[tuple[str, str], float | None] = {}
         self._hours_mono = -HOURS_EVERY_S
         self._next_mono = 0.0
+        self.groups: dict[str, frozenset[str]] = {}  # Unix groups of each user, as last seen
         self.spared: dict[str, str] = {}  # Tasks that no Quota can end, as their nodes said
         self.over = Over()
         self.in_force: dict[str, InForce] = {}
@@ -111,6 +112,7 @@ class QuotaDesk:
             return
         if mono - self._hours_mono >= HOURS_EVERY_S:
             self._hours_mono = mono
+            self._note_groups()
             self._hours = self._count_hours(now)
         self.spared = still_there(self.spared, (
             task_id for node in self._fleet.nodes.values() for task_id in node.tasks))
@@ -134,6 +136,12 @@ class QuotaDesk:
         return made
 
     # -- hours
+
+    def _note_groups(self) -> None:
+        for node in self._fleet.nodes.values():
+            for task in node.tasks.values():
+                if task.user is not None and task.groups:
+                    self.groups[task.user] = frozenset(task.groups)
 
     def _count_hours(self, now: float) -> dict[tuple[str, str], float | None]:
         found: dict[tuple[str, str], float | None] = {}
@@ -278,6 +286,21 @@ class QuotaDesk:
                 [(told[key], part) for part in parts if part.quota.id == quota.id
                  and (key := (part.limit, part.holder)) in told], task_ids))
         return found
+
+    def of_owner(self, name: str, lens: Lens) -> list[Balance]:
+        """All that counts for them, also where they hold nothing of it now."""
+        found = [each for quota in self.quotas.all for each in self.seen_by(lens, quota)[1]
+                 if name in (each.holder, *each.users)]
+        if lens.is_whole or name in lens.reads.own:
+            held = {(each.quota.id, each.limit) for each in found}
+            found += [self._nothing(quota, limit, name) for quota, limit in
+                      self.quotas.open_to(name, self.groups.get(name, ()))
+                      if (quota.id, limit) not in held and limit != "max_age_s"]
+        return worst_first(found)
+
+    def _nothing(self, quota: Quota, limit: Limit, name: str) -> Balance:
+        hours = self._hours.get((quota.id, name)) if limit == "gpu_hours" else None
+        return Balance(quota, limit, name, hours or 0.0, quota.limit(limit) or 0.0, True, 0, ())
 
     def looks(self, lens: Lens) -> list[QuotaLook]:
         return [quota_look(version.quota, *self.seen_by(lens, version.quota))

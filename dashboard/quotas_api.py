@@ -18,6 +18,7 @@ from .quotas_store import Version
 from .quotas_views import (
     Ladder,
     NewQuota,
+    OwnerQuotas,
     QuotaCheck,
     QuotaDraft,
     QuotaList,
@@ -28,6 +29,7 @@ from .quotas_views import (
     balance_view,
     flaw_view,
     mechanism_views,
+    owner_quota,
     quota_here,
     quota_view,
     task_quota,
@@ -88,6 +90,13 @@ class QuotasApi:
             quota_here(each.quota, each.deployed, each.holders, each.task_ids)
             for each in self._desk.here(self._fleet.nodes[node_id], gpu, lens)]))
 
+    def of_owner(self, name: str) -> Response:
+        """Nothing is told of whoever is not seen, and nobody is said to be unknown."""
+        lens, ladder = self._lens(), self._ladder()
+        return answer(OwnerQuotas([
+            owner_quota(each, self._desk.seen_by(lens, each.quota)[0], ladder)
+            for each in self._desk.of_owner(name, lens)]))
+
     def versions(self, quota_id: str) -> Response:
         found = self._desk.history(quota_id)
         if not found:
@@ -138,6 +147,7 @@ def add_quotas_api(server: Flask, api: QuotasApi) -> None:
         ("POST", "/quota-checks", api.check),
         ("GET", "/tasks/<path:task_id>/quotas", api.of_task),
         ("GET", "/nodes/<node_id>/quotas", api.of_node),
+        ("GET", "/owners/<name>/quotas", api.of_owner),
     )
     for method, rule, view in table:
         routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],

@@ -1,6 +1,6 @@
 """Quotas, as the API and the page show them. Pure."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -159,6 +159,31 @@ class QuotasHere(Struct):
     items: list[QuotaHere]
 
 
+class OwnerQuota(Struct):
+    """One limit of an owner. `goes`: how many jobs would go; `ladder`: how far it is with the first
+    of them, "": nothing is done. `in_force` of `wanted` nodes."""
+
+    quota: str
+    mode: QuotaMode
+    meaning: str
+    because: str
+    limit: Limit
+    holder: str
+    used: float
+    most: float
+    is_over: bool
+    is_whole: bool
+    sentence: str
+    goes: int
+    ladder: str
+    wanted: int
+    in_force: int
+
+
+class OwnerQuotas(Struct):
+    items: list[OwnerQuota]
+
+
 class QuotaDraft(Struct, forbid_unknown_fields=True):
     """As it is being written: anything may be wrong with it. Sizes and spans as numbers, or as
     `40GiB` and `12h`."""
@@ -219,6 +244,16 @@ def _holder_here(whole: Balance, part: Balance, task_ids: Container[str]) -> Hol
                       whole.is_whole, whole.sentence,
                       sum(any(task_id in task_ids for task_id in each.task_ids)
                           for each in whole.offenders))
+
+
+def owner_quota(balance: Balance, deployed: Sequence[Deployment], ladder: Ladder) -> OwnerQuota:
+    quota = balance.quota
+    first = next((words for each in balance.offenders if (words := ladder.get(
+        (quota.id, each.node_id, each.job_id), ""))), "")
+    return OwnerQuota(quota.id, quota.mode, meaning(quota), quota.because, balance.limit,
+                      balance.holder, balance.used, balance.most, balance.is_over,
+                      balance.is_whole, balance.sentence, len(balance.offenders), first,
+                      len(deployed), sum(each.is_in_force for each in deployed))
 
 
 def task_quota(limit: Limit, choice: Choice, balance: Balance | None, task_id: str) -> TaskQuota:

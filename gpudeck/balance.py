@@ -148,6 +148,17 @@ class Quotas:
                  if is_in_scope(quota, holding, uuid)]
         return Choice(found[0], tuple(found[1:])) if found else None
 
+    def open_to(self, user: str, groups: Iterable[str]) -> Iterator[tuple[Quota, Limit]]:
+        """What counts for whoever this is and holds nothing yet: of each limit the most specific
+        ones, down to the first that is about every place."""
+        subjects = (f"user:{user}", *(f"group:{group}" for group in sorted(groups)), "*")
+        for (limit, count), found in self._find(subjects).by_limit.items():
+            places = set[str]()
+            for quota in found:
+                is_theirs = count == "each" or quota.subject_kind == "user"
+                if is_theirs and "fleet" not in places and quota.scope not in places:
+                    yield quota, limit
+                places.add(quota.scope)
 
 
 def priority_of(about: About, holding: Holding, uuid: str | None) -> int:
