@@ -12,22 +12,21 @@ import msgspec
 from gpudeck.acts import Preview, Refusal, RefusalCode
 from gpudeck.balance import Balance, Choice, Quotas, balances, explained, holder_of
 from gpudeck.desired import REISSUE_EVERY_S, Desired, InForce, SignedDesired
-from gpudeck.quota import MAX_QUOTAS, PER_S, Limit, Per, Quota, meaning
+from gpudeck.quota import MAX_QUOTAS, PER_S, Limit, Quota, meaning
 
 from .accounts import CannotChange, NoSuch
 from .audit import Auditor, by
 from .core.access import Actor, may
 from .core.fleet import Fleet, Node
 from .core.lens import Lens
+from .core.quota_hours import Hours, Place, cells_of, grain, hours_of
 from .core.quota_wants import HOLD_S, Over, still_there
 from .core.quotas import (
     Deployment,
-    concerns,
     deployment,
     deployments,
     for_node,
     holdings,
-    hours_of,
     is_current,
     on_gpu,
     worst_first,
@@ -77,7 +76,7 @@ class QuotaDesk:
         self._send = send
         self._history = history
         self._told: dict[str, tuple[object, float]] = {}  # node -> what, when
-        self._hours: dict[tuple[str, str], float | None] = {}
+        self._hours = Hours()
         self._hours_mono = -HOURS_EVERY_S
         self._next_mono = 0.0
         self.groups: dict[str, frozenset[str]] = {}  # Unix groups of each user, as last seen
@@ -113,26 +112,24 @@ class QuotaDesk:
         if mono - self._hours_mono >= HOURS_EVERY_S:
             self._hours_mono = mono
             self._note_groups()
-            self._hours = self._count_hours(now)
+            self._hours = self._count_hours(now, self.quotas)
         self.spared = still_there(self.spared, (
             task_id for node in self._fleet.nodes.values() for task_id in node.tasks))
-        self.balances = self._sum(now)
+        self.balances = self._sum(now, self.quotas, self._hours)
         self.over.saw(self.balances, now)
         self.looked_at = now
         self._next_mono = mono + min(REST_SHARE * (time.monotonic() - mono), REST_MOST_S)
 
-    def _sum(self, now: float, quotas: Quotas | None = None, lens: Lens | None = None
+    def _sum(self, now: float, quotas: Quotas, counted: Hours, lens: Lens | None = None
              ) -> list[Balance]:
-        """With `quotas`, as if these were all there are."""
         found = []
         for node_id, node in list(self._fleet.nodes.items()):
             if is_current(node, now) and (lens is None or lens.sees_node(node_id)):
                 found += holdings(self._fleet, node)
-        wanted, hours, spared = quotas or self.quotas, dict(self._hours), frozenset(self.spared)
+        asked = quotas, found, now, counted.of, frozenset(self.spared), counted.unsure
         if len(found) <= AT_ONCE:
-            return balances(wanted, found, now, hours, spared)
-        made: list[Balance] = gevent.get_hub().threadpool.apply(
-            balances, (wanted, found, now, hours, spared))
+            return balances(*asked)
+        made: list[Balance] = gevent.get_hub().threadpool.apply(balances, asked)
         return made
 
     # -- hours
@@ -143,29 +140,31 @@ class QuotaDesk:
                 if task.user is not None and task.groups:
                     self.groups[task.user] = frozenset(task.groups)
 
-    def _count_hours(self, now: float) -> dict[tuple[str, str], float | None]:
-        found: dict[tuple[str, str], float | None] = {}
-        asked: dict[tuple[str, Per], Mapping[str | None, float]] = {}
-        for quota in self.quotas.all:
-            if quota.gpu_hours is not None:
-                key = quota.scope, quota.per
-                if key not in asked:
-                    asked[key] = self._used(quota, now)
-                found |= hours_of(quota, asked[key], self.quotas.all)
-        return found
+    def _count_hours(self, now: float, quotas: Quotas, lens: Lens | None = None) -> Hours:
+        """In the day or week until now. With `lens`, of its Nodes."""
+        groups = dict(self.groups)
+        places = {node_id: (node.hello.host, self._fleet.group_of(node_id))
+                  for node_id, node in self._fleet.nodes.items()}
 
-    def _used(self, quota: Quota, now: float) -> Mapping[str | None, float]:
-        """GPU-seconds of each user, in the day or week until now."""
-        nodes = None if quota.scope == "fleet" else frozenset(
-            node_id for node_id, node in self._fleet.nodes.items()
-            if concerns(quota, self._fleet, node))
-        start = int((now - PER_S[quota.per]) // 3_600) * 3_600
+        is_whole = lens is None or lens.is_whole
+        seen = frozenset() if lens is None else frozenset(lens.node_ids)
 
-        def ask() -> dict[str | None, float]:
-            frame = self._history.usage("user", 0, start, now, nodes)
-            return dict(zip(frame["user"].tolist(), frame["gpu_s"].tolist(), strict=True))
+        def place(node_id: str) -> Place:
+            return places.get(node_id, ("", None))
 
-        told: dict[str | None, float] = gevent.get_hub().threadpool.apply(ask)
+        def ask() -> Hours:
+            found = Hours()
+            for per, span_s in PER_S.items():
+                if by := grain(quotas, per, is_whole):
+                    start = int((now - span_s) // 3_600) * 3_600
+                    frame = self._history.held(by, start, now)
+                    cells = [cell for cell in cells_of(frame.to_dict("records"))
+                             if is_whole or cell.node_id in seen]
+                    part = hours_of(quotas, per, cells, place, groups)
+                    found = Hours(found.of | part.of, found.unsure | part.unsure)
+            return found
+
+        told: Hours = gevent.get_hub().threadpool.apply(ask)
         return told
 
     def previewed(self, preview: Preview) -> None:
@@ -274,7 +273,7 @@ class QuotaDesk:
         now = time.time()
         held = on_gpu(holdings(self._fleet, node), uuid) if is_current(node, now) else []
         task_ids = frozenset(each.task.id for each in held)
-        parts = balances(self.quotas, held, now, self._hours, frozenset(self.spared))
+        parts = balances(self.quotas, held, now, self._hours.of, frozenset(self.spared))
         found, node_id = [], node.hello.node_id
         for quota in for_node(self.quotas.all, self._fleet, node):
             if quota.scope_kind == "gpu" and uuid not in (None, quota.scope_name):
@@ -299,7 +298,7 @@ class QuotaDesk:
         return worst_first(found)
 
     def _nothing(self, quota: Quota, limit: Limit, name: str) -> Balance:
-        hours = self._hours.get((quota.id, name)) if limit == "gpu_hours" else None
+        hours = self._hours.of.get((quota.id, name)) if limit == "gpu_hours" else None
         return Balance(quota, limit, name, hours or 0.0, quota.limit(limit) or 0.0, True, 0, ())
 
     def looks(self, lens: Lens) -> list[QuotaLook]:
@@ -311,10 +310,12 @@ class QuotaDesk:
 
     def try_out(self, quota: Quota, lens: Lens) -> list[Balance]:
         """Who would be over what, if it were in force now beside the others."""
-        others = [each for each in self.quotas.all if each.id != quota.id]
-        found = self._sum(time.time(), Quotas([*others, quota]),
-                          None if lens.is_whole else lens)
-        return worst_first(each for each in found if each.quota.id == quota.id)
+        now = time.time()
+        quotas = Quotas([*(each for each in self.quotas.all if each.id != quota.id), quota])
+        seen = None if lens.is_whole else lens
+        counted = Hours() if quota.gpu_hours is None else self._count_hours(now, quotas, seen)
+        return worst_first(each for each in self._sum(now, quotas, counted, seen)
+                           if each.quota.id == quota.id)
 
     # -- changes
 

@@ -29,7 +29,7 @@ END_AFTER_S = 60.0  # at least, after the step before
 # One's pods, Slurm job and container tell more than whose they are, and that more than a group.
 SUBJECTS: dict[str, int] = {"container": 6, "slurm": 5, "k8s": 4, "user": 3, "group": 2, "*": 1}
 SCOPES: dict[str, int] = {"gpu": 4, "node": 3, "group": 2, "fleet": 1}
-# History knows whose hours were used, not in which container or on which board of a node.
+# History knows whose hours were used, not in which container.
 HOURS_OF = ("user", "group", "*")
 
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -184,11 +184,6 @@ def _limit_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
     if quota.gpu_hours is not None and quota.subject_kind not in HOURS_OF:
         yield "gpu_hours", ("hours are known per user: use user:, group: or * as the subject, or "
                             "limit gpus instead")
-    if quota.gpu_hours is not None and quota.scope_kind == "gpu":
-        yield "gpu_hours", "hours are counted on nodes: use the scope node:, group: or fleet"
-    if quota.gpu_hours is not None and quota.subject_kind == "group" and (
-            quota.count == "together"):
-        yield "gpu_hours", "the hours of a whole group are not known; write count: each"
     if quota.max_age_s is not None and quota.count == "together":
         yield "max_age_s", "an age is of one task: there is no sum of it; write count: each"
     if quota.scope_kind == "gpu" and quota.gpus is not None and quota.gpus > 1:

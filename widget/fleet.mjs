@@ -19,7 +19,7 @@ export class Fleet {
     this.canvas = make("canvas", { class: "g-heat", role: "img", onpointermove: (event) => this.point(event), onpointerleave: () => say(this.hover, "") });
     this.free = make("ul", { class: "g-owners g-free" });
     this.quotas = make("ul", { class: "g-quotas" });
-    this.own = make("section", { hidden: "" }, make("h4", {}, "My quota"), this.quotas);
+    this.own = make("section", { hidden: "" }, make("h4", {}, "Your quota"), this.quotas);
     this.root = make("div", {}, make("div", { class: "g-row g-pick" }, this.choice, this.hover), this.canvas,
       this.own, make("h4", {}, "Free now"), this.free);
   }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from gpudeck.balance import Balance, Holding
 from gpudeck.desired import InForce
-from gpudeck.quota import Limit, Quota, subject_words
+from gpudeck.quota import Quota
 
 from .fleet import Fleet, Node
 
@@ -93,24 +93,6 @@ def deployment(quota: Quota, generation: int, node_id: str, node: Node, said: In
                           "the node is not connected: it holds this by itself, and what of it is "
                           "in force is not known here")
     return Deployment(node_id, host, True, mark.is_in_force, mark.mechanism, mark.proof)
-
-
-HOURS: Limit = "gpu_hours"
-
-
-def hours_of(quota: Quota, gpu_s: Mapping[str | None, float], quotas: Iterable[Quota]
-             ) -> dict[tuple[str, str], float]:
-    """By Quota and holder. `gpu_s`: of each user, within the Quota's time and scope."""
-    found = {(quota.id, user): seconds / 3_600 for user, seconds in gpu_s.items()
-             if user is not None and quota.count == "each"}
-    if quota.count == "together":
-        own = {each.subject_name for each in quotas if each.subject_kind == "user"
-               and each.gpu_hours is not None and each.count == "together"}
-        total = sum(seconds for user, seconds in gpu_s.items()
-                    if (user == quota.subject_name if quota.subject_kind == "user"
-                        else user not in own))
-        found[quota.id, subject_words(quota)] = total / 3_600
-    return found
 
 
 def worst_first(found: Iterable[Balance]) -> list[Balance]:

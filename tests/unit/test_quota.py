@@ -61,8 +61,6 @@ def test_sizes_and_spans_are_read_and_said_again() -> None:
     ("gpus", {"gpus": -1}), ("priority", {"priority": 5}), ("mode", {"mode": "kill"}),
     ("mode", {"gpus": None, "mode": "act"}),
     ("gpu_hours", {"gpu_hours": 5, "subject": "slurm:12"}),
-    ("gpu_hours", {"gpu_hours": 5, "scope": "gpu:GPU-1"}),
-    ("gpu_hours", {"gpu_hours": 5, "subject": "group:ml", "count": "together"}),
     ("max_age_s", {"max_age_s": 5, "count": "together"}),
     ("gpus", {"gpus": 2, "scope": "gpu:GPU-1"}),
     ("ladder", {"ladder": [{"do": "end", "after_s": 60}]}),
