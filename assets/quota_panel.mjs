@@ -43,7 +43,7 @@ export class QuotaPanel {
   quota(one) {
     const state = one.is_in_force ? [] : [make("span", { class: "pill stale" }, one.is_applied ? "not in force" : "not applied")];
     return make("div", { class: "quota-here" },
-      make("p", { title: one.meaning }, make("a", { href: "/quotas" }, one.quota), " ", make("span", { class: "pill" }, one.mode), ...state),
+      make("p", { title: one.meaning }, make("a", { href: `/quotas#${encodeURIComponent(one.quota)}` }, one.quota), " ", make("span", { class: "pill" }, one.mode), ...state),
       ...(one.is_in_force ? [] : [make("p", { class: "limits-none" }, `${one.proof}.`)]),
       make("ul", {}, ...one.holders.map((each) => holderHere(each))));
   }

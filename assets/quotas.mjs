@@ -7,6 +7,7 @@ import { byId, make, say, show } from "./dom.mjs";
 import { amount, moment, plural, when } from "./format.mjs";
 import { change } from "./fresh.mjs";
 import { LIMITS, barOf, useWords } from "./quota_bars.mjs";
+import { openPast } from "./quota_past.mjs";
 import { nameTab } from "./tab.mjs";
 
 const EVERY_MS = 3_000;
@@ -70,6 +71,8 @@ export class QuotasPage {
       const card = this.card(item);
       if (this.place.children[at] !== card.root && !card.root.contains(document.activeElement)) this.place.insertBefore(card.root, this.place.children[at] ?? null);
     });
+    if (!this.hasArrived) byId(`quota-${decodeURIComponent(location.hash.slice(1))}`)?.scrollIntoView({ block: "start" });
+    this.hasArrived = true;
   }
 
   /** Each mechanism, where it is there, and why not elsewhere. */
@@ -102,7 +105,7 @@ export class QuotasPage {
     card.nodes = make("ul", {});
     card.uses = make("ul", { class: "quota-uses", "aria-label": `Use of ${id}` });
     card.none = make("p", { class: "quota-none" }, "Nobody whom it is about holds anything now.");
-    card.root = make("li", { class: "quota" },
+    card.root = make("li", { class: "quota", id: `quota-${id}` },
       make("div", { class: "quota-head" }, make("h2", {}, id), card.mode,
         make("div", { class: "quota-acts" },
           ...(this.isAdmin ? [button("Edit", () => this.edit(card.item.quota))] : []),
@@ -158,7 +161,11 @@ function draw(card, item) {
     ...nodes.map((one) => make("li", {}, make("strong", {}, one.host), ` ${one.is_in_force ? `in force (${IN_FORCE[quota.mode]})` : one.is_applied ? "applied, not in force" : "wanted, not applied"}: ${one.proof}`)),
     ...(item.wanted > nodes.length ? [make("li", {}, `and ${amount(item.wanted - nodes.length)} more`)] : []),
     make("li", {}, `Set by ${item.by} ${when(item.set_at)}; generation ${item.generation}.`)));
-  once(card, "uses", item.balances, (balances) => card.uses.replaceChildren(...balances.map(useOf)));
+  once(card, "uses", item.balances, (balances) => {
+    const focused = card.uses.contains(document.activeElement) ? document.activeElement.dataset.past : undefined;
+    card.uses.replaceChildren(...balances.map(useOf));
+    if (focused !== undefined) [...card.uses.querySelectorAll("[data-past]")].find((one) => one.dataset.past === focused)?.focus();
+  });
   show(card.uses, item.balances.length > 0);
   show(card.none, item.balances.length === 0 && limitsOf(quota).length > 0);
 }
@@ -179,7 +186,7 @@ function forceWords({ wanted, applied, in_force: inForce, quota }) {
 
 function useOf(one) {
   const [first] = one.offenders;
-  return make("li", {}, make("span", { class: "holder" }, one.holder), barOf(one),
+  return make("li", {}, make("button", { type: "button", class: "as-link holder", title: "What it was over the last hours, day or week", "data-past": `${one.limit} ${one.holder}`, onclick: () => openPast(one) }, one.holder), barOf(one),
     make("span", { class: "numbers" }, useWords(one), one.is_over ? make("span", { class: "pill lost over" }, "over") : null),
     !one.is_over ? null : make("span", { class: "next" }, first === undefined ? "No task of it may be ended." : `Would go first: ${first.user ?? "?"} on ${first.host}, priority ${first.priority}${one.offenders.length > 1 ? `; ${amount(one.offenders.length - 1)} more after it` : ""}.${first.ladder === "" ? "" : ` ${sentence(first.ladder)}`}`));
 }

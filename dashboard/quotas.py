@@ -20,9 +20,11 @@ from .core.access import Actor, may
 from .core.fleet import Fleet, Node
 from .core.lens import Lens
 from .core.quota_hours import Hours, Place, cells_of, grain, hours_of
+from .core.quota_past import HOUR_S, Gave, Line, line, narrower, step_of
 from .core.quota_wants import HOLD_S, Over, still_there
 from .core.quotas import (
     Deployment,
+    concerns,
     deployment,
     deployments,
     for_node,
@@ -47,6 +49,7 @@ HOURS_EVERY_S = 60.0
 AGAIN_AFTER_S = 15.0  # what a node has not taken
 SIGNED_AT_ONCE = 100
 AT_ONCE = 500  # Tasks that are summed up here; of more, in a thread, so that live goes on beside
+WITNESSES = 16
 SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
 
 
@@ -247,12 +250,13 @@ class QuotaDesk:
         return kept[1]
 
     def seen_by(self, lens: Lens, quota: Quota) -> tuple[list[Deployment], list[Balance]]:
+        sees_all = self.sees_all(lens, quota)
+        return [each for each in self.deployed(quota) if lens.sees_node(each.node_id)], [
+            each for each in self.of(quota.id) if sees_all or each.holder in lens.reads.own]
+
+    def sees_all(self, lens: Lens, quota: Quota) -> bool:
         """A sum over more than one may see is told only to whom it is about."""
-        everywhere = self.deployed(quota)
-        here = [each for each in everywhere if lens.sees_node(each.node_id)]
-        sees_all = lens.is_whole or len(here) == len(everywhere)
-        return here, [each for each in self.of(quota.id)
-                      if sees_all or each.holder in lens.reads.own]
+        return lens.is_whole or all(lens.sees_node(each.node_id) for each in self.deployed(quota))
 
     def of(self, quota_id: str) -> list[Balance]:
         return worst_first(each for each in self.balances if each.quota.id == quota_id)
@@ -304,6 +308,36 @@ class QuotaDesk:
     def looks(self, lens: Lens) -> list[QuotaLook]:
         return [quota_look(version.quota, *self.seen_by(lens, version.quota))
                 for version in self.versions.values()]
+
+    def past(self, quota: Quota, limit: Limit, holder: str, span_s: float) -> tuple[int, Line]:
+        """Its steps, and what this holder had of it in them."""
+        step_s, now = step_of(limit, span_s), time.time()
+        is_hours = limit == "gpu_hours"  # the mean of a step that is not over is not known
+        end = (int(now // step_s) + is_hours) * step_s
+        span = end - int(span_s), end
+        asked = span[0] - int(PER_S[quota.per] + HOUR_S if is_hours else 0), end
+        column = "mem_byte_s" if limit == "mem_bytes" else "gpu_s"
+        taken = narrower(quota, limit, holder, self.groups.get(holder, ()), self.quotas.all)
+        nodes = frozenset(
+            node_id for node_id, node in self._fleet.nodes.items() if concerns(
+                quota, self._fleet, node) and not any(
+                    each.scope_kind != "gpu" and concerns(each, self._fleet, node)
+                    for each in taken))
+        # Where not one of several Nodes was seen, nothing is known: the hub was away.
+        witnesses = [self._fleet.uuids[node.listing.order[0]] for node in list(
+            self._fleet.nodes.values()) if node.listing and node.listing.order][:WITNESSES]
+        gave = [Gave(each.set_at, each.quota if each.is_there else None)
+                for each in self.history(quota.id)]
+
+        def ask() -> Line:
+            seen = self._history.series(witnesses, ["mem_used_bytes"], *span, step_s, ("n",))
+            own = self._history.usage("user", step_s, *asked, nodes, holder)
+            return line(quota, limit, span, step_s,
+                        dict(zip(own["t"].tolist(), own[column].tolist(), strict=True)),
+                        frozenset(seen["t"].tolist()), gave)
+
+        told: Line = gevent.get_hub().threadpool.apply(ask)
+        return step_s, told
 
     def history(self, quota_id: str) -> list[Version]:
         return self._store.versions(quota_id)

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 from flask import Blueprint, Flask, Response, request
 
-from gpudeck.quota import END_AFTER_S, Quota, QuotaProblems, meaning, read
+from gpudeck.quota import END_AFTER_S, LIMITS, Limit, Quota, QuotaProblems, meaning, read
 
 from .api import PREFIX, Wrong, answer, bad
 from .core.fleet import Fleet
 from .core.lens import Lens, Lenses, Sight
+from .core.quota_past import Line, why_not
 from .people_api import asker, body
 from .quotas import QuotaDesk
 from .quotas_store import Version
@@ -22,6 +23,7 @@ from .quotas_views import (
     QuotaCheck,
     QuotaDraft,
     QuotaList,
+    QuotaPast,
     QuotasHere,
     QuotaVersions,
     QuotaView,
@@ -35,6 +37,8 @@ from .quotas_views import (
     task_quota,
     version_view,
 )
+
+SPANS = {"3h": 10_800.0, "24h": 86_400.0, "7d": 604_800.0}
 
 
 class QuotasApi:
@@ -103,6 +107,18 @@ class QuotasApi:
             raise Wrong(HTTPStatus.NOT_FOUND, f"there never was a quota {quota_id[:80]!r}")
         return answer(QuotaVersions([version_view(each) for each in found]))
 
+    def past(self, quota_id: str) -> Response:
+        lens, quota = self._lens(), self._version(quota_id).quota
+        holder, limit, span_s = _past_asked()
+        if not (self._desk.sees_all(lens, quota) or holder in lens.reads.own):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"nothing of {holder[:80]!r} is seen here")
+        if limit not in quota.limits:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"{quota.id} does not limit {limit}")
+        why = why_not(quota, limit)
+        step_s, line = (0, Line([], [], [])) if why else self._desk.past(
+            quota, limit, holder, span_s)
+        return answer(QuotaPast(quota.id, limit, holder, step_s, line.t, line.used, line.most, why))
+
     def put(self, quota_id: str) -> Response:
         given = msgspec.to_builtins(body(NewQuota))
         if given["ladder"] is None:
@@ -130,6 +146,17 @@ class QuotasApi:
                                  [balance_view(each) for each in found if each.is_over][:100]))
 
 
+def _past_asked() -> tuple[str, Limit, float]:
+    given = request.args
+    limit = next((each for each in LIMITS if each == given.get("limit")), None)
+    span_s = SPANS.get(given.get("last", "24h"))
+    if set(given) - {"holder", "limit", "last"} or limit is None or span_s is None or (
+            not given.get("holder")):
+        raise Wrong(HTTPStatus.BAD_REQUEST, "holder and limit are needed: limit is one of "
+                    f"{', '.join(LIMITS)}, last is one of {', '.join(SPANS)}")
+    return given["holder"], limit, span_s
+
+
 def _gpu() -> str | None:
     given = request.args.getlist("gpu")
     if len(given) > 1 or set(request.args) - {"gpu"} or "" in given:
@@ -144,6 +171,7 @@ def add_quotas_api(server: Flask, api: QuotasApi) -> None:
         ("GET", "/quotas", api.quotas), ("GET", "/quotas/<quota_id>", api.quota),
         ("PUT", "/quotas/<quota_id>", api.put), ("DELETE", "/quotas/<quota_id>", api.remove),
         ("GET", "/quotas/<quota_id>/versions", api.versions),
+        ("GET", "/quotas/<quota_id>/past", api.past),
         ("POST", "/quota-checks", api.check),
         ("GET", "/tasks/<path:task_id>/quotas", api.of_task),
         ("GET", "/nodes/<node_id>/quotas", api.of_node),

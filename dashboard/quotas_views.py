@@ -184,6 +184,20 @@ class OwnerQuotas(Struct):
     items: list[OwnerQuota]
 
 
+class QuotaPast(Struct):
+    """What a holder had of one limit, the mean of each step; null: not known. `most`: what it gave
+    then; null: nothing was limited. `why`: why there is no past."""
+
+    quota: str
+    limit: Limit
+    holder: str
+    step_s: int
+    t: list[int]
+    used: list[float | None]
+    most: list[float | None]
+    why: str
+
+
 class QuotaDraft(Struct, forbid_unknown_fields=True):
     """As it is being written: anything may be wrong with it. Sizes and spans as numbers, or as
     `40GiB` and `12h`."""

@@ -194,6 +194,7 @@ ROUTES = (
     # One's own use is told whoever one is; sums of others to whom sees all of them.
     _see("quotas"),
     _see("quotas/<quota_id>"),
+    _see("quotas/<quota_id>/past"),
     _see("tasks/<path:task_id>/quotas"),
     _see("nodes/<node_id>/quotas"),
     _see("owners/<name>/quotas"),
