@@ -9,6 +9,7 @@ import { change } from "./fresh.mjs";
 import { LIMITS, barOf, useWords } from "./quota_bars.mjs";
 import { openPast } from "./quota_past.mjs";
 import { nameTab } from "./tab.mjs";
+import { toast } from "./toast.mjs";
 
 const EVERY_MS = 3_000;
 const TYPED_MS = 400;
@@ -131,11 +132,15 @@ export class QuotasPage {
   }
 
   async remove(id) {
+    const path = `quotas/${encodeURIComponent(id)}`;
+    const { id: _, ...before } = this.cards.get(id).item.quota;
     const isDone = await ask({
       title: `Remove ${id}?`, lead: "It limits nobody any more, within seconds on every node that is connected. What it was is kept.", verb: "Remove", tone: "bad",
-      submit: () => change("DELETE", `quotas/${encodeURIComponent(id)}`),
+      submit: () => change("DELETE", path),
     });
-    if (isDone !== null) this.look();
+    if (isDone === null) return;
+    toast(`${id} is removed.`, async () => { await change("PUT", path, before); this.look(); });
+    this.look();
   }
 
   async history(id) {
