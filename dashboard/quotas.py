@@ -37,7 +37,7 @@ from .effects import Tell
 from .history.protocol import History
 from .people import Refused
 from .quota_metrics import QuotaLook, quota_look
-from .quotas_store import QuotasStore, Version
+from .quotas_store import CannotStore, QuotasStore, Version
 from .signing import Signer
 
 log = logging.getLogger("gpudeck.quotas")
@@ -50,6 +50,7 @@ AGAIN_AFTER_S = 15.0  # what a node has not taken
 SIGNED_AT_ONCE = 100
 AT_ONCE = 500  # Tasks that are summed up here; of more, in a thread, so that live goes on beside
 WITNESSES = 16
+MOST_USERS = 50_000
 SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
 
 
@@ -82,7 +83,7 @@ class QuotaDesk:
         self._hours = Hours()
         self._hours_mono = -HOURS_EVERY_S
         self._next_mono = 0.0
-        self.groups: dict[str, frozenset[str]] = {}  # Unix groups of each user, as last seen
+        self.groups = store.groups()
         self.spared: dict[str, str] = {}  # Tasks that no Quota can end, as their nodes said
         self.over = Over()
         self.in_force: dict[str, InForce] = {}
@@ -138,10 +139,17 @@ class QuotaDesk:
     # -- hours
 
     def _note_groups(self) -> None:
-        for node in self._fleet.nodes.values():
-            for task in node.tasks.values():
-                if task.user is not None and task.groups:
-                    self.groups[task.user] = frozenset(task.groups)
+        seen = {task.user: frozenset(task.groups) for node in self._fleet.nodes.values()
+                for task in node.tasks.values() if task.user is not None and task.groups}
+        news = {user: groups for user, groups in seen.items() if self.groups.get(user) != groups}
+        if not news or len(self.groups | news) > MOST_USERS:  # nodes name them: who, they decide
+            return
+        try:
+            self._store.put_groups(news)
+        except CannotStore as error:
+            log.warning("groups_not_kept why=%r", str(error))
+            return
+        self.groups |= news
 
     def _count_hours(self, now: float, quotas: Quotas, lens: Lens | None = None) -> Hours:
         """In the day or week until now. With `lens`, of its Nodes."""

@@ -1,7 +1,9 @@
 """Quotas at the hub: what is signed, what a node has of it, hours, and how far a ladder is."""
 
+import random
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from dashboard.core.quota_wants import Beside, Kept, Over, cause_of, progress, w
 from dashboard.core.quotas import deployments, for_node
 from dashboard.core.signing import Budget, Signing, Spent
 from dashboard.quota_metrics import quota_families, quota_look
+from dashboard.state import State
 from gpudeck import ladder
 from gpudeck.balance import Balance, Holding, Offender, Quotas, balances
 from gpudeck.desired import Desired, InForce, QuotaMark
@@ -102,6 +105,20 @@ def test_of_what_is_not_known_whole_no_number_is_given() -> None:
 
 
 # -- hours
+
+def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
+    def store() -> State:
+        return State(tmp_path)
+
+    name = f"u{random.randrange(10**6)}"
+    state = store()
+    state.quotas.put_groups({name: ("ml", "ops"), "bob": ()})
+    state.quotas.put_groups({name: ("ops",)})
+    state.close()
+    again = store()
+    assert again.quotas.groups() == {name: frozenset(("ops",)), "bob": frozenset()}
+    again.close()
+
 
 GROUPS = {"alice": ("ml",), "bob": ("ml", "ops"), "carol": ()}
 
