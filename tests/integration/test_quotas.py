@@ -162,6 +162,12 @@ def test_from_the_terminal_and_a_notebook(
     assert {*frame["limit"]} == {"gpus"}
     with pytest.raises(CommandError, match="no size"):
         run("set", "typed", "--mem", "2.5G")
+    run("set", "typed", "--tell-again-after", "5m")
+    run("set", "typed", "--end-after", "7m")
+    assert [each["after_s"] for each in one(client, "typed")["quota"]["ladder"]] == [0, 300, 420]
+    client.put_quota("typed", {"subject": "*", "ladder": [{"do": "tell"}]})
+    with pytest.raises(CommandError, match="a ladder of its own"):
+        run("set", "typed", "--end-after", "8m")
     assert "limits nobody now" in run("remove", "typed")
     assert client.quota("typed") is None
 

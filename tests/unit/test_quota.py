@@ -83,6 +83,19 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         problem.field for problem in caught.value.problems}
 
 
+@pytest.mark.parametrize("field", ["gpus", "priority", "per", "count", "mode", "offline", "ladder",
+                                   "max_age_s", "gpu_hours", "mem_bytes", "id", "subject"])
+def test_of_another_kind_is_said_for_people_beside_all_that_is_wrong_too(field: str) -> None:
+    with pytest.raises(QuotaProblems) as caught:
+        read({"id": "x", "subject": "bob", "scope": "moon", field: [random.random()]})
+    told = {each.field.partition("[")[0]: each.message for each in caught.value.problems}
+    assert {field, "scope"} <= told.keys()
+    assert not any("Expected" in message for message in told.values())
+    with pytest.raises(QuotaProblems) as caught:
+        read({})
+    assert [each.field for each in caught.value.problems] == ["id", "subject"]
+
+
 # -- which one counts
 
 MIXED = task("t1", "alice", groups=("ml",), container="c" * 64, container_name="trainer",
