@@ -122,8 +122,11 @@ export class QuotasPage {
       title: quota === null ? "A new quota" : `Change ${quota.id}`,
       lead: "Of several, the most specific one counts: a container before a user, a user before a group, a group before everyone; and the narrower place.",
       fields: [outcome, make("div", { class: "quota-fields" }, ...fieldsOf(quota))], verb: quota === null ? "Set it" : "Keep the change",
-      submit: (given) => {
-        const { id, ...fields } = quotaOf(given, quota);
+      submit: async (given) => {
+        const wanted = quotaOf(given, quota);
+        const { id, ...fields } = wanted;
+        const { problems } = await send("POST", "quota-checks", { quota: wanted });
+        if (problems.length > 0) throw new Error(problems.map(problemWords).join(" "));
         return change("PUT", `quotas/${encodeURIComponent(id)}`, fields);
       },
       opened: (form) => watch(form, quota, outcome),
@@ -260,18 +263,27 @@ function watch(form, quota, outcome) {
     const wanted = quotaOf(new FormData(form), quota);
     try {
       const found = await send("POST", "quota-checks", { quota: { ...wanted, id: wanted.id || "new" } });
-      if (mine === number) drawCheck(outcome, found);
+      if (mine === number) drawCheck(outcome, found, form);
     } catch (error) {
-      if (mine === number) drawCheck(outcome, { problems: [{ field: "", message: error.message }] });
+      if (mine === number) drawCheck(outcome, { problems: [{ field: "", message: error.message }] }, form);
     }
   };
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, TYPED_MS); });
   check();
 }
 
-function drawCheck(outcome, { problems, meaning, holders, over }) {
+const LABELS = { id: "Id", subject: "Whose", count: "Counted", scope: "Where", gpus: "Gpus at most", mem_bytes: "Memory at most", gpu_hours: "GPU-hours at most", max_age_s: "A task may run for", mode: "What it does", ladder: "Told again, and ended" };
+
+const problemWords = ({ field, message }) => sentence(`${field === "" ? "" : `${LABELS[field.split("[")[0]] ?? field}: `}${message}`);
+
+function drawCheck(outcome, { problems, meaning, holders, over }, form) {
   outcome.classList.toggle("bad", problems.length > 0);
-  const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`)
+  const wrong = new Set(problems.map(({ field }) => field));
+  for (const input of form.querySelectorAll("input[name]")) {
+    if (wrong.has(input.name)) input.setAttribute("aria-invalid", "true");
+    else input.removeAttribute("aria-invalid");
+  }
+  const lines = problems.length > 0 ? problems.map(problemWords)
     : [`${meaning}.`, over.length === 0 ? `Nobody would be over it now${holders > 0 ? `, of ${amount(holders)} who hold something of it` : ""}.` : `${amount(over.length)} would be over it now:`,
       ...over.slice(0, 10).map((one) => `${one.sentence}${one.offenders.length > 0 ? ` (${plural(one.offenders.length, "job")} would go, the first on ${one.offenders[0].host})` : ""}`)];
   outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));

@@ -210,7 +210,7 @@ def _limit_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
     if not quota.limits and quota.mode != "observe":
         yield "mode", (f"{quota.mode} needs a limit: set gpus, mem_bytes, gpu_hours or max_age_s; "
                        "without one it only gives a priority")
-    if quota.gpu_hours is not None and quota.subject_kind not in HOURS_OF:
+    if quota.gpu_hours is not None and quota.subject_kind in {*SUBJECTS} - {*HOURS_OF}:
         yield "gpu_hours", ("hours are known per user: use user:, group: or * as the subject, or "
                             "limit gpus instead")
     if quota.max_age_s is not None and quota.count == "together":
