@@ -43,6 +43,7 @@ from .signing import Signer
 log = logging.getLogger("gpudeck.quotas")
 
 EVERY_S = 1.0
+DEPLOYED_FOR_S = 2.0
 REST_SHARE = 20.0  # a look that takes long is not taken more often than one part in so many
 REST_MOST_S = 8.0
 HOURS_EVERY_S = 60.0
@@ -79,6 +80,7 @@ class QuotaDesk:
         self._link_of = link_of
         self._send = send
         self._history = history
+        self._base = time.time() - time.monotonic()
         self._told: dict[str, tuple[object, float]] = {}  # node -> what, when
         self._hours = Hours()
         self._hours_mono = -HOURS_EVERY_S
@@ -101,6 +103,10 @@ class QuotaDesk:
 
     # -- time
 
+    def steady(self) -> float:
+        """Reads like UTC and never steps: since when somebody is over is told by it."""
+        return self._base + time.monotonic()
+
     def run(self) -> None:
         while True:
             gevent.sleep(EVERY_S)
@@ -120,7 +126,7 @@ class QuotaDesk:
         self.spared = still_there(self.spared, (
             task_id for node in self._fleet.nodes.values() for task_id in node.tasks))
         self.balances = self._sum(now, self.quotas, self._hours)
-        self.over.saw(self.balances, now)
+        self.over.saw(self.balances, self.steady())
         self.looked_at = now
         self._next_mono = mono + min(REST_SHARE * (time.monotonic() - mono), REST_MOST_S)
 
@@ -247,14 +253,14 @@ class QuotaDesk:
                 yield node_id, node.hello.host, said
 
     def deployed(self, quota: Quota) -> list[Deployment]:
-        """All who look within a second share one look at the nodes."""
+        """All who look within a moment share one look at the nodes."""
         key, now = (quota.id, self.generation), time.monotonic()
         kept = self._deployed.get(key)
-        if kept is None or now - kept[0] >= EVERY_S:
+        if kept is None or now - kept[0] >= DEPLOYED_FOR_S:
             gevent.sleep(0)  # of many Quotas on many nodes, live is not to wait for all
             kept = now, [*deployments(quota, self.generation, self._fleet, self.in_force)]
             self._deployed = {each: found for each, found in self._deployed.items()
-                              if now - found[0] < EVERY_S} | {key: kept}
+                              if now - found[0] < DEPLOYED_FOR_S} | {key: kept}
         return kept[1]
 
     def seen_by(self, lens: Lens, quota: Quota) -> tuple[list[Deployment], list[Balance]]:

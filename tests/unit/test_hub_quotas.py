@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dashboard.core.fleet import Fleet
 from dashboard.core.quota_hours import Cell, Hours, grain, hours_of
@@ -176,6 +178,28 @@ def test_hours_of_a_gpu_and_of_a_node_are_taken_out_of_the_rest() -> None:
     [on_gpu, on_node] = balances(Quotas([gpu, node]), [held], NOW, {
         ("gpu", "alice"): 1.0, ("node", "alice"): 2.0})
     assert (on_gpu.used, on_node.used) == (1.0, 2.0)  # a task on both counts for both
+
+
+QUOTA_HOURS = st.builds(
+    lambda at, subject, scope, count: Quota(f"q{at}", subject, scope, gpu_hours=1.0, count=count),
+    st.integers(0, 99), st.sampled_from(("*", "user:alice", "group:ml")),
+    st.sampled_from(("fleet", "node:host-n1", "gpu:G2")), st.sampled_from(("each", "together")))
+CELLS = st.lists(st.builds(
+    Cell, st.sampled_from(("alice", "bob", "carol", None)), st.sampled_from(("n1", "n2")),
+    st.sampled_from(("G1", "G2", "G3")), st.integers(0, 9).map(lambda hours: hours * 3_600.0)))
+
+
+@given(st.lists(QUOTA_HOURS, max_size=5, unique_by=lambda each: each.id), CELLS)
+def test_no_hour_is_counted_twice(wanted: list[Quota], cells: list[Cell]) -> None:
+    found = counted(cells, *wanted).of
+    for count in ("each", "together"):
+        ids = {quota.id for quota in wanted if quota.count == count}
+        about = [cell for cell in cells if count == "together" or cell.user is not None]
+        total = sum(hours for (quota_id, _), hours in found.items() if quota_id in ids)
+        assert total <= sum(cell.gpu_s for cell in about) / 3_600
+        if any(quota.subject == "*" and quota.scope == "fleet" and quota.id in ids
+               for quota in wanted):
+            assert total == sum(cell.gpu_s for cell in about) / 3_600  # nor left out
 
 
 # -- what is wanted of the ladder

@@ -283,6 +283,42 @@ def used(quotas: Quotas, of: Balance, held: list[Holding]) -> float:
                  == (of.quota.id, of.limit, of.holder)), 0.0)
 
 
+SPECIFIC = ("*", "group:", "user:", "k8s:", "slurm:", "container:")
+NARROW = ("fleet", "group:", "node:", "gpu:")
+
+
+def is_about(quota: Quota, held: Holding, uuid: str) -> bool:
+    """Read off the documentation, not off the code."""
+    one = held.task
+    names = {"*", f"user:{one.user}", *(f"group:{each}" for each in one.groups),
+             f"container:{one.container_name}"}
+    places = {"fleet", f"node:{held.host}", f"group:{held.group}", f"gpu:{uuid}"}
+    return quota.subject in names and quota.scope in places
+
+
+def how_specific(quota: Quota) -> tuple[int, int]:
+    return (next(at for at, kind in enumerate(SPECIFIC) if quota.subject.startswith(kind)),
+            next(at for at, kind in enumerate(NARROW) if quota.scope.startswith(kind)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(quota_st, max_size=8, unique_by=lambda each: each.id), holdings_st())
+def test_none_that_is_more_specific_is_passed_over(quotas: list[Quota], held: list[Holding]
+                                                   ) -> None:
+    counted = Quotas(quotas)
+    for each in held:
+        for uuid, _ in each.uses:
+            for count in ("each", "together"):
+                rivals = [quota for quota in quotas if quota.count == count
+                          and quota.gpus is not None and is_about(quota, each, uuid)]
+                found = counted.choice(each, uuid, "gpus", count)
+                assert (found is None) == (not rivals)
+                if found is not None:
+                    assert found.quota in rivals
+                    assert how_specific(found.quota) == max(map(how_specific, rivals))
+                    assert {*found.beside} | {found.quota} == {*rivals}
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.lists(quota_st, max_size=6, unique_by=lambda each: each.id), holdings_st())
 def test_one_quota_per_use_and_limit(quotas: list[Quota], held: list[Holding]) -> None:
