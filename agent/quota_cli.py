@@ -9,7 +9,7 @@ from typing import Any
 from gpudeck.act_words import moment, printable
 from gpudeck.client import Client, Item
 from gpudeck.errors import CommandError, ExitCode
-from gpudeck.quota import QUOTA_MODES
+from gpudeck.quota import DEFAULT_LADDER, QUOTA_MODES
 from gpudeck.settings import parser
 
 from .act_settings import HUB, JSON, Reach, read_reach
@@ -75,6 +75,9 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         ("because", "TEXT", "why; its owners read it"),
     ):
         made.add_argument(f"--{name}", metavar=kind, help=text)
+    for name, text in (("tell-again-after", "since it was told first, such as 10m"),
+                       ("end-after", "since it was told again; where it acts")):
+        made.add_argument(f"--{name}", metavar="SPAN", help=text)
     made.add_argument("--per", choices=("day", "week"))
     made.add_argument("--count", choices=("each", "together"),
                       help="whether it is for each of them, or for all in one sum")
@@ -112,10 +115,24 @@ def _whole(client: Client, asked: argparse.Namespace) -> dict[str, Any]:
     before = {} if known is None else {name: known["quota"][name]
                                        for name in (*FIELDS, "ladder")}
     found = before | _given(asked)
+    if asked.tell_again_after or asked.end_after:
+        found["ladder"] = _ladder(before.get("ladder"), asked)
     if "subject" not in found:
         raise CommandError(f"{printable(asked.id)} is new: say whom it is about with --subject",
                            ExitCode.USAGE)
     return found
+
+
+def _ladder(before: list[Item] | None, asked: argparse.Namespace) -> list[Item]:
+    """Told, told again, ended; one that somebody has made otherwise is not guessed at."""
+    again_s, end_s = (rung.after_s for rung in DEFAULT_LADDER[1:])
+    if before is not None:
+        if [step["do"] for step in before] != [rung.do for rung in DEFAULT_LADDER]:
+            raise CommandError(f"{printable(asked.id)} has a ladder of its own; change it by REST",
+                               ExitCode.USAGE)
+        again_s, end_s = before[1]["after_s"], before[2]["after_s"]
+    return [{"do": "tell"}, {"do": "tell", "after_s": asked.tell_again_after or again_s},
+            {"do": "end", "after_s": asked.end_after or end_s}]
 
 
 def _set(reach: Reach, client: Client, asked: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ import { age, secondsSince } from "./format.mjs";
 import { holdLine } from "./holds.mjs";
 import { stateWords } from "./gpu_words.mjs";
 import { GpuLimits } from "./limits_panel.mjs";
+import { QuotaPanel } from "./quota_panel.mjs";
 import { TaskLines, tasksOf } from "./task_lines.mjs";
 import { explainedList, settleList } from "./tips.mjs";
 
@@ -42,8 +43,9 @@ export class GpuDetails extends EventTarget {
     this.metrics.append("links", this.peers.root);
     this.events = new EventList("Nothing has happened to it lately.");
     this.limits = new GpuLimits(gpu);
+    this.quotas = new QuotaPanel("Gpu");
     this.body.append(this.alerts.root, this.tasks.title, this.tasks.list, ...this.metrics.elements, make("h3", {}, "Events"), this.events.root,
-      make("h3", {}, "Limits"), this.limits.root, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
+      make("h3", {}, "Limits"), this.limits.root, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "Board"), this.board.root, make("h3", {}, "Its node"), holdLine(this.holds, gpu.node, gpu.host), this.node.root);
   }
 
   async refresh() {
@@ -84,6 +86,7 @@ export class GpuDetails extends EventTarget {
     settleList(this.body);
     this.board.draw(boardFacts(gpu));
     this.limits.refresh(gpu.node);
+    this.quotas.refresh(gpu.node, gpu.uuid);
     this.tasks.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
     if (seldom?.alerts) this.alerts.draw(seldom.alerts);
     if (seldom?.events) this.drawEvents(seldom.events);

@@ -10,6 +10,7 @@ import { age } from "./format.mjs";
 import { GpuDetails } from "./gpu_details.mjs";
 import { holdLine } from "./holds.mjs";
 import { NodeMps } from "./limits_panel.mjs";
+import { QuotaPanel } from "./quota_panel.mjs";
 import { MOST_TASKS, TaskLines, tasksOf } from "./task_lines.mjs";
 import { drawTopology } from "./topology.mjs";
 
@@ -65,7 +66,8 @@ export class MachineSide {
     this.facts = new Facts();
     this.topology = make("div", {});
     this.mps = new NodeMps(node?.id);
-    const ofNode = place.kind === "node" ? [make("h3", {}, "Between its boards"), this.topology, make("h3", {}, "MPS"), this.mps.root, make("h3", {}, "Agent"), holdLine(holds, node.id, node.host), this.facts.root] : [];
+    this.quotas = new QuotaPanel("node");
+    const ofNode = place.kind === "node" ? [make("h3", {}, "Between its boards"), this.topology, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "MPS"), this.mps.root, make("h3", {}, "Agent"), holdLine(holds, node.id, node.host), this.facts.root] : [];
     this.root.replaceChildren(...(place.kind === "node" ? [this.state] : []), this.tasks.title, this.tasks.list, make("h3", {}, "Events"), this.events.root, ...ofNode);
   }
 
@@ -84,6 +86,7 @@ export class MachineSide {
     this.state.className = `drawer-state ${node.state === "live" ? "ok" : node.state === "silent" ? "offline" : "stale"}`;
     this.facts.draw(nodeFacts(node));
     this.mps.refresh(node.id);
+    this.quotas.refresh(node.id);
     drawTopology(this.topology, node.links ?? [], gpus);
   }
 

@@ -4,9 +4,12 @@ import { isAdmin, me } from "./account.mjs";
 import { look, send } from "./api.mjs";
 import { ask, choiceField, done, open, sentence, textField } from "./dialog.mjs";
 import { byId, make, say, show } from "./dom.mjs";
-import { amount, gibibytes, moment, plural, when } from "./format.mjs";
+import { amount, moment, plural, when } from "./format.mjs";
 import { change } from "./fresh.mjs";
+import { LIMITS, barOf, useWords } from "./quota_bars.mjs";
+import { openPast } from "./quota_past.mjs";
 import { nameTab } from "./tab.mjs";
+import { toast } from "./toast.mjs";
 
 const EVERY_MS = 3_000;
 const TYPED_MS = 400;
@@ -69,6 +72,8 @@ export class QuotasPage {
       const card = this.card(item);
       if (this.place.children[at] !== card.root && !card.root.contains(document.activeElement)) this.place.insertBefore(card.root, this.place.children[at] ?? null);
     });
+    if (!this.hasArrived) byId(`quota-${decodeURIComponent(location.hash.slice(1))}`)?.scrollIntoView({ block: "start" });
+    this.hasArrived = true;
   }
 
   /** Each mechanism, where it is there, and why not elsewhere. */
@@ -101,7 +106,7 @@ export class QuotasPage {
     card.nodes = make("ul", {});
     card.uses = make("ul", { class: "quota-uses", "aria-label": `Use of ${id}` });
     card.none = make("p", { class: "quota-none" }, "Nobody whom it is about holds anything now.");
-    card.root = make("li", { class: "quota" },
+    card.root = make("li", { class: "quota", id: `quota-${id}` },
       make("div", { class: "quota-head" }, make("h2", {}, id), card.mode,
         make("div", { class: "quota-acts" },
           ...(this.isAdmin ? [button("Edit", () => this.edit(card.item.quota))] : []),
@@ -117,8 +122,11 @@ export class QuotasPage {
       title: quota === null ? "A new quota" : `Change ${quota.id}`,
       lead: "Of several, the most specific one counts: a container before a user, a user before a group, a group before everyone; and the narrower place.",
       fields: [outcome, make("div", { class: "quota-fields" }, ...fieldsOf(quota))], verb: quota === null ? "Set it" : "Keep the change",
-      submit: (given) => {
-        const { id, ...fields } = quotaOf(given, quota);
+      submit: async (given) => {
+        const wanted = quotaOf(given, quota);
+        const { id, ...fields } = wanted;
+        const { problems } = await send("POST", "quota-checks", { quota: wanted });
+        if (problems.length > 0) throw new Error(problems.map(problemWords).join(" "));
         return change("PUT", `quotas/${encodeURIComponent(id)}`, fields);
       },
       opened: (form) => watch(form, quota, outcome),
@@ -127,11 +135,15 @@ export class QuotasPage {
   }
 
   async remove(id) {
+    const path = `quotas/${encodeURIComponent(id)}`;
+    const { id: _, ...before } = this.cards.get(id).item.quota;
     const isDone = await ask({
       title: `Remove ${id}?`, lead: "It limits nobody any more, within seconds on every node that is connected. What it was is kept.", verb: "Remove", tone: "bad",
-      submit: () => change("DELETE", `quotas/${encodeURIComponent(id)}`),
+      submit: () => change("DELETE", path),
     });
-    if (isDone !== null) this.look();
+    if (isDone === null) return;
+    toast(`${id} is removed.`, async () => { await change("PUT", path, before); this.look(); });
+    this.look();
   }
 
   async history(id) {
@@ -157,7 +169,11 @@ function draw(card, item) {
     ...nodes.map((one) => make("li", {}, make("strong", {}, one.host), ` ${one.is_in_force ? `in force (${IN_FORCE[quota.mode]})` : one.is_applied ? "applied, not in force" : "wanted, not applied"}: ${one.proof}`)),
     ...(item.wanted > nodes.length ? [make("li", {}, `and ${amount(item.wanted - nodes.length)} more`)] : []),
     make("li", {}, `Set by ${item.by} ${when(item.set_at)}; generation ${item.generation}.`)));
-  once(card, "uses", item.balances, (balances) => card.uses.replaceChildren(...balances.map(useOf)));
+  once(card, "uses", item.balances, (balances) => {
+    const focused = card.uses.contains(document.activeElement) ? document.activeElement.dataset.past : undefined;
+    card.uses.replaceChildren(...balances.map(useOf));
+    if (focused !== undefined) [...card.uses.querySelectorAll("[data-past]")].find((one) => one.dataset.past === focused)?.focus();
+  });
   show(card.uses, item.balances.length > 0);
   show(card.none, item.balances.length === 0 && limitsOf(quota).length > 0);
 }
@@ -177,25 +193,12 @@ function forceWords({ wanted, applied, in_force: inForce, quota }) {
 }
 
 function useOf(one) {
-  const top = Math.max(one.used, one.most) || 1;
-  const bar = make("div", { class: `quota-bar${one.is_over ? " over" : ""}`, role: "meter", "aria-label": `${one.holder}, ${LIMITS[one.limit].name}`, "aria-valuemin": "0", "aria-valuemax": String(top), "aria-valuenow": String(one.used), "aria-valuetext": one.sentence, title: one.sentence }, make("i", {}), one.is_over ? make("u", {}) : null, make("b", {}));
-  bar.style.setProperty("--used", `${(Math.min(one.used, one.most) / top) * 100}%`);
-  bar.style.setProperty("--most", `calc(${(one.most / top) * 100}% - 2px)`);
-  const words = LIMITS[one.limit].words;
   const [first] = one.offenders;
-  return make("li", {}, make("span", { class: "holder" }, one.holder), bar,
-    make("span", { class: "numbers" }, `${one.is_whole ? "" : "≥ "}${words(one.used)} of ${words(one.most)} ${LIMITS[one.limit].name}`, one.is_over ? make("span", { class: "pill lost over" }, "over") : null),
+  return make("li", {}, make("button", { type: "button", class: "as-link holder", title: "What it was over the last hours, day or week", "data-past": `${one.limit} ${one.holder}`, onclick: () => openPast(one) }, one.holder), barOf(one),
+    make("span", { class: "numbers" }, useWords(one), one.is_over ? make("span", { class: "pill lost over" }, "over") : null),
     !one.is_over ? null : make("span", { class: "next" }, first === undefined ? "No task of it may be ended." : `Would go first: ${first.user ?? "?"} on ${first.host}, priority ${first.priority}${one.offenders.length > 1 ? `; ${amount(one.offenders.length - 1)} more after it` : ""}.${first.ladder === "" ? "" : ` ${sentence(first.ladder)}`}`));
 }
 
-const memory = (bytes) => { const { text, unit } = gibibytes(bytes); return `${text} ${unit}`; };
-const short = (number) => (number > 0 && number < 1 ? String(Number(number.toPrecision(2))) : amount(number, Number.isInteger(number) ? 0 : 1));
-const LIMITS = {
-  gpus: { name: "Gpus", words: short },
-  mem_bytes: { name: "memory", words: memory },
-  gpu_hours: { name: "GPU-hours", words: short },
-  max_age_s: { name: "age", words: (seconds) => (seconds >= 7_200 ? `${short(seconds / 3_600)} h` : `${short(Math.round(seconds / 60))} min`) },
-};
 const limitsOf = (quota) => Object.keys(LIMITS).filter((limit) => quota[limit] !== null);
 const byNeed = (a, b) => b.over - a.over || a.quota.id.localeCompare(b.quota.id);
 
@@ -260,18 +263,27 @@ function watch(form, quota, outcome) {
     const wanted = quotaOf(new FormData(form), quota);
     try {
       const found = await send("POST", "quota-checks", { quota: { ...wanted, id: wanted.id || "new" } });
-      if (mine === number) drawCheck(outcome, found);
+      if (mine === number) drawCheck(outcome, found, form);
     } catch (error) {
-      if (mine === number) drawCheck(outcome, { problems: [{ field: "", message: error.message }] });
+      if (mine === number) drawCheck(outcome, { problems: [{ field: "", message: error.message }] }, form);
     }
   };
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, TYPED_MS); });
   check();
 }
 
-function drawCheck(outcome, { problems, meaning, holders, over }) {
+const LABELS = { id: "Id", subject: "Whose", count: "Counted", scope: "Where", gpus: "Gpus at most", mem_bytes: "Memory at most", gpu_hours: "GPU-hours at most", max_age_s: "A task may run for", mode: "What it does", ladder: "Told again, and ended" };
+
+const problemWords = ({ field, message }) => sentence(`${field === "" ? "" : `${LABELS[field.split("[")[0]] ?? field}: `}${message}`);
+
+function drawCheck(outcome, { problems, meaning, holders, over }, form) {
   outcome.classList.toggle("bad", problems.length > 0);
-  const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`)
+  const wrong = new Set(problems.map(({ field }) => field));
+  for (const input of form.querySelectorAll("input[name]")) {
+    if (wrong.has(input.name)) input.setAttribute("aria-invalid", "true");
+    else input.removeAttribute("aria-invalid");
+  }
+  const lines = problems.length > 0 ? problems.map(problemWords)
     : [`${meaning}.`, over.length === 0 ? `Nobody would be over it now${holders > 0 ? `, of ${amount(holders)} who hold something of it` : ""}.` : `${amount(over.length)} would be over it now:`,
       ...over.slice(0, 10).map((one) => `${one.sentence}${one.offenders.length > 0 ? ` (${plural(one.offenders.length, "job")} would go, the first on ${one.offenders[0].host})` : ""}`)];
   outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));

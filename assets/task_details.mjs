@@ -197,7 +197,7 @@ export class TaskDetails extends EventTarget {
     if (text === this.drawnQuotas) return;
     this.drawnQuotas = text;
     this.quotas.replaceChildren(...(answer.items.length === 0 ? [] : [make("h3", {}, "Quotas"), make("ul", { class: "task-quota-list" },
-      ...answer.items.map((one) => make("li", { title: one.why }, make("a", { href: "/quotas" }, one.quota), one.is_over ? make("span", { class: "pill lost" }, one.goes ? (one.mode === "act" ? "over: this one goes" : "over: this one would go") : "over") : null,
+      ...answer.items.map((one) => make("li", { title: one.why }, make("a", { href: `/quotas#${encodeURIComponent(one.quota)}` }, one.quota), one.is_over ? make("span", { class: "pill lost" }, one.goes ? (one.mode === "act" ? "over: this one goes" : "over: this one would go") : "over") : null,
         make("p", {}, `${one.sentence ?? one.meaning}.`, /more specific/.test(one.why) ? make("small", {}, one.why) : null))))]));
   }
 

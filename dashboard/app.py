@@ -258,7 +258,8 @@ class Hub:
         add_rehearsals_api(self.server, RehearsalsApi(self.rehearsals, self.lenses))
         self._add_health()
         add_metrics_page(self.server, MetricsPage(self.room, self.lenses, HubNumbers(
-            self.history, self.state.commands, self.counts, self.lag_s, time.time())))
+            self.history, self.state.commands, self.counts, self.lag_s, time.time()),
+            self.quotas.looks))
         add_compression(self.server)
         pages = build_pages(self.server)
         self.socketio.init_app(self.server, allowances=self._allowances(), tally=self.tally)

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import chain
 
 import gevent
 from flask import Flask, Response, request
@@ -22,9 +23,10 @@ from gpudeck.exposition import CONTENT_TYPE, single
 
 from .api import Wrong, actor
 from .commands_store import CommandsStore
-from .core.lens import Lenses, Sight
+from .core.lens import Lens, Lenses, Sight
 from .history.protocol import History
-from .metrics_views import XID_FOR_S, counted, look, pages
+from .metrics_views import XID_FOR_S, counted, look, only, pages
+from .quota_metrics import QuotaLook, quota_families
 from .room import Room
 
 FRESH_S = 1.0
@@ -49,10 +51,14 @@ class HubNumbers:
 
 
 class MetricsPage:
-    def __init__(self, room: Room, lenses: Lenses, hub: HubNumbers) -> None:
+    """`quotas`: as whoever has this Lens may see them."""
+
+    def __init__(self, room: Room, lenses: Lenses, hub: HubNumbers,
+                 quotas: Callable[[Lens], list[QuotaLook]]) -> None:
         self._room = room
         self._lenses = lenses
         self._hub = hub
+        self._quotas = quotas
         self._kept: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
         self._turn = BoundedSemaphore(1)
 
@@ -82,12 +88,13 @@ class MetricsPage:
 
     def _made(self, sight: Sight, wanted: frozenset[str] | None, is_packed: bool) -> bytes:
         lens, mono = self._lenses.of(sight), time.monotonic()
+        quotas = self._quotas(lens)
         found = look(self._room.fleet, lens, self._xids(time.time()), mono)
         ours = self._of_hub(wanted) if lens.is_whole else None
 
         def make() -> bytes | Exception:
             try:
-                texts = pages(found, wanted)
+                texts = chain(pages(found, wanted), only(quota_families(quotas), wanted))
                 return packed(texts, ours) if is_packed else _plain(texts, ours)
             except Exception as error:  # gevent writes what leaves a thread to stderr
                 return error
@@ -130,9 +137,8 @@ class MetricsPage:
         ]
 
         def told() -> Iterator[str]:
-            for text in (*texts, *_of_process(hub.began_at), *_of_history(hub.history)):
-                if text and (wanted is None or text.split(maxsplit=3)[2] in wanted):
-                    yield text
+            yield from only((*texts, *_of_process(hub.began_at), *_of_history(hub.history)),
+                            wanted)
         return told
 
 

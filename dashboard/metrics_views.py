@@ -127,9 +127,13 @@ def pages(found: Look, wanted: frozenset[str] | None = None) -> Iterator[str]:
                     [gpus.mem_total_bytes[at] for at in keep], [gpus.xid[at] for at in keep])
     columns = {key: values[keep] for key, values in found.columns.items()}
     yield from families(gpus, columns, wanted)
-    for text in _ours(found, gpus.labels, keep, tasks):
-        if text and (wanted is None or text.split(maxsplit=3)[2] in wanted):
-            yield text
+    yield from only(_ours(found, gpus.labels, keep, tasks), wanted)
+
+
+def only(texts: Iterable[str], wanted: frozenset[str] | None) -> Iterator[str]:
+    """Of these families those that are asked for; None: all."""
+    return (text for text in texts
+            if text and (wanted is None or text.split(maxsplit=3)[2] in wanted))
 
 
 Held = tuple[int, int, Task, Use]  # node, place of its Gpu, and who is on it

@@ -26,7 +26,7 @@ class QuotaWants:
         desk = self.desk
         beside = Beside(lambda quota_id: desk.versions[quota_id].generation, self._held,
                         self._kept, self._sample_age_s, len(self.fleet.nodes))
-        return wants(desk.balances, desk.over, beside, desk.hold_s, time.time())
+        return wants(desk.balances, desk.over, beside, desk.hold_s, desk.steady())
 
     def told(self, ladders: Ladders) -> dict[tuple[str, str, str], str]:
         """By Quota, node and job: how far its ladder is."""

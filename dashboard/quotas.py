@@ -4,6 +4,7 @@ and summed up on the whole fleet; what is done about them is done by the ladder.
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import gevent
 import msgspec
@@ -11,40 +12,58 @@ import msgspec
 from gpudeck.acts import Preview, Refusal, RefusalCode
 from gpudeck.balance import Balance, Choice, Quotas, balances, explained, holder_of
 from gpudeck.desired import REISSUE_EVERY_S, Desired, InForce, SignedDesired
-from gpudeck.quota import MAX_QUOTAS, PER_S, Limit, Per, Quota, meaning
+from gpudeck.quota import MAX_QUOTAS, PER_S, Limit, Quota, meaning
 
 from .accounts import CannotChange, NoSuch
 from .audit import Auditor, by
 from .core.access import Actor, may
 from .core.fleet import Fleet, Node
 from .core.lens import Lens
+from .core.quota_hours import Hours, Place, cells_of, grain, hours_of
+from .core.quota_past import HOUR_S, Gave, Line, line, narrower, step_of
 from .core.quota_wants import HOLD_S, Over, still_there
 from .core.quotas import (
     Deployment,
     concerns,
+    deployment,
     deployments,
     for_node,
     holdings,
-    hours_of,
     is_current,
+    on_gpu,
     worst_first,
 )
 from .effects import Tell
 from .history.protocol import History
 from .people import Refused
-from .quotas_store import QuotasStore, Version
+from .quota_metrics import QuotaLook, quota_look
+from .quotas_store import CannotStore, QuotasStore, Version
 from .signing import Signer
 
 log = logging.getLogger("gpudeck.quotas")
 
 EVERY_S = 1.0
+DEPLOYED_FOR_S = 2.0
 REST_SHARE = 20.0  # a look that takes long is not taken more often than one part in so many
 REST_MOST_S = 8.0
 HOURS_EVERY_S = 60.0
 AGAIN_AFTER_S = 15.0  # what a node has not taken
 SIGNED_AT_ONCE = 100
 AT_ONCE = 500  # Tasks that are summed up here; of more, in a thread, so that live goes on beside
+WITNESSES = 16
+MOST_USERS = 50_000
 SPARED: frozenset[RefusalCode] = frozenset(("protected", "managed", "made_up"))
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """One Quota on one Node: whether it is in force there, and of each holder who is there the
+    Balance of all they hold, and of what they hold there."""
+
+    quota: Quota
+    deployed: Deployment
+    holders: list[tuple[Balance, Balance]]
+    task_ids: frozenset[str]
 
 
 class QuotaDesk:
@@ -61,13 +80,16 @@ class QuotaDesk:
         self._link_of = link_of
         self._send = send
         self._history = history
+        self._base = time.time() - time.monotonic()
         self._told: dict[str, tuple[object, float]] = {}  # node -> what, when
-        self._hours: dict[tuple[str, str], float | None] = {}
+        self._hours = Hours()
         self._hours_mono = -HOURS_EVERY_S
         self._next_mono = 0.0
+        self.groups = store.groups()
         self.spared: dict[str, str] = {}  # Tasks that no Quota can end, as their nodes said
         self.over = Over()
         self.in_force: dict[str, InForce] = {}
+        self._deployed: dict[tuple[str, int], tuple[float, list[Deployment]]] = {}
         self.balances: list[Balance] = []
         self.looked_at: float | None = None
         self.on_change: list[Callable[[], None]] = []
@@ -80,6 +102,10 @@ class QuotaDesk:
         self._hours_mono = -HOURS_EVERY_S
 
     # -- time
+
+    def steady(self) -> float:
+        """Reads like UTC and never steps: since when somebody is over is told by it."""
+        return self._base + time.monotonic()
 
     def run(self) -> None:
         while True:
@@ -95,53 +121,67 @@ class QuotaDesk:
             return
         if mono - self._hours_mono >= HOURS_EVERY_S:
             self._hours_mono = mono
-            self._hours = self._count_hours(now)
+            self._note_groups()
+            self._hours = self._count_hours(now, self.quotas)
         self.spared = still_there(self.spared, (
             task_id for node in self._fleet.nodes.values() for task_id in node.tasks))
-        self.balances = self._sum(now)
-        self.over.saw(self.balances, now)
+        self.balances = self._sum(now, self.quotas, self._hours)
+        self.over.saw(self.balances, self.steady())
         self.looked_at = now
         self._next_mono = mono + min(REST_SHARE * (time.monotonic() - mono), REST_MOST_S)
 
-    def _sum(self, now: float, quotas: Quotas | None = None, lens: Lens | None = None
+    def _sum(self, now: float, quotas: Quotas, counted: Hours, lens: Lens | None = None
              ) -> list[Balance]:
-        """With `quotas`, as if these were all there are."""
         found = []
         for node_id, node in list(self._fleet.nodes.items()):
             if is_current(node, now) and (lens is None or lens.sees_node(node_id)):
                 found += holdings(self._fleet, node)
-        wanted, hours, spared = quotas or self.quotas, dict(self._hours), frozenset(self.spared)
+        asked = quotas, found, now, counted.of, frozenset(self.spared), counted.unsure
         if len(found) <= AT_ONCE:
-            return balances(wanted, found, now, hours, spared)
-        made: list[Balance] = gevent.get_hub().threadpool.apply(
-            balances, (wanted, found, now, hours, spared))
+            return balances(*asked)
+        made: list[Balance] = gevent.get_hub().threadpool.apply(balances, asked)
         return made
 
     # -- hours
 
-    def _count_hours(self, now: float) -> dict[tuple[str, str], float | None]:
-        found: dict[tuple[str, str], float | None] = {}
-        asked: dict[tuple[str, Per], Mapping[str | None, float]] = {}
-        for quota in self.quotas.all:
-            if quota.gpu_hours is not None:
-                key = quota.scope, quota.per
-                if key not in asked:
-                    asked[key] = self._used(quota, now)
-                found |= hours_of(quota, asked[key], self.quotas.all)
-        return found
+    def _note_groups(self) -> None:
+        seen = {task.user: frozenset(task.groups) for node in self._fleet.nodes.values()
+                for task in node.tasks.values() if task.user is not None and task.groups}
+        news = {user: groups for user, groups in seen.items() if self.groups.get(user) != groups}
+        if not news or len(self.groups | news) > MOST_USERS:  # nodes name them: who, they decide
+            return
+        try:
+            self._store.put_groups(news)
+        except CannotStore as error:
+            log.warning("groups_not_kept why=%r", str(error))
+            return
+        self.groups |= news
 
-    def _used(self, quota: Quota, now: float) -> Mapping[str | None, float]:
-        """GPU-seconds of each user, in the day or week until now."""
-        nodes = None if quota.scope == "fleet" else frozenset(
-            node_id for node_id, node in self._fleet.nodes.items()
-            if concerns(quota, self._fleet, node))
-        start = int((now - PER_S[quota.per]) // 3_600) * 3_600
+    def _count_hours(self, now: float, quotas: Quotas, lens: Lens | None = None) -> Hours:
+        """In the day or week until now. With `lens`, of its Nodes."""
+        groups = dict(self.groups)
+        places = {node_id: (node.hello.host, self._fleet.group_of(node_id))
+                  for node_id, node in self._fleet.nodes.items()}
 
-        def ask() -> dict[str | None, float]:
-            frame = self._history.usage("user", 0, start, now, nodes)
-            return dict(zip(frame["user"].tolist(), frame["gpu_s"].tolist(), strict=True))
+        is_whole = lens is None or lens.is_whole
+        seen = frozenset() if lens is None else frozenset(lens.node_ids)
 
-        told: dict[str | None, float] = gevent.get_hub().threadpool.apply(ask)
+        def place(node_id: str) -> Place:
+            return places.get(node_id, ("", None))
+
+        def ask() -> Hours:
+            found = Hours()
+            for per, span_s in PER_S.items():
+                if by := grain(quotas, per, is_whole):
+                    start = int((now - span_s) // 3_600) * 3_600
+                    frame = self._history.held(by, start, now)
+                    cells = [cell for cell in cells_of(frame.to_dict("records"))
+                             if is_whole or cell.node_id in seen]
+                    part = hours_of(quotas, per, cells, place, groups)
+                    found = Hours(found.of | part.of, found.unsure | part.unsure)
+            return found
+
+        told: Hours = gevent.get_hub().threadpool.apply(ask)
         return told
 
     def previewed(self, preview: Preview) -> None:
@@ -213,7 +253,24 @@ class QuotaDesk:
                 yield node_id, node.hello.host, said
 
     def deployed(self, quota: Quota) -> list[Deployment]:
-        return [*deployments(quota, self.generation, self._fleet, self.in_force)]
+        """All who look within a moment share one look at the nodes."""
+        key, now = (quota.id, self.generation), time.monotonic()
+        kept = self._deployed.get(key)
+        if kept is None or now - kept[0] >= DEPLOYED_FOR_S:
+            gevent.sleep(0)  # of many Quotas on many nodes, live is not to wait for all
+            kept = now, [*deployments(quota, self.generation, self._fleet, self.in_force)]
+            self._deployed = {each: found for each, found in self._deployed.items()
+                              if now - found[0] < DEPLOYED_FOR_S} | {key: kept}
+        return kept[1]
+
+    def seen_by(self, lens: Lens, quota: Quota) -> tuple[list[Deployment], list[Balance]]:
+        sees_all = self.sees_all(lens, quota)
+        return [each for each in self.deployed(quota) if lens.sees_node(each.node_id)], [
+            each for each in self.of(quota.id) if sees_all or each.holder in lens.reads.own]
+
+    def sees_all(self, lens: Lens, quota: Quota) -> bool:
+        """A sum over more than one may see is told only to whom it is about."""
+        return lens.is_whole or all(lens.sees_node(each.node_id) for each in self.deployed(quota))
 
     def of(self, quota_id: str) -> list[Balance]:
         return worst_first(each for each in self.balances if each.quota.id == quota_id)
@@ -229,15 +286,84 @@ class QuotaDesk:
                         (each for each in self.of(choice.quota.id)
                          if (each.limit, each.holder) == (limit, holder)), None)
 
+    def here(self, node: Node, uuid: str | None, lens: Lens) -> list[Here]:
+        """The Quotas that concern this Node, or this Gpu of it, and who of theirs is there."""
+        now = time.time()
+        held = on_gpu(holdings(self._fleet, node), uuid) if is_current(node, now) else []
+        task_ids = frozenset(each.task.id for each in held)
+        parts = balances(self.quotas, held, now, self._hours.of, frozenset(self.spared))
+        found, node_id = [], node.hello.node_id
+        for quota in for_node(self.quotas.all, self._fleet, node):
+            if quota.scope_kind == "gpu" and uuid not in (None, quota.scope_name):
+                continue
+            told = {(each.limit, each.holder): each for each in self.seen_by(lens, quota)[1]}
+            found.append(Here(
+                quota, deployment(quota, self.generation, node_id, node,
+                                  self.in_force.get(node_id)),
+                [(told[key], part) for part in parts if part.quota.id == quota.id
+                 and (key := (part.limit, part.holder)) in told], task_ids))
+        return found
+
+    def of_owner(self, name: str, lens: Lens) -> list[Balance]:
+        """All that counts for them, also where they hold nothing of it now."""
+        found = [each for quota in self.quotas.all for each in self.seen_by(lens, quota)[1]
+                 if name in (each.holder, *each.users)]
+        if lens.is_whole or name in lens.reads.own:
+            held = {(each.quota.id, each.limit) for each in found}
+            found += [self._nothing(quota, limit, name) for quota, limit in
+                      self.quotas.open_to(name, self.groups.get(name, ()))
+                      if (quota.id, limit) not in held and limit != "max_age_s"]
+        return worst_first(found)
+
+    def _nothing(self, quota: Quota, limit: Limit, name: str) -> Balance:
+        hours = self._hours.of.get((quota.id, name)) if limit == "gpu_hours" else None
+        return Balance(quota, limit, name, hours or 0.0, quota.limit(limit) or 0.0, True, 0, ())
+
+    def looks(self, lens: Lens) -> list[QuotaLook]:
+        return [quota_look(version.quota, *self.seen_by(lens, version.quota))
+                for version in self.versions.values()]
+
+    def past(self, quota: Quota, limit: Limit, holder: str, span_s: float) -> tuple[int, Line]:
+        """Its steps, and what this holder had of it in them."""
+        step_s, now = step_of(limit, span_s), time.time()
+        is_hours = limit == "gpu_hours"  # the mean of a step that is not over is not known
+        end = (int(now // step_s) + is_hours) * step_s
+        span = end - int(span_s), end
+        asked = span[0] - int(PER_S[quota.per] + HOUR_S if is_hours else 0), end
+        column = "mem_byte_s" if limit == "mem_bytes" else "gpu_s"
+        taken = narrower(quota, limit, holder, self.groups.get(holder, ()), self.quotas.all)
+        nodes = frozenset(
+            node_id for node_id, node in self._fleet.nodes.items() if concerns(
+                quota, self._fleet, node) and not any(
+                    each.scope_kind != "gpu" and concerns(each, self._fleet, node)
+                    for each in taken))
+        # Where not one of several Nodes was seen, nothing is known: the hub was away.
+        witnesses = [self._fleet.uuids[node.listing.order[0]] for node in list(
+            self._fleet.nodes.values()) if node.listing and node.listing.order][:WITNESSES]
+        gave = [Gave(each.set_at, each.quota if each.is_there else None)
+                for each in self.history(quota.id)]
+
+        def ask() -> Line:
+            seen = self._history.series(witnesses, ["mem_used_bytes"], *span, step_s, ("n",))
+            own = self._history.usage("user", step_s, *asked, nodes, holder)
+            return line(quota, limit, span, step_s,
+                        dict(zip(own["t"].tolist(), own[column].tolist(), strict=True)),
+                        frozenset(seen["t"].tolist()), gave)
+
+        told: Line = gevent.get_hub().threadpool.apply(ask)
+        return step_s, told
+
     def history(self, quota_id: str) -> list[Version]:
         return self._store.versions(quota_id)
 
     def try_out(self, quota: Quota, lens: Lens) -> list[Balance]:
         """Who would be over what, if it were in force now beside the others."""
-        others = [each for each in self.quotas.all if each.id != quota.id]
-        found = self._sum(time.time(), Quotas([*others, quota]),
-                          None if lens.is_whole else lens)
-        return worst_first(each for each in found if each.quota.id == quota.id)
+        now = time.time()
+        quotas = Quotas([*(each for each in self.quotas.all if each.id != quota.id), quota])
+        seen = None if lens.is_whole else lens
+        counted = Hours() if quota.gpu_hours is None else self._count_hours(now, quotas, seen)
+        return worst_first(each for each in self._sum(now, quotas, counted, seen)
+                           if each.quota.id == quota.id)
 
     # -- changes
 

@@ -5,32 +5,40 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from flask import Blueprint, Flask, Response
+from flask import Blueprint, Flask, Response, request
 
-from gpudeck.quota import END_AFTER_S, Quota, QuotaProblems, meaning, read
+from gpudeck.quota import END_AFTER_S, LIMITS, Limit, Quota, QuotaProblems, meaning, read
 
 from .api import PREFIX, Wrong, answer, bad
 from .core.fleet import Fleet
 from .core.lens import Lens, Lenses, Sight
+from .core.quota_past import Line, why_not
 from .people_api import asker, body
 from .quotas import QuotaDesk
 from .quotas_store import Version
 from .quotas_views import (
     Ladder,
     NewQuota,
+    OwnerQuotas,
     QuotaCheck,
     QuotaDraft,
     QuotaList,
+    QuotaPast,
+    QuotasHere,
     QuotaVersions,
     QuotaView,
     TaskQuotas,
     balance_view,
     flaw_view,
     mechanism_views,
+    owner_quota,
+    quota_here,
     quota_view,
     task_quota,
     version_view,
 )
+
+SPANS = {"3h": 10_800.0, "24h": 86_400.0, "7d": 604_800.0}
 
 
 class QuotasApi:
@@ -63,13 +71,7 @@ class QuotasApi:
         return version
 
     def _view(self, version: Version, lens: Lens, ladder: Ladder) -> QuotaView:
-        everywhere = self._desk.deployed(version.quota)
-        deployed = [each for each in everywhere if lens.sees_node(each.node_id)]
-        # A sum over more than one may see is told only to whom it is about.
-        sees_all = lens.is_whole or len(deployed) == len(everywhere)
-        found = [each for each in self._desk.of(version.quota.id)
-                 if sees_all or each.holder in lens.reads.own]
-        return quota_view(version, deployed, found, ladder)
+        return quota_view(version, *self._desk.seen_by(lens, version.quota), ladder)
 
     def of_task(self, task_id: str) -> Response:
         lens = self._lens()
@@ -82,11 +84,40 @@ class QuotasApi:
                     for limit, choice, balance in self._desk.of_task(node, task_id)]))
         raise Wrong(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
 
+    def of_node(self, node_id: str) -> Response:
+        lens, gpu = self._lens(), _gpu()
+        if not lens.sees_node(node_id):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+        if gpu is not None and self._fleet.slot_on(node_id, gpu) is None:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpu[:128]!r} on it")
+        return answer(QuotasHere([
+            quota_here(each.quota, each.deployed, each.holders, each.task_ids)
+            for each in self._desk.here(self._fleet.nodes[node_id], gpu, lens)]))
+
+    def of_owner(self, name: str) -> Response:
+        """Nothing is told of whoever is not seen, and nobody is said to be unknown."""
+        lens, ladder = self._lens(), self._ladder()
+        return answer(OwnerQuotas([
+            owner_quota(each, self._desk.seen_by(lens, each.quota)[0], ladder)
+            for each in self._desk.of_owner(name, lens)]))
+
     def versions(self, quota_id: str) -> Response:
         found = self._desk.history(quota_id)
         if not found:
             raise Wrong(HTTPStatus.NOT_FOUND, f"there never was a quota {quota_id[:80]!r}")
         return answer(QuotaVersions([version_view(each) for each in found]))
+
+    def past(self, quota_id: str) -> Response:
+        lens, quota = self._lens(), self._version(quota_id).quota
+        holder, limit, span_s = _past_asked()
+        if not (self._desk.sees_all(lens, quota) or holder in lens.reads.own):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"nothing of {holder[:80]!r} is seen here")
+        if limit not in quota.limits:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"{quota.id} does not limit {limit}")
+        why = why_not(quota, limit)
+        step_s, line = (0, Line([], [], [])) if why else self._desk.past(
+            quota, limit, holder, span_s)
+        return answer(QuotaPast(quota.id, limit, holder, step_s, line.t, line.used, line.most, why))
 
     def put(self, quota_id: str) -> Response:
         given = msgspec.to_builtins(body(NewQuota))
@@ -115,14 +146,36 @@ class QuotasApi:
                                  [balance_view(each) for each in found if each.is_over][:100]))
 
 
+def _past_asked() -> tuple[str, Limit, float]:
+    given = request.args
+    limit = next((each for each in LIMITS if each == given.get("limit")), None)
+    span_s = SPANS.get(given.get("last", "24h"))
+    if set(given) - {"holder", "limit", "last"} or limit is None or span_s is None or (
+            not given.get("holder")):
+        raise Wrong(HTTPStatus.BAD_REQUEST, "holder and limit are needed: limit is one of "
+                    f"{', '.join(LIMITS)}, last is one of {', '.join(SPANS)}")
+    return given["holder"], limit, span_s
+
+
+def _gpu() -> str | None:
+    given = request.args.getlist("gpu")
+    if len(given) > 1 or set(request.args) - {"gpu"} or "" in given:
+        raise Wrong(HTTPStatus.BAD_REQUEST, "the one parameter here is `gpu`, a UUID; without it "
+                    "it is of the whole node")
+    return given[0] if given else None
+
+
 def add_quotas_api(server: Flask, api: QuotasApi) -> None:
     routes = Blueprint("quotas", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
         ("GET", "/quotas", api.quotas), ("GET", "/quotas/<quota_id>", api.quota),
         ("PUT", "/quotas/<quota_id>", api.put), ("DELETE", "/quotas/<quota_id>", api.remove),
         ("GET", "/quotas/<quota_id>/versions", api.versions),
+        ("GET", "/quotas/<quota_id>/past", api.past),
         ("POST", "/quota-checks", api.check),
         ("GET", "/tasks/<path:task_id>/quotas", api.of_task),
+        ("GET", "/nodes/<node_id>/quotas", api.of_node),
+        ("GET", "/owners/<name>/quotas", api.of_owner),
     )
     for method, rule, view in table:
         routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],

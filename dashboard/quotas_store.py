@@ -1,11 +1,14 @@
 """The SQL of Quotas: every version that was ever in force, and the generation of all of them."""
 
 import sqlite3
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from gpudeck.quota import Quota
+
+from .transaction import together
 
 SCHEMA = """
 create table quotas (
@@ -15,10 +18,16 @@ create table quotas (
 create table quota_generation (one integer primary key check (one = 1), number integer not null);
 insert into quota_generation values (1, 0);
 """
+# In which Unix groups a user was when a task of theirs was seen last: history knows users alone.
+GROUPS_SCHEMA = """
+create table quota_groups (user text primary key, groups text not null) without rowid;
+"""
 VERSIONS_MOST = 100
+CannotStore = sqlite3.Error
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Quota).decode
+_groups = msgspec.json.Decoder(list[str]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,15 @@ class QuotasStore:
         self._db.execute("insert into quotas values (?, ?, ?, ?, ?, ?)",
                          (quota.id, generation, _encode(quota), by, now, is_there))
         return generation
+
+    def groups(self) -> dict[str, frozenset[str]]:
+        return {user: frozenset(_groups(body))
+                for user, body in self._db.execute("select user, groups from quota_groups")}
+
+    def put_groups(self, of: Mapping[str, Iterable[str]]) -> None:
+        with together(self._db):
+            self._db.executemany("insert or replace into quota_groups values (?, ?)",
+                                 [(user, _encode(sorted(groups))) for user, groups in of.items()])
 
     def versions(self, quota_id: str) -> list[Version]:
         """Newest first."""

@@ -1,6 +1,6 @@
 """Quotas, as the API and the page show them. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -128,6 +128,76 @@ class TaskQuotas(Struct):
     items: list[TaskQuota]
 
 
+class HolderHere(Struct):
+    """`here`: how much of `used` is on this Node or Gpu; None: of such a limit there is no part.
+    `goes`: of the jobs that would go, how many are here."""
+
+    holder: str
+    limit: Limit
+    used: float
+    most: float
+    here: float | None
+    is_over: bool
+    is_whole: bool
+    sentence: str
+    goes: int
+
+
+class QuotaHere(Struct):
+    """One Quota on one Node, and who of its holders is there."""
+
+    quota: str
+    mode: QuotaMode
+    meaning: str
+    is_applied: bool
+    is_in_force: bool
+    proof: str
+    holders: list[HolderHere]
+
+
+class QuotasHere(Struct):
+    items: list[QuotaHere]
+
+
+class OwnerQuota(Struct):
+    """One limit of an owner. `goes`: how many jobs would go; `ladder`: how far it is with the first
+    of them, "": nothing is done. `in_force` of `wanted` nodes."""
+
+    quota: str
+    mode: QuotaMode
+    meaning: str
+    because: str
+    limit: Limit
+    holder: str
+    used: float
+    most: float
+    is_over: bool
+    is_whole: bool
+    sentence: str
+    goes: int
+    ladder: str
+    wanted: int
+    in_force: int
+
+
+class OwnerQuotas(Struct):
+    items: list[OwnerQuota]
+
+
+class QuotaPast(Struct):
+    """What a holder had of one limit, the mean of each step; null: not known. `most`: what it gave
+    then; null: nothing was limited. `why`: why there is no past."""
+
+    quota: str
+    limit: Limit
+    holder: str
+    step_s: int
+    t: list[int]
+    used: list[float | None]
+    most: list[float | None]
+    why: str
+
+
 class QuotaDraft(Struct, forbid_unknown_fields=True):
     """As it is being written: anything may be wrong with it. Sizes and spans as numbers, or as
     `40GiB` and `12h`."""
@@ -173,6 +243,31 @@ def balance_view(balance: Balance, ladder: Ladder = NO_LADDER) -> BalanceView:
         balance.is_over, balance.is_whole, balance.tasks, [*balance.users], balance.sentence,
         [_offender(each, ladder.get((balance.quota.id, each.node_id, each.job_id), ""))
          for each in balance.offenders[:20]])
+
+
+def quota_here(quota: Quota, deployed: Deployment, holders: Iterable[tuple[Balance, Balance]],
+               task_ids: Container[str]) -> QuotaHere:
+    return QuotaHere(quota.id, quota.mode, meaning(quota), deployed.is_applied,
+                     deployed.is_in_force, deployed.proof,
+                     [_holder_here(whole, part, task_ids) for whole, part in holders])
+
+
+def _holder_here(whole: Balance, part: Balance, task_ids: Container[str]) -> HolderHere:
+    here = part.used if whole.limit in ("gpus", "mem_bytes") and part.is_whole else None
+    return HolderHere(whole.holder, whole.limit, whole.used, whole.most, here, whole.is_over,
+                      whole.is_whole, whole.sentence,
+                      sum(any(task_id in task_ids for task_id in each.task_ids)
+                          for each in whole.offenders))
+
+
+def owner_quota(balance: Balance, deployed: Sequence[Deployment], ladder: Ladder) -> OwnerQuota:
+    quota = balance.quota
+    first = next((words for each in balance.offenders if (words := ladder.get(
+        (quota.id, each.node_id, each.job_id), ""))), "")
+    return OwnerQuota(quota.id, quota.mode, meaning(quota), quota.because, balance.limit,
+                      balance.holder, balance.used, balance.most, balance.is_over,
+                      balance.is_whole, balance.sentence, len(balance.offenders), first,
+                      len(deployed), sum(each.is_in_force for each in deployed))
 
 
 def task_quota(limit: Limit, choice: Choice, balance: Balance | None, task_id: str) -> TaskQuota:

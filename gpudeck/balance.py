@@ -98,6 +98,8 @@ class Balance:
             return f"{held}; {self.quota.id} gives it {span_words(self.most)}"
         held = amount_words(self.limit, self.used, self.quota.per)
         most = amount_words(self.limit, self.most, self.quota.per)
+        if self.limit == "gpu_hours":
+            held = held.replace(" per ", " in the last ")
         verb = "used" if self.limit == "gpu_hours" else "hold" if (
             self.quota.count == "together") else "holds"
         return (f"{self.holder} {verb} {at_least}{held} {scope_words(self.quota)}; "
@@ -148,6 +150,17 @@ class Quotas:
                  if is_in_scope(quota, holding, uuid)]
         return Choice(found[0], tuple(found[1:])) if found else None
 
+    def open_to(self, user: str, groups: Iterable[str]) -> Iterator[tuple[Quota, Limit]]:
+        """What counts for whoever this is and holds nothing yet: of each limit the most specific
+        ones, down to the first that is about every place."""
+        subjects = (f"user:{user}", *(f"group:{group}" for group in sorted(groups)), "*")
+        for (limit, count), found in self._find(subjects).by_limit.items():
+            places = set[str]()
+            for quota in found:
+                is_theirs = count == "each" or quota.subject_kind == "user"
+                if is_theirs and "fleet" not in places and quota.scope not in places:
+                    yield quota, limit
+                places.add(quota.scope)
 
 
 def priority_of(about: About, holding: Holding, uuid: str | None) -> int:
@@ -215,9 +228,9 @@ class _Bucket:
 
 def balances(quotas: Quotas, holdings: Iterable[Holding], now: float,
              hours: Mapping[tuple[str, str], float | None] | None = None,
-             spared: Container[str] = ()) -> list[Balance]:
-    """`hours`: by Quota and user, or Quota and holder; without them no hours are counted.
-    `spared`: Tasks that are never chosen to go."""
+             spared: Container[str] = (), unsure: Container[str] = ()) -> list[Balance]:
+    """`hours`: by Quota and user, or Quota and holder; without them no hours are counted; those of
+    the Quotas `unsure` are at least so many. `spared`: Tasks that are never chosen to go."""
     buckets: dict[tuple[str, Limit, str], _Bucket] = {}
     owners: dict[JobKey, set[str | None]] = {}
     for holding in holdings:
@@ -225,7 +238,7 @@ def balances(quotas: Quotas, holdings: Iterable[Holding], now: float,
         _count(quotas, holding, buckets)
     found = []
     for bucket in buckets.values():
-        balance = _balance(bucket, now, hours or {}, spared, owners)
+        balance = _balance(bucket, now, hours or {}, spared, owners, unsure)
         if balance is not None:
             found.append(balance)
     return sorted(found, key=lambda each: (each.quota.id, each.limit, each.holder))
@@ -235,7 +248,7 @@ def _count(quotas: Quotas, holding: Holding, buckets: dict[tuple[str, Limit, str
            ) -> None:
     about = quotas.about(holding.task)
     for (limit, _), wanted in about.by_limit.items():
-        if limit in ("gpus", "mem_bytes"):
+        if limit != "max_age_s":
             for use in holding.uses:
                 _put(buckets, about, _first(wanted, holding, use[0]), limit, holding, (use,))
         else:
@@ -265,7 +278,8 @@ def _put(buckets: dict[tuple[str, Limit, str], _Bucket], about: About, quota: Qu
 
 
 def _balance(bucket: _Bucket, now: float, hours: Mapping[tuple[str, str], float | None],
-             spared: Container[str], owners: Mapping[JobKey, set[str | None]]) -> Balance | None:
+             spared: Container[str], owners: Mapping[JobKey, set[str | None]],
+             unsure: Container[str]) -> Balance | None:
     most = bucket.quota.limit(bucket.limit)
     assert most is not None
     tasks = [holding.task for job in bucket.jobs.values() for holding in job.tasks.values()]
@@ -274,7 +288,7 @@ def _balance(bucket: _Bucket, now: float, hours: Mapping[tuple[str, str], float 
         hour = hours.get((bucket.quota.id, bucket.holder))
         if hour is None:
             return None
-        used, is_whole = hour, True
+        used, is_whole = hour, bucket.quota.id not in unsure
     elif bucket.limit == "max_age_s":
         ages = [now - task.started_at for task in tasks if task.started_at is not None]
         used, is_whole = max(ages, default=0.0), len(ages) == len(tasks)

@@ -142,6 +142,10 @@ class Client:
         except NotThere:
             return None
 
+    def quotas_of(self, owner: str) -> list[Item]:
+        """All that counts for this owner, also where they hold nothing of it now."""
+        return list(self._get(f"owners/{_quoted(owner)}/quotas")["items"])
+
     def put_quota(self, quota_id: str, fields: Mapping[str, Any]) -> Item:
         return self._told("PUT", f"quotas/{_quoted(quota_id)}", {**fields})
 

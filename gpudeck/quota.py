@@ -29,8 +29,23 @@ END_AFTER_S = 60.0  # at least, after the step before
 # One's pods, Slurm job and container tell more than whose they are, and that more than a group.
 SUBJECTS: dict[str, int] = {"container": 6, "slurm": 5, "k8s": 4, "user": 3, "group": 2, "*": 1}
 SCOPES: dict[str, int] = {"gpu": 4, "node": 3, "group": 2, "fleet": 1}
-# History knows whose hours were used, not in which container or on which board of a node.
+# History knows whose hours were used, not in which container.
 HOURS_OF = ("user", "group", "*")
+
+REQUIRED = {"id": "x", "subject": "*"}  # with what stands in, so that the rest can be looked at
+# Of fields that are of another kind than they must be.
+HOW = {
+    "id": "1 to 64 of a-z 0-9 and -, beginning with a letter or a digit",
+    "subject": "whom it is about: user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, "
+               "or * for everyone",
+    "scope": "fleet, group:NAME, node:NAME or gpu:UUID", "because": "a text, not too long",
+    "gpus": "a whole number, 0 or more; nothing limits none", "priority": "a whole number, 0 to 4",
+    "mem_bytes": "a size, such as 40GiB; nothing limits none",
+    "gpu_hours": "a number, 0 or more; nothing limits none",
+    "max_age_s": "a span of time, such as 12h; nothing limits none", "per": "day or week",
+    "count": "each or together", "mode": "observe, warn or act", "offline": "wait or allow",
+    "ladder": f"1 to {MAX_RUNGS} steps, each with do (tell, pause or end) and after_s",
+}
 
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -117,16 +132,30 @@ def read(data: Any, end_after_s: float = END_AFTER_S) -> Quota:
                 for name in data if name not in known]
     given = {str(name): value for name, value in data.items() if name in known}
     problems += list(_numbers(given))
-    try:
-        quota = msgspec.convert(given, Quota)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        raise QuotaProblems([*problems, QuotaProblem(path.rstrip("`") or "quota", message)]
-                            ) from None
+    quota, wrong = _converted(given)
+    problems += wrong
     problems += flaws(quota, end_after_s)
     if problems:
         raise QuotaProblems(problems)
     return quota
+
+
+def _converted(given: dict[str, Any]) -> tuple[Quota, list[QuotaProblem]]:
+    """What is of another kind is named and put aside, so that the rest is looked at too."""
+    kept: dict[str, Any] = REQUIRED | given
+    problems = [QuotaProblem(name, "is needed") for name in REQUIRED if name not in given]
+    while True:
+        try:
+            return msgspec.convert(kept, Quota), problems
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `$.")
+            field = path.rstrip("`") or "quota"
+            name = re.split(r"[.\[]", field)[0]
+            problems.append(QuotaProblem(field, HOW.get(name, message)))
+            if name not in given:
+                raise QuotaProblems(problems) from None
+            given = {each: value for each, value in given.items() if each != name}
+            kept = REQUIRED | given
 
 
 def _numbers(given: dict[str, Any]) -> Iterator[QuotaProblem]:
@@ -155,7 +184,7 @@ def flaws(quota: Quota, end_after_s: float = END_AFTER_S) -> list[QuotaProblem]:
 
 def _id_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
     if not QUOTA_ID.fullmatch(quota.id):
-        yield "id", "1 to 64 of a-z 0-9 and -, beginning with a letter or a digit"
+        yield "id", HOW["id"]
 
 
 def _subject_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
@@ -181,14 +210,9 @@ def _limit_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
     if not quota.limits and quota.mode != "observe":
         yield "mode", (f"{quota.mode} needs a limit: set gpus, mem_bytes, gpu_hours or max_age_s; "
                        "without one it only gives a priority")
-    if quota.gpu_hours is not None and quota.subject_kind not in HOURS_OF:
+    if quota.gpu_hours is not None and quota.subject_kind in {*SUBJECTS} - {*HOURS_OF}:
         yield "gpu_hours", ("hours are known per user: use user:, group: or * as the subject, or "
                             "limit gpus instead")
-    if quota.gpu_hours is not None and quota.scope_kind == "gpu":
-        yield "gpu_hours", "hours are counted on nodes: use the scope node:, group: or fleet"
-    if quota.gpu_hours is not None and quota.subject_kind == "group" and (
-            quota.count == "together"):
-        yield "gpu_hours", "the hours of a whole group are not known; write count: each"
     if quota.max_age_s is not None and quota.count == "together":
         yield "max_age_s", "an age is of one task: there is no sum of it; write count: each"
     if quota.scope_kind == "gpu" and quota.gpus is not None and quota.gpus > 1:

@@ -30,7 +30,7 @@ PURE = (
     "gpudeck/limits.py", "gpudeck/packing.py", "agent/leases.py", "agent/autotune.py",
     "gpudeck/act_words.py", "gpudeck/plan.py", "gpudeck/until.py", "gpudeck/sentences.py",
     "gpudeck/quota.py", "gpudeck/balance.py", "gpudeck/desired.py",
-    "dashboard/quotas_views.py", "gpudeck/websocket.py",
+    "dashboard/quotas_views.py", "dashboard/quota_metrics.py", "gpudeck/websocket.py",
     "gpudeck/exposition.py", "gpudeck/dcgm.py", "gpudeck/ladder.py",
     "dashboard/history/columns.py", "dashboard/history/head.py", "dashboard/history/merge.py",
     "widget/picture.py", "widget/still.py", "widget/simulate.py", "widget/measured.py",

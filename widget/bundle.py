@@ -7,8 +7,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE.parent / "assets"
-MODULES = (ASSETS / "gauges.mjs", ASSETS / "dom.mjs", ASSETS / "format.mjs", HERE / "acts.mjs",
-           HERE / "machine.mjs", HERE / "fleet.mjs", HERE / "widget.mjs")
+MODULES = (ASSETS / "gauges.mjs", ASSETS / "dom.mjs", ASSETS / "format.mjs",
+           ASSETS / "quota_bars.mjs", HERE / "acts.mjs", HERE / "machine.mjs", HERE / "fleet.mjs",
+           HERE / "widget.mjs")
 
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|let|function|class) (\w+))", re.M)
 _DEFAULT = re.compile(r"^export default ", re.M)

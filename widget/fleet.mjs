@@ -3,6 +3,7 @@
 import { FULL, paintPixels, palette, rasterise, stateOf } from "./gauges.mjs";
 import { make, say } from "./dom.mjs";
 import { amount, plural } from "./format.mjs";
+import { barOf, useWords } from "./quota_bars.mjs";
 
 const METRICS = [["utilization", "Share of the last second in which any kernel ran"], ["memory in use", "Share of the Gpu's memory"]];
 const GAP = 1;
@@ -17,8 +18,10 @@ export class Fleet {
     this.hover = make("span", { class: "g-sub", role: "status" });
     this.canvas = make("canvas", { class: "g-heat", role: "img", onpointermove: (event) => this.point(event), onpointerleave: () => say(this.hover, "") });
     this.free = make("ul", { class: "g-owners g-free" });
+    this.quotas = make("ul", { class: "g-quotas" });
+    this.own = make("section", { hidden: "" }, make("h4", {}, "Your quota"), this.quotas);
     this.root = make("div", {}, make("div", { class: "g-row g-pick" }, this.choice, this.hover), this.canvas,
-      make("h4", {}, "Free now"), this.free);
+      this.own, make("h4", {}, "Free now"), this.free);
   }
 
   show(picture, theme, model) {
@@ -27,12 +30,24 @@ export class Fleet {
     this.bytes = cells?.byteLength ? new Uint8Array(cells.buffer, cells.byteOffset, cells.byteLength) : new Uint8Array(0);
     this.view.head(new URL(picture.hub).host, picture.words, picture.detail);
     this.draw();
+    this.showQuotas(picture.quotas ?? []);
     this.showFree(picture.free);
     this.view.acts.show(picture.tasks, { canAct: true, empty: picture.why_no_tasks || "None of your tasks is on a Gpu of this fleet." });
   }
 
   resize() {
     if (this.picture) this.draw();
+  }
+
+  /** Where nothing counts for me, nothing is said. */
+  showQuotas(quotas) {
+    const key = JSON.stringify(quotas);
+    if (key === this.quotasKey) return;
+    this.quotasKey = key;
+    this.own.hidden = quotas.length === 0;
+    this.quotas.replaceChildren(...quotas.map((one) => make("li", { title: one.sentence },
+      make("div", { class: "g-row" }, make("span", {}, make("b", {}, useWords(one)), ` ${one.quota}${one.holder.includes(" ") ? `, ${one.holder}` : ""}`), one.is_over ? make("b", { class: "g-over" }, "over") : null),
+      barOf(one), one.is_over ? make("span", { class: "g-sub" }, overWords(one)) : null)));
   }
 
   showFree(free) {
@@ -103,4 +118,10 @@ export class Fleet {
     }
     return { host: "?", place: "?" };
   }
+}
+
+function overWords({ mode, goes, ladder }) {
+  if (goes === 0) return "No task of it may be ended.";
+  const would = `${plural(goes, "job")} ${mode === "act" ? "would be ended" : mode === "warn" ? "would have to go; nothing is ended" : "would have to go; it only observes"}`;
+  return `${would}${ladder === "" ? "" : `; ${ladder}`}.`;
 }

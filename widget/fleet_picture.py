@@ -11,6 +11,7 @@ METRICS = ("util_pct", "mem_used_bytes")
 FULL = 239
 CODES = {"denied": 250, "unsupported": 251, "stale": 252, "lost": 253, "unknown": 255}
 FREE_MAX = 12  # nodes that are listed
+QUOTAS_MAX = 12
 
 
 def ordered(gpus: Sequence[Item]) -> list[Item]:
@@ -22,9 +23,9 @@ def ordered(gpus: Sequence[Item]) -> list[Item]:
 
 def fleet_picture(
     gpus: Sequence[Item], tasks: Sequence[Item], hub: str, now: float, why_no_tasks: str,
-    every_s: float,
+    every_s: float, quotas: Sequence[Item] = (),
 ) -> Item:
-    """`gpus` as `ordered` gave them."""
+    """`gpus` as `ordered` gave them; `quotas`: of the token's own owner."""
     rows: list[Item] = []
     for gpu in gpus:
         if not rows or rows[-1]["node"] != gpu["node"]:
@@ -38,7 +39,17 @@ def fleet_picture(
         "words": f"{len(rows)} nodes, {len(gpus)} Gpus, {len(free)} free",
         "rows": rows, "why_no_tasks": why_no_tasks, "detail": "", "free": _free_by_node(free),
         "tasks": [task_of(task, None, places) for task in tasks],
+        "quotas": _quotas(quotas),
     }
+
+
+def _quotas(quotas: Sequence[Item]) -> list[Item]:
+    """One of several names may be told of a sum that another one is told of as well."""
+    found = {(each["quota"], each["limit"], each["holder"]): {
+        name: each[name] for name in ("quota", "mode", "limit", "holder", "used", "most", "is_over",
+                                      "is_whole", "sentence", "goes", "ladder")}
+        for each in quotas}
+    return [*found.values()][:QUOTAS_MAX]
 
 
 def _free_by_node(free: Sequence[Item]) -> list[Item]:
@@ -78,5 +89,5 @@ def trouble(shown: Item, hub: str, now: float, why: str) -> Item:
     """What was seen last stays, marked as what it is."""
     before: dict[str, Any] = {
         "kind": "fleet", "at": now, "hub": hub, "words": "nothing seen yet", "rows": [],
-        "free": [], "tasks": [], "why_no_tasks": "", "every_s": 2.0}
+        "free": [], "tasks": [], "quotas": [], "why_no_tasks": "", "every_s": 2.0}
     return {**before, **shown, "reader": "failed", "detail": why}

@@ -5,19 +5,20 @@ One for all widgets of a hub and token.
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gpudeck.act_views import PreviewView
 from gpudeck.acts import FINAL, TaskAction
-from gpudeck.client import Client
+from gpudeck.client import Client, NotThere
 from gpudeck.errors import CommandError
 from gpudeck.pipe import FromAgent, Ordered, Shown, Sorry, Told
 
 from .fleet_picture import METRICS, cells_of, fleet_picture, ordered, trouble
 
 EVERY_S = 2.0
+QUOTAS_EVERY_S = 6.0
 REST = 10.0  # asking may take so small a part of the time: a large fleet is asked less often
 FOLLOW_EVERY_S = 0.5
 FOLLOW_FOR_S = 900.0
@@ -36,6 +37,8 @@ class HubSource:
         self._acts = ThreadPoolExecutor(4, "gpudeck-acts")
         self._over = threading.Event()
         self._me: Item | None = None
+        self._quotas: list[Item] = []
+        self._quotas_at = float("-inf")
         self.shown: tuple[Item, bytes] = {}, b""
         threading.Thread(target=self._run, name="gpudeck-hub", daemon=True).start()
 
@@ -69,10 +72,22 @@ class HubSource:
         names = self._me.get("unix_names") or []
         tasks = [task for name in names for task in self._client.tasks(f"user:{name}")
                  if task["user"] == name]
+        self._ask_quotas(names)
         every_s = max(EVERY_S, REST * (time.monotonic() - began))
         why = "" if names else ("This token names no Unix user, so no task counts as yours; "
                                 "an admin can make one with --unix-name.")
-        return (fleet_picture(gpus, tasks, self._url, time.time(), why, every_s), cells_of(gpus))
+        return (fleet_picture(gpus, tasks, self._url, time.time(), why, every_s, self._quotas),
+                cells_of(gpus))
+
+    def _ask_quotas(self, names: Sequence[str]) -> None:
+        now = time.monotonic()
+        if now - self._quotas_at < QUOTAS_EVERY_S:
+            return
+        self._quotas_at = now
+        try:
+            self._quotas = [each for name in names for each in self._client.quotas_of(name)]
+        except NotThere:  # a hub of before
+            self._quotas = []
 
     # -- acts
 

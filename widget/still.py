@@ -43,7 +43,7 @@ def _parts(shown: Item) -> list[Any]:
     at = f"{datetime.fromtimestamp(shown['at'], UTC):%Y-%m-%d %H:%M:%S} UTC"
     if shown["kind"] == "fleet":
         return [f"gpudeck: {printable(shown['hub'])}, {shown['words']}, as of {at}",
-                _free(shown["free"]), _tasks(shown["tasks"])]
+                _quotas(shown["quotas"]), _free(shown["free"]), _tasks(shown["tasks"])]
     if not shown["gpus"]:
         return [f"gpudeck: {printable(shown['detail']) or 'no Gpu here'} ({at})"]
     kind = "simulated Gpus" if shown["simulated"] else f"Gpus of {printable(shown['host'])}"
@@ -76,6 +76,12 @@ def _tasks(tasks: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
 def _free(free: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
     return (["free Gpus on", "how many", "name"],
             [[each["host"], str(each["gpus"]), each["name"]] for each in free])
+
+
+def _quotas(quotas: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
+    return (["your quota", "holder", "what is so"],
+            [[each["quota"], each["holder"], ("over: " if each["is_over"] else "")
+              + each["sentence"]] for each in quotas])
 
 
 def _text_table(rows: list[list[str]]) -> str:

@@ -194,7 +194,10 @@ ROUTES = (
     # One's own use is told whoever one is; sums of others to whom sees all of them.
     _see("quotas"),
     _see("quotas/<quota_id>"),
+    _see("quotas/<quota_id>/past"),
     _see("tasks/<path:task_id>/quotas"),
+    _see("nodes/<node_id>/quotas"),
+    _see("owners/<name>/quotas"),
     _see("quotas/<quota_id>/versions", Role.OPERATOR, Reach.NONE),
     _change("POST quota-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
     _change("PUT quotas/<quota_id>", Role.ADMIN),

@@ -1,11 +1,11 @@
 """Quotas at the hub: who holds what on the fleet, what each node is to hold, and how far it is."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudeck.balance import Balance, Holding
 from gpudeck.desired import InForce
-from gpudeck.quota import Limit, Quota, subject_words
+from gpudeck.quota import Quota
 
 from .fleet import Fleet, Node
 
@@ -37,6 +37,14 @@ def holdings(fleet: Fleet, node: Node) -> list[Holding]:
             for task_id, task in node.tasks.items() if task_id in uses]
 
 
+def on_gpu(held: Iterable[Holding], uuid: str | None) -> list[Holding]:
+    """As if there were no other Gpu; None: all of them."""
+    if uuid is None:
+        return list(held)
+    return [replace(each, uses=uses) for each in held
+            if (uses := tuple(use for use in each.uses if use[0] == uuid))]
+
+
 def is_current(node: Node, now: float) -> bool:
     """What it holds is known now."""
     return (node.connected and node.state == "live" and node.are_tasks_known
@@ -64,11 +72,11 @@ def deployments(quota: Quota, generation: int, fleet: Fleet, said: Mapping[str, 
     """`generation`: of the newest change."""
     for node_id, node in fleet.nodes.items():
         if concerns(quota, fleet, node):
-            yield _deployment(quota, generation, node_id, node, said.get(node_id))
+            yield deployment(quota, generation, node_id, node, said.get(node_id))
 
 
-def _deployment(quota: Quota, generation: int, node_id: str, node: Node, said: InForce | None
-                ) -> Deployment:
+def deployment(quota: Quota, generation: int, node_id: str, node: Node, said: InForce | None
+               ) -> Deployment:
     host = node.hello.host
     if said is None:
         why = ("the node has not said what it holds" if node.connected else
@@ -85,24 +93,6 @@ def _deployment(quota: Quota, generation: int, node_id: str, node: Node, said: I
                           "the node is not connected: it holds this by itself, and what of it is "
                           "in force is not known here")
     return Deployment(node_id, host, True, mark.is_in_force, mark.mechanism, mark.proof)
-
-
-HOURS: Limit = "gpu_hours"
-
-
-def hours_of(quota: Quota, gpu_s: Mapping[str | None, float], quotas: Iterable[Quota]
-             ) -> dict[tuple[str, str], float]:
-    """By Quota and holder. `gpu_s`: of each user, within the Quota's time and scope."""
-    found = {(quota.id, user): seconds / 3_600 for user, seconds in gpu_s.items()
-             if user is not None and quota.count == "each"}
-    if quota.count == "together":
-        own = {each.subject_name for each in quotas if each.subject_kind == "user"
-               and each.gpu_hours is not None and each.count == "together"}
-        total = sum(seconds for user, seconds in gpu_s.items()
-                    if (user == quota.subject_name if quota.subject_kind == "user"
-                        else user not in own))
-        found[quota.id, subject_words(quota)] = total / 3_600
-    return found
 
 
 def worst_first(found: Iterable[Balance]) -> list[Balance]:

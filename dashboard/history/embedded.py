@@ -292,6 +292,21 @@ class Embedded:
         whole["t"] = whole["t"] - whole["t"] % bucket if bucket else first
         return whole.groupby(["t", by], dropna=False, as_index=False, sort=True).sum()
 
+    def held(self, by: Sequence[By], t0: float, t1: float) -> "pd.DataFrame":
+        import pandas as pd
+
+        names, columns = [*by], ", ".join(f'"{name}"' for name in by)
+        first, last = int(t0 // HOUR_S) * HOUR_S, -int(-t1 // HOUR_S) * HOUR_S
+        with self.store.reading() as files:
+            with self.store.lock:
+                files.look()
+                memory = self._open_usage(None).query(f"{first} <= t < {last}")
+            found = self._ask(files, "usage", first, last, f"select {columns}, sum(gpu_s) as gpu_s "
+                              f"from {{files}} where t >= {first} and t < {last} group by all")
+        parts = [part for part in (found, memory) if part is not None and len(part)] or [memory]
+        return pd.concat([part[[*names, "gpu_s"]] for part in parts]).groupby(
+            names, dropna=False, as_index=False, sort=False, observed=True).sum()
+
     def _held(self, files: Files, first: int, last: int, where: str, user: str
               ) -> "pd.DataFrame | None":
         """By the minute, as `usages` adds up what no file has yet."""

@@ -60,6 +60,9 @@ class History(Protocol):
         """t, `by`, and what they held of it, in whole hours; with `of`, of this one only, and of a
         user in whole minutes too. Bucket 0: the whole of it at once."""
 
+    def held(self, by: Sequence[By], t0: float, t1: float) -> "pd.DataFrame":
+        """Each of `by`, and the `gpu_s` of them together, in whole hours."""
+
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
               limit: int = 10_000) -> "pd.DataFrame":
         """One row per minute, Gpu and Task."""

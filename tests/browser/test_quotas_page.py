@@ -78,7 +78,7 @@ def test_who_is_over_stands_first_and_what_is_in_force_is_said(
             assert found == []
 
 
-def test_it_is_written_changed_looked_back_at_and_removed_by_keys(
+def test_it_is_written_changed_and_looked_back_at_by_keys(
         client: Client, node: Node, come: Callable[..., Page]) -> None:
     user = user_of(client)
     page = come("/quotas")
@@ -92,6 +92,13 @@ def test_it_is_written_changed_looked_back_at_and_removed_by_keys(
     fields["mem_bytes"].fill("2.5G")
     check = page.locator("dialog .quota-check")
     assert soon(lambda: "is no size" in check.inner_text(), 10), check.inner_text()
+    assert fields["mem_bytes"].get_attribute("aria-invalid") == "true"
+    fields["gpus"].fill("two")
+    page.locator("dialog").get_by_role("button", name="Set it").click()
+    problem = page.locator("dialog .problem")
+    assert soon(lambda: "Memory at most: '2.5G' is no size" in problem.inner_text(), 10)
+    assert "Gpus at most: a whole number" in problem.inner_text()
+    assert client.quota(name) is None
     fields["mem_bytes"].fill("")
     fields["gpus"].fill("0")
     assert soon(lambda: "1 would be over it now" in check.inner_text(), 10), check.inner_text()
@@ -106,8 +113,81 @@ def test_it_is_written_changed_looked_back_at_and_removed_by_keys(
     versions = page.locator("dialog .quota-versions")
     assert soon(lambda: versions.locator("li").count() == 2, 10)
     assert "may hold 0 Gpus" in versions.inner_text()
-    page.keyboard.press("Escape")
-    page.get_by_role("button", name=f"Remove {name}").click()
-    page.locator("dialog").get_by_role("button", name="Remove", exact=True).click()
+
+
+def test_what_is_removed_can_be_put_back_and_nothing_goes_unasked(
+        client: Client, node: Node, come: Callable[..., Page]) -> None:
+    name = f"out-{secrets.token_hex(3)}"
+    client.put_quota(name, {"subject": "*", "gpus": 3, "max_age_s": "12h", "mode": "warn",
+                            "ladder": [{"do": "tell"}, {"do": "tell", "after_s": "7m"}],
+                            "because": "shared"})
+    kept = client.quota(name)
+    page = come("/quotas")
+    page.get_by_role("button", name=f"Remove {name}").focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name=f"Remove {name}?")
+    assert "limits nobody any more" in dialog.inner_text()
+    page.keyboard.press("Enter")  # what has the focus puts it aside
+    assert soon(lambda: dialog.count() == 0, 5)
+    assert client.quota(name) is not None
+    page.keyboard.press("Enter")  # back on the button that was pressed
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
     assert soon(lambda: card(page, name) == "", 10)
+    assert client.quota(name) is None
     assert "There is no quota" in page.locator("#quotas-none").inner_text()
+    page.locator(".toast").get_by_role("button", name="Undo").click()
+    assert soon(lambda: "may hold 3 Gpus" in card(page, name), 10)
+    again = client.quota(name)
+    assert kept is not None
+    assert again is not None
+    assert again["quota"] == kept["quota"]
+    assert again["generation"] > kept["generation"]
+
+
+def test_what_a_holder_had_before_is_one_click_away(
+        client: Client, node: Node, come: Callable[..., Page]) -> None:
+    user, name = user_of(client), f"past-{secrets.token_hex(3)}"
+    client.put_quota(name, {"subject": "*", "gpus": 1})
+    page = come("/quotas")
+    holder = page.get_by_role("button", name=user, exact=True)
+    assert soon(lambda: holder.count() == 1, 20)
+    holder.focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name=f"{user}: Gpus of {name}")
+    assert soon(lambda: dialog.locator("svg").count() == 1, 10), dialog.inner_text()
+    for span in ("3 hours", "7 days", "24 hours"):
+        dialog.get_by_role("button", name=span).click()
+        pressed = dialog.locator("[aria-pressed=true]")
+        assert pressed.all_inner_texts() == [span]
+    assert dialog.get_by_role("link").get_attribute("href") == (
+        f"/history?owner=user%3A{user}&last=24h")
+    page.keyboard.press("Escape")
+    assert soon(lambda: dialog.count() == 0, 5)
+    client.put_quota(name, {"subject": "*", "gpus": 1, "count": "together"})
+    sum_of_all = page.get_by_role("button", name="everyone together", exact=True)
+    assert soon(lambda: sum_of_all.count() == 1, 20)
+    sum_of_all.click()
+    why = page.locator("dialog[open] .quota-past")
+    assert soon(lambda: "there is no past of this" in why.inner_text(), 10), why.inner_text()
+
+
+def test_a_node_and_a_gpu_say_who_of_theirs_is_how_near(
+        client: Client, node: Node, come: Callable[..., Page]) -> None:
+    user, name = user_of(client), f"near-{secrets.token_hex(3)}"
+    client.put_quota(name, {"subject": f"user:{user}", "gpus": 0})
+    client.put_quota("elsewhere", {"subject": "*", "scope": "node:another", "gpus": 0})
+    task = client.tasks()[0]
+    for path in (f"/node/{task['node']}", f"/gpu/{task['gpus'][0]['uuid']}"):
+        panel = come(path).locator(".quota-panel")
+        assert soon(lambda: "of 0 Gpus" in panel.inner_text(), 20), panel.inner_text()  # noqa: B023
+        said = panel.inner_text()
+        assert user in said
+        assert "over" in said
+        assert "would go" in said
+        assert "not applied" in said
+        assert "elsewhere" not in said
+        link = panel.get_by_role("link", name=name)
+        assert link.get_attribute("href") == f"/quotas#{name}"
+    client.remove_quota(name)
+    assert soon(lambda: "No quota is about this Gpu" in panel.inner_text(), 20)

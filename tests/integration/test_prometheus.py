@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from gpudeck.client import Client
 from tests.fakes.hub import FakeHub
 from tests.fakes.nvml import FakeNvml
 from tests.integration.hubs import HubProcess, WireAgent, free_port, one_task, wait_for
@@ -91,6 +92,40 @@ def test_packed_for_those_who_take_it_and_closed_to_strangers(hub: HubProcess, a
         "gpudeck_agent_up", "DCGM_FI_DEV_GPU_TEMP"}
     assert hub.ask("/metrics?name[]=DCGM_FI_DEV_GPU_TEMPERATURE").status == 400
     assert hub.ask("/metrics?names=x").status == 400
+
+
+def quota_samples(text: str, name: str) -> dict[str, float]:
+    """By the rest of the labels, of the quota `held`."""
+    found = re.findall(rf'^{name}{{quota="held",([^\n]*)}} (\S+)$', text, re.M)
+    return {about: float(value) for about, value in found}
+
+
+def test_quotas_say_what_they_give_and_who_is_over(hub: HubProcess, agent: WireAgent) -> None:
+    gpus = random.randrange(2)  # alice is on one
+    client = Client(hub.url, hub.api_token)
+    client.put_quota("held", {"subject": "*", "gpus": gpus})
+    hidden = client._told("POST", "tokens", {
+        "name": "hidden", "role": "viewer", "groups": ["elsewhere"],
+        "expires_at": time.time() + 600})["secret"]
+
+    def text() -> str:
+        agent.tick()
+        return hub.ask("/metrics").body.decode()
+
+    wait_for(lambda: quota_samples(text(), "gpudeck_quota_used"), 10, "a sum")
+    said, about = text(), 'subject="*",scope="fleet",limit="gpus"'
+    assert quota_samples(said, "gpudeck_quota_limit") == {
+        f'{about},mode="observe",count="each"': gpus}
+    assert quota_samples(said, "gpudeck_quota_used") == {f'{about},holder="alice"': 1.0}
+    assert quota_samples(said, "gpudeck_quota_over") == {
+        f'{about},holder="alice"': float(gpus < 1)}
+    assert quota_samples(said, "gpudeck_quota_nodes")['state="wanted"'] >= 1
+    assert quota_samples(said, "gpudeck_quota_nodes")['state="in_force"'] == 0
+    theirs = hub.ask("/metrics", token=hidden).body.decode()
+    assert "alice" not in theirs
+    assert quota_samples(theirs, "gpudeck_quota_used") == {}
+    only = hub.ask("/metrics?name[]=gpudeck_quota_used").body.decode()
+    assert set(re.findall(r"^# TYPE (\w+)", only, re.M)) == {"gpudeck_quota_used"}
 
 
 def checked(text: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Quotas on a node: held on its disk, in force or not and why, and without a hub."""
 
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from agent.node import NodeConfig, Source, run_node
 from agent.quota_desk import QuotaDesk
 from agent.tasks import boot_id
 from gpudeck.chain import verify
-from gpudeck.desired import InForce
+from gpudeck.desired import RECONCILE_EVERY_S, InForce
 from gpudeck.keys import Key, fingerprint
 from gpudeck.ladder import Rung
 from gpudeck.quota import Quota
@@ -33,18 +34,21 @@ LADDER = (Rung("tell"), Rung("tell", 0.5), Rung("end", 0.5))
 
 
 class Told(Children):
-    """What it lists comes in Readings as well."""
+    """What it lists comes in Readings as well. `driver` None: it is not loaded."""
+
+    driver: str | None = "580.95.05"
 
     def latest(self) -> Reading | None:
         fresh = self.fresh(1.0)
-        if time.monotonic() < self.__dict__.get("next_at", 0.0) or fresh is None:
+        if time.monotonic() < self.__dict__.get("next_at", 0.0) or fresh is None or (
+                self.driver is None):
             return None
         self.__dict__["next_at"] = time.monotonic() + 0.5
-        return Reading(time.time(), 0.5, (), (), fresh.processes)
+        return Reading(time.time(), 0.5, (), (), fresh.processes, self.driver)
 
 
 class Bed:
-    def __init__(self, hub: FakeHub, children: Children, data: Path) -> None:
+    def __init__(self, hub: FakeHub, children: Told, data: Path) -> None:
         self.hub, self.children, self.data = hub, children, data
 
     def quota(self, quota_id: str = "q", **fields: Any) -> Quota:
@@ -96,6 +100,27 @@ def test_it_is_held_on_the_disk_and_said_again_after_a_restart(bed: Bed) -> None
     with a_running_node(bed.hub, bed.children, bed.data):
         said = bed.newest(7)
         assert [each.quota_id for each in said.quotas] == ["q"]
+
+
+def test_after_a_reload_of_the_driver_it_looks_at_once_and_holds_the_same(bed: Bed) -> None:
+    held = bed.children.start()
+
+    def proof(said: InForce) -> str:
+        return next(each.proof for each in said.mechanisms if each.name == "memory_limit")
+
+    with a_running_node(bed.hub, bed.children, bed.data):
+        bed.hub.tell(bed.hub.desired(3, bed.quota()))
+        wait_for(lambda: "580.95" in proof(bed.newest(3)) and bed.newest(3).quotas[0].is_in_force)
+        bed.children.driver = None
+        time.sleep(1.0)
+        version = f"590.{random.randrange(10, 99)}.01"
+        bed.children.driver, reloaded = version, time.monotonic()
+        wait_for(lambda: version in proof(bed.newest(3)))
+        assert time.monotonic() - reloaded < RECONCILE_EVERY_S / 2
+        [mark] = bed.newest(3).quotas
+        assert (mark.is_in_force, "1 task of it seen here" in mark.proof) == (True, True)
+        assert bed.intents("notify") == 0
+        assert held.is_alive()
 
 
 @pytest.mark.parametrize("wrong", ["another key", "another node", "nothing"])

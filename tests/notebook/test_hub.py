@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,48 @@ def test_a_fleet_is_watched(demo: Demo) -> None:
         assert "8 Gpus" in repr(shown)
     finally:
         shown.close()
+
+
+def test_my_quota_is_shown_with_what_i_hold_of_it_and_nobody_elses(
+        demo: Demo, hub: Hub) -> None:
+    told, client = demo.told(), hub.client
+    assert soon(client.tasks, 10)
+    mine = random.choice(sorted({str(task["user"]) for task in client.tasks() if task["user"]}))
+    client.put_quota("all-of-us", {"subject": "*", "mem_bytes": "1KiB"})
+    client.put_quota("somebody", {"subject": "user:somebody-else", "gpus": 1})
+    client.put_quota("idle", {"subject": "user:on-holiday", "gpus": 3})
+
+    def token(name: str) -> str:
+        made = client._told("POST", "tokens", {
+            "name": name, "role": "user", "unix_names": [name],
+            "expires_at": datetime.now(UTC).timestamp() + 600})
+        return str(made["secret"])
+
+    def holders(quota_id: str) -> set[str]:
+        found = client.quota(quota_id)
+        return {each["holder"] for each in found["balances"]} if found else set()
+
+    assert soon(lambda: mine in holders("all-of-us"), 10)
+    shown, away = watch(told["url"], token(mine)), watch(told["url"], token("on-holiday"))
+    try:
+        def of(widget: Any) -> dict[str, Any]:
+            return {each["quota"]: each for each in widget.picture.get("quotas") or ()}
+
+        assert soon(lambda: of(shown).get("all-of-us", {}).get("is_over"), 20), shown.picture
+        held = next(balance for quota in client.quotas() if quota["quota"]["id"] == "all-of-us"
+                    for balance in quota["balances"] if balance["holder"] == mine)
+        assert of(shown).keys() == {"all-of-us", "fair-share"}
+        assert of(shown)["all-of-us"]["most"] == held["most"] == 1_024
+        assert mine in repr(shown)
+        assert "over: " in repr(shown)
+        assert soon(lambda: of(away), 20), "also to whom nothing runs"
+        assert (of(away)["idle"]["used"], of(away)["idle"]["most"]) == (0, 3)
+        assert "fair-share" not in of(away), "their own is more specific"
+    finally:
+        shown.close()
+        away.close()
+        for name in ("all-of-us", "somebody", "idle"):
+            client.remove_quota(name)
 
 
 def test_cells_know_why_there_is_nothing() -> None:

@@ -446,6 +446,11 @@ def test_minutes_of_one_owner_add_up_to_their_hours_from_memory_and_files(tmp_pa
         settled(history, end + BLOCK_S)
     others = history.usage("user", HOUR_S, START, end)
     assert len(others) == 3
+    held = history.held(("user", "node", "gpu"), START, end)
+    assert dict(zip(held["user"], held["gpu_s"], strict=True)) == dict(zip(
+        others["user"], others["gpu_s"], strict=True))
+    assert set(held["node"]) == {"n0", "n1", "n2"}
+    assert set(held["gpu"]) == {uuids[0] for uuids in source.uuids.values()}
     with pytest.raises(NoSuchMetric, match="whole hours"):
         history.usage("user", MINUTE_S, START, end)
 

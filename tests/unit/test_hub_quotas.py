@@ -1,16 +1,26 @@
 """Quotas at the hub: what is signed, what a node has of it, hours, and how far a ladder is."""
 
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dashboard.core.fleet import Fleet
+from dashboard.core.quota_hours import Cell, Hours, grain, hours_of
 from dashboard.core.quota_wants import Beside, Kept, Over, cause_of, progress, wants
-from dashboard.core.quotas import deployments, for_node, hours_of
+from dashboard.core.quotas import deployments, for_node
 from dashboard.core.signing import Budget, Signing, Spent
+from dashboard.quota_metrics import quota_families, quota_look
+from dashboard.state import State
 from gpudeck import ladder
-from gpudeck.balance import Balance, Offender
+from gpudeck.balance import Balance, Holding, Offender, Quotas, balances
 from gpudeck.desired import Desired, InForce, QuotaMark
-from gpudeck.quota import Quota
-from gpudeck.wire import GpuFacts, Hello, Inventory
+from gpudeck.quota import Per, Quota
+from gpudeck.wire import GpuFacts, Hello, Inventory, Task
 
 NOW = 1_000_000.0
 
@@ -79,17 +89,117 @@ def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
     assert seen(held)[:2] == (True, False)
 
 
+# -- for Prometheus
+
+def test_of_what_is_not_known_whole_no_number_is_given() -> None:
+    quota = Quota("q", "*", mem_bytes=10)
+
+    def told(used: float, is_whole: bool) -> dict[str, str]:
+        held = Balance(quota, "mem_bytes", "alice", used, 10.0, is_whole, 1, ("alice",))
+        text = "".join(quota_families([quota_look(quota, [], [held])]))
+        return {name: value for name, holder, value in re.findall(
+            r'^gpudeck_quota_(\w+){[^\n]*holder="(\w+)"} (\S+)$', text, re.M)}
+
+    assert told(4.0, True) == {"used": "4", "over": "0"}
+    assert told(11.0, True) == {"used": "11", "over": "1"}
+    assert told(4.0, False) == {}
+    assert told(11.0, False) == {"over": "1"}  # at least that much
+
+
 # -- hours
 
+def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
+    def store() -> State:
+        return State(tmp_path)
+
+    name = f"u{random.randrange(10**6)}"
+    state = store()
+    state.quotas.put_groups({name: ("ml", "ops"), "bob": ()})
+    state.quotas.put_groups({name: ("ops",)})
+    state.close()
+    again = store()
+    assert again.quotas.groups() == {name: frozenset(("ops",)), "bob": frozenset()}
+    again.close()
+
+
+GROUPS = {"alice": ("ml",), "bob": ("ml", "ops"), "carol": ()}
+
+
+def counted(cells: list[Cell], *wanted: Quota, per: Per = "day",
+            groups: Mapping[str, tuple[str, ...]] = GROUPS) -> Hours:
+    return hours_of(Quotas(wanted), per, cells, lambda node_id: (f"host-{node_id}", "lab"), groups)
+
+
 def test_hours_are_of_each_or_of_those_together() -> None:
-    used: dict[str | None, float] = {"alice": 7_200.0, "bob": 3_600.0, None: 3_600.0}
+    used = [Cell("alice", None, None, 7_200.0), Cell("bob", None, None, 3_600.0),
+            Cell(None, None, None, 3_600.0)]
     each = Quota("e", "*", gpu_hours=1.0)
-    assert hours_of(each, used, [each]) == {("e", "alice"): 2.0, ("e", "bob"): 1.0}
+    assert counted(used, each).of == {("e", "alice"): 2.0, ("e", "bob"): 1.0}
     whole = Quota("w", "*", gpu_hours=1.0, count="together")
     own = Quota("a", "user:alice", gpu_hours=9.0, count="together")
-    assert hours_of(whole, used, [whole]) == {("w", "everyone together"): 4.0}
-    assert hours_of(whole, used, [whole, own]) == {("w", "everyone together"): 2.0}
-    assert hours_of(own, used, [whole, own]) == {("a", "alice"): 2.0}
+    assert counted(used, whole).of == {("w", "everyone together"): 4.0}
+    assert counted(used, whole, own).of == {("w", "everyone together"): 2.0, ("a", "alice"): 2.0}
+    week = Quota("k", "*", gpu_hours=1.0, per="week", count="together")
+    assert counted(used, each, week).of == {("e", "alice"): 2.0, ("e", "bob"): 1.0}
+    assert counted(used, each, week, per="week").of == {("k", "everyone together"): 4.0}
+
+
+def test_hours_of_a_whole_group_are_those_of_whoever_is_known_to_be_in_it() -> None:
+    used = [Cell("alice", None, None, 7_200.0), Cell("bob", None, None, 3_600.0),
+            Cell("carol", None, None, 3_600.0)]
+    group = Quota("g", "group:ml", gpu_hours=1.0, count="together")
+    found = counted(used, group)
+    assert (found.of, found.unsure) == ({("g", "the group ml together"): 3.0}, set())
+    found = counted([*used, Cell("dora", None, None, 9.0)], group)
+    assert (found.of, found.unsure) == ({("g", "the group ml together"): 3.0}, {"g"})
+    held = Holding(Task("t", 1, 1, 1.0, "alice", None, groups=("ml",)), "n", "h", None,
+                   (("G", 1.0),))
+    [told] = balances(Quotas([group]), [held], NOW, found.of, (), found.unsure)
+    assert (told.is_over, told.is_whole) == (True, False)
+    assert told.sentence == ("the group ml together used at least 3 GPU-hours in the last day on "
+                             "the whole fleet; g gives 1 GPU-hours per day")
+
+
+def test_hours_of_a_gpu_and_of_a_node_are_taken_out_of_the_rest() -> None:
+    used = [Cell("alice", "n1", "G1", 3_600.0), Cell("alice", "n1", "G2", 7_200.0),
+            Cell("alice", "n2", "G3", 10_800.0)]
+    gpu = Quota("gpu", "*", "gpu:G1", gpu_hours=9.0)
+    node = Quota("node", "*", "node:host-n1", gpu_hours=9.0)
+    fleet = Quota("fleet", "*", gpu_hours=9.0)
+    assert counted(used, gpu, node, fleet).of == {
+        ("gpu", "alice"): 1.0, ("node", "alice"): 2.0, ("fleet", "alice"): 3.0}
+    assert counted(used, fleet).of == {("fleet", "alice"): 6.0}
+    assert grain(Quotas([fleet]), "day") == ("user",)
+    assert grain(Quotas([fleet, node]), "day") == ("user", "node")
+    assert grain(Quotas([fleet, gpu]), "day") == ("user", "node", "gpu")
+    assert grain(Quotas([fleet, gpu]), "week") == ()
+    held = Holding(Task("t", 1, 1, 1.0, "alice", None), "n1", "host-n1", None,
+                   (("G1", 1.0), ("G2", 1.0)))
+    [on_gpu, on_node] = balances(Quotas([gpu, node]), [held], NOW, {
+        ("gpu", "alice"): 1.0, ("node", "alice"): 2.0})
+    assert (on_gpu.used, on_node.used) == (1.0, 2.0)  # a task on both counts for both
+
+
+QUOTA_HOURS = st.builds(
+    lambda at, subject, scope, count: Quota(f"q{at}", subject, scope, gpu_hours=1.0, count=count),
+    st.integers(0, 99), st.sampled_from(("*", "user:alice", "group:ml")),
+    st.sampled_from(("fleet", "node:host-n1", "gpu:G2")), st.sampled_from(("each", "together")))
+CELLS = st.lists(st.builds(
+    Cell, st.sampled_from(("alice", "bob", "carol", None)), st.sampled_from(("n1", "n2")),
+    st.sampled_from(("G1", "G2", "G3")), st.integers(0, 9).map(lambda hours: hours * 3_600.0)))
+
+
+@given(st.lists(QUOTA_HOURS, max_size=5, unique_by=lambda each: each.id), CELLS)
+def test_no_hour_is_counted_twice(wanted: list[Quota], cells: list[Cell]) -> None:
+    found = counted(cells, *wanted).of
+    for count in ("each", "together"):
+        ids = {quota.id for quota in wanted if quota.count == count}
+        about = [cell for cell in cells if count == "together" or cell.user is not None]
+        total = sum(hours for (quota_id, _), hours in found.items() if quota_id in ids)
+        assert total <= sum(cell.gpu_s for cell in about) / 3_600
+        if any(quota.subject == "*" and quota.scope == "fleet" and quota.id in ids
+               for quota in wanted):
+            assert total == sum(cell.gpu_s for cell in about) / 3_600  # nor left out
 
 
 # -- what is wanted of the ladder

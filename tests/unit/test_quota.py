@@ -61,8 +61,6 @@ def test_sizes_and_spans_are_read_and_said_again() -> None:
     ("gpus", {"gpus": -1}), ("priority", {"priority": 5}), ("mode", {"mode": "kill"}),
     ("mode", {"gpus": None, "mode": "act"}),
     ("gpu_hours", {"gpu_hours": 5, "subject": "slurm:12"}),
-    ("gpu_hours", {"gpu_hours": 5, "scope": "gpu:GPU-1"}),
-    ("gpu_hours", {"gpu_hours": 5, "subject": "group:ml", "count": "together"}),
     ("max_age_s", {"max_age_s": 5, "count": "together"}),
     ("gpus", {"gpus": 2, "scope": "gpu:GPU-1"}),
     ("ladder", {"ladder": [{"do": "end", "after_s": 60}]}),
@@ -83,6 +81,19 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         read({"id": "Q", "subject": "bob", "scope": "moon", "mem_bytes": "2.5G"})
     assert {"id", "subject", "scope", "mem_bytes"} <= {
         problem.field for problem in caught.value.problems}
+
+
+@pytest.mark.parametrize("field", ["gpus", "priority", "per", "count", "mode", "offline", "ladder",
+                                   "max_age_s", "gpu_hours", "mem_bytes", "id", "subject"])
+def test_of_another_kind_is_said_for_people_beside_all_that_is_wrong_too(field: str) -> None:
+    with pytest.raises(QuotaProblems) as caught:
+        read({"id": "x", "subject": "bob", "scope": "moon", field: [random.random()]})
+    told = {each.field.partition("[")[0]: each.message for each in caught.value.problems}
+    assert {field, "scope"} <= told.keys()
+    assert not any("Expected" in message for message in told.values())
+    with pytest.raises(QuotaProblems) as caught:
+        read({})
+    assert [each.field for each in caught.value.problems] == ["id", "subject"]
 
 
 # -- which one counts
@@ -270,6 +281,42 @@ def used(quotas: Quotas, of: Balance, held: list[Holding]) -> float:
     return next((each.used for each in balances(quotas, held, NOW)
                  if (each.quota.id, each.limit, each.holder)
                  == (of.quota.id, of.limit, of.holder)), 0.0)
+
+
+SPECIFIC = ("*", "group:", "user:", "k8s:", "slurm:", "container:")
+NARROW = ("fleet", "group:", "node:", "gpu:")
+
+
+def is_about(quota: Quota, held: Holding, uuid: str) -> bool:
+    """Read off the documentation, not off the code."""
+    one = held.task
+    names = {"*", f"user:{one.user}", *(f"group:{each}" for each in one.groups),
+             f"container:{one.container_name}"}
+    places = {"fleet", f"node:{held.host}", f"group:{held.group}", f"gpu:{uuid}"}
+    return quota.subject in names and quota.scope in places
+
+
+def how_specific(quota: Quota) -> tuple[int, int]:
+    return (next(at for at, kind in enumerate(SPECIFIC) if quota.subject.startswith(kind)),
+            next(at for at, kind in enumerate(NARROW) if quota.scope.startswith(kind)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(quota_st, max_size=8, unique_by=lambda each: each.id), holdings_st())
+def test_none_that_is_more_specific_is_passed_over(quotas: list[Quota], held: list[Holding]
+                                                   ) -> None:
+    counted = Quotas(quotas)
+    for each in held:
+        for uuid, _ in each.uses:
+            for count in ("each", "together"):
+                rivals = [quota for quota in quotas if quota.count == count
+                          and quota.gpus is not None and is_about(quota, each, uuid)]
+                found = counted.choice(each, uuid, "gpus", count)
+                assert (found is None) == (not rivals)
+                if found is not None:
+                    assert found.quota in rivals
+                    assert how_specific(found.quota) == max(map(how_specific, rivals))
+                    assert {*found.beside} | {found.quota} == {*rivals}
 
 
 @settings(max_examples=80, deadline=None)
