@@ -16,6 +16,9 @@ Word = Annotated[str, Meta(max_length=1_024)]
 
 
 class AlertView(Struct):
+    """`gpus`: where it is marked, as far as one may see them; of a Node and of the fleet empty, as
+    it is about all of theirs."""
+
     id: str
     rule: str
     title: str
@@ -26,6 +29,7 @@ class AlertView(Struct):
     host: str
     place: str
     users: list[str]
+    gpus: list[str]
     state: Literal["pending", "firing", "resolving", "ended"]
     since: float
     fired_at: float
@@ -120,12 +124,12 @@ class SilenceList(Struct):
     items: list[SilenceView]
 
 
-def alert_view(alert: Alert, silenced_by: list[str], holds: list[str],
+def alert_view(alert: Alert, gpus: list[str], silenced_by: list[str], holds: list[str],
                ladder: LadderView | None = None) -> AlertView:
     target = alert.target
     return AlertView(
         alert.id, alert.rule_id, alert.title, alert.severity, alert.of, target.key, target.node_id,
-        target.host, target.place, [*target.users], alert.state, alert.since, alert.fired_at,
+        target.host, target.place, [*target.users], gpus, alert.state, alert.since, alert.fired_at,
         alert.changed_at, alert.ended_at, alert.value, alert.comebacks, alert.why, holds,
         silenced_by, ladder)
 
