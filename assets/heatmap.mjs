@@ -1,6 +1,6 @@
 // The heatmap on its canvas: arranging, redrawing, pointer and keyboard.
 
-import { arrange, neighbour, placesOf, slotAt } from "./arrange.mjs";
+import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./arrange.mjs";
 import { byId, say, show, theme } from "./dom.mjs";
 import { FONT, drawAlert, paintCells, paintPixels, palette, rasterise } from "./gauges.mjs";
 
@@ -166,9 +166,9 @@ export class Heatmap extends EventTarget {
     context.font = isHeading ? `600 13px ${FONT}` : `500 11px ${FONT}`;
     context.fillStyle = isOffline ? marks.offlineInk : isHeading ? marks.heading : marks.label;
     const [worst] = node === undefined ? [] : this.firing?.byNode.get(this.picture.nodeId(node.slots[0])) ?? [];
-    const shown = shortened(context, text, worst === undefined ? room : room - NAME_MARK - 5);
+    const shown = shortened(context, text, worst === undefined ? room : room - MARK_ROOM);
     context.fillText(shown, x, y);
-    if (worst !== undefined) drawAlert(context, x + context.measureText(shown).width + 5 + NAME_MARK - NAME_BOX, y - NAME_MARK / 2, NAME_BOX, NAME_BOX, worst.severity === "crit", marks);
+    if (worst !== undefined) drawAlert(context, x + context.measureText(shown).width + MARK_ROOM - NAME_BOX, y - NAME_MARK / 2, NAME_BOX, NAME_BOX, worst.severity === "crit", marks);
     if (!isOffline) return;
     context.strokeStyle = marks.offlineInk;
     context.lineWidth = 1;
