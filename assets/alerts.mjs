@@ -7,7 +7,7 @@ import { look, send } from "./api.mjs";
 import { Brakes, drawLadder } from "./brakes.mjs";
 import { ask, choiceField, open, sentence, textField } from "./dialog.mjs";
 import { byId, isTyping, make, say, show } from "./dom.mjs";
-import { amount, plural } from "./format.mjs";
+import { amount, plural, when } from "./format.mjs";
 import { change } from "./fresh.mjs";
 import { Rows } from "./rows.mjs";
 import { rehearsalsOf } from "./rehearsal.mjs";
@@ -179,8 +179,10 @@ export class AlertsPage {
   }
 
   /** As any act: looked at first, and ordered with what was seen. */
-  confirm({ id, ladder }) {
-    begin(ACTION[ladder.next], ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }));
+  confirm(alert) {
+    const { id, ladder } = alert;
+    const lead = `The rule “${alert.title}” asks for this: ${valueWords(alert, this.rules)}, so since ${when(alert.since)}.`;
+    begin(ACTION[ladder.next], ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }), lead);
   }
 
   async remove(rule) {
