@@ -31,7 +31,7 @@ def _person(bed: Bed, browser: Browser) -> Iterator[Open]:
         add_person(bed.hub, name, role, ["*"])
         visitor = signed_in(bed.hub, name)
         context = browser.new_context(viewport={"width": 1440, "height": 900})
-        context.add_cookies([  # type: ignore[list-item]
+        context.add_cookies([
             {"name": each, "value": value, "domain": "127.0.0.1", "path": "/"}
             for each, value in visitor.cookies.items()])
         opened.append(context)
