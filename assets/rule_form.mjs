@@ -165,9 +165,9 @@ class RuleForm {
     }
   }
 
-  draw({ problems, targets, matching, names, rule }) {
+  draw({ problems, targets, matching, names, rule, basis }) {
     this.outcome.classList.toggle("bad", problems.length > 0);
-    const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`) : [matchWords(rule.of, targets, matching, names)];
+    const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`) : [matchWords(rule.of, targets, matching, names, basis)];
     if (this.outcome.dataset.drawn !== lines.join("\n")) {
       this.outcome.dataset.drawn = lines.join("\n");
       this.outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));
@@ -231,11 +231,13 @@ class RuleForm {
   }
 }
 
-function matchWords(of, targets, matching, names) {
+function matchWords(of, targets, matching, names, basis) {
   if (targets === 0) return "It is about nobody at this moment.";
-  if (matching === 0) return `True of none of ${ofWords(of, targets)} at this moment.`;
+  if (basis === "grows") return `It is about ${ofWords(of, targets)}. Of what grows over a time one moment says nothing: rehearse it.`;
+  const now = basis === "newest" ? ", by the newest samples alone, as nothing is kept yet of the time before" : " at this moment";
+  if (matching === 0) return `True of none of ${ofWords(of, targets)}${now}.`;
   const more = matching - Math.min(NAMED, names.length);
-  return `True of ${amount(matching)} of ${ofWords(of, targets)} at this moment, namely ${names.slice(0, NAMED).join(", ")}${more > 0 ? ` and ${amount(more)} more` : ""}.`;
+  return `True of ${amount(matching)} of ${ofWords(of, targets)}${now}, namely ${names.slice(0, NAMED).join(", ")}${more > 0 ? ` and ${amount(more)} more` : ""}.`;
 }
 
 function group(title, fields, isFolded = false) {

@@ -16,6 +16,7 @@ from .core.access import Actor, may
 from .core.alerts.about import About
 from .core.alerts.alerts import Alert, Alerts, Changed, Named
 from .core.alerts.evaluator import Asks, Evaluator
+from .core.alerts.glance import Basis, momentary
 from .core.alerts.machine import Phase
 from .core.alerts.memory import Restart, identity, remember
 from .core.alerts.minutes import Closed
@@ -228,16 +229,17 @@ class AlertDesk:
             self._store.put_rule(self.rules[rule_id][1], actor.name, time.time(), is_there=False)
         self._load()
 
-    def try_out(self, rule: Rule) -> tuple[int, list[Named]]:
+    def try_out(self, rule: Rule) -> tuple[int, list[Named], Basis]:
         """How many it is about, and of whom its condition is true at this moment."""
-        ready, now = check(rule), time.time()
+        shown, basis = momentary(rule)
+        ready, now = check(shown), time.time()
         if not self._shown:
-            return 0, []
+            return 0, [], basis
         # A look of its own would take from the next step who has just come.
         scene, watch = self._shown[rule.of], Watch(ready)
         look = watch.glance(scene, now)
         return int((watch.seen.scope & scene.there).sum()), [
-            scene.name(row) for row in map(int, np.flatnonzero(look.breach & scene.there))]
+            scene.name(row) for row in map(int, np.flatnonzero(look.breach & scene.there))], basis
 
     def matters_to(self, of: Of, row: int) -> list[tuple[str, str]]:
         """Node and id of the Tasks that one row was about at the last step."""

@@ -122,14 +122,14 @@ class AlertsApi:
         except RuleProblems as error:
             return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
                                     yaml="" if rule is None else dump_one(rule)))
-        targets, matching = self._desk.try_out(rule)
+        targets, matching, basis = self._desk.try_out(rule)
         lens = self._lens()
         seen = [target for target in matching if self._desk.is_seen(target, lens)]
         shown = seen[:MATCHES_SHOWN]
         return answer(RuleCheck(
             [], targets if lens.is_whole else len(seen), len(seen),
             [target.key for target in shown], [name_of(rule.of, target) for target in shown],
-            rule, dump_one(rule)))
+            rule, dump_one(rule), basis))
 
     # -- silences
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from .core.alerts.alerts import Alert, Named
+from .core.alerts.glance import Basis
 from .core.alerts.machine import Health, Phase
 from .core.alerts.rule import Mode, Of, Problem, Rule, Severity
 from .core.alerts.silence import Silence
@@ -84,7 +85,8 @@ class RuleDraft(Struct, forbid_unknown_fields=True):
 class RuleCheck(Struct):
     """`matches`: whom its condition is true of at this moment, without any hold; at most 100, and
     `names` of these, as people call them. `rule` and `yaml`: the same both ways, as far as it can
-    be read."""
+    be read. `basis`: by what; of a rule that looks back over a span by the `newest` samples alone,
+    and of what `grows` over one nothing can be said of one moment."""
 
     problems: list[ProblemView]
     targets: int = 0
@@ -93,6 +95,7 @@ class RuleCheck(Struct):
     names: list[str] = []
     rule: Rule | None = None
     yaml: str = ""
+    basis: Basis = "now"
 
 
 class NewSilence(Struct, forbid_unknown_fields=True):

@@ -179,6 +179,15 @@ def test_a_rule_is_tried_out_before_it_is_kept(hub: HubProcess) -> None:
     found = telling(teller, tried, "it matches")
     assert found["matches"] == [teller.facts[1].uuid]
     assert (found["problems"], found["targets"], found["matching"]) == ([], 2, 1)
+    assert found["basis"] == "now"
+    over_time = here | {"signal": "min(temp_margin_c, 30m) + 0", "where": ["avg(util_pct, 1h) >= 0"],
+                        "for": "2h", "ladder": []}
+    spanned = ask(hub, "POST", "rule-checks", {"rule": over_time}).json
+    assert (spanned["matches"], spanned["basis"]) == (found["matches"], "newest")
+    assert spanned["rule"]["signal"] == over_time["signal"], "it is the rule that is kept"
+    counted = here | {"signal": "rate(ecc_corrected, 1h)", "fire": ">= 0", "clear": ""}
+    grows = ask(hub, "POST", "rule-checks", {"rule": counted}).json
+    assert (grows["targets"], grows["matches"], grows["basis"]) == (2, [], "grows"), grows
     wrong = ask(hub, "POST", "rule-checks", {"rule": hot(signal="temp_marg")}).json
     assert [problem["field"] for problem in wrong["problems"]] == ["signal"]
     assert "did you mean 'temp_margin_c'" in wrong["problems"][0]["message"]
