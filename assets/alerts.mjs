@@ -13,6 +13,7 @@ import { Rows } from "./rows.mjs";
 import { rehearsalsOf } from "./rehearsal.mjs";
 import { editRule } from "./rule_form.mjs";
 import { nameTab } from "./tab.mjs";
+import { toast } from "./toast.mjs";
 
 const EVERY_MS = 5_000;
 const SOON_MS = 250;
@@ -164,7 +165,10 @@ export class AlertsPage {
   }
 
   async edit(rule) {
-    if (await editRule(rule, this.isAdmin) !== null) this.look();
+    const kept = await editRule(rule, this.isAdmin);
+    if (kept === null) return;
+    toast(`“${kept.rule.title}” is watched, in ${kept.mode.replaceAll("_", " ")}.`);
+    this.look();
   }
 
   async setMode(rule) {

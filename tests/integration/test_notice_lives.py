@@ -171,5 +171,6 @@ def test_a_disk_that_takes_nothing_delays_it_and_loses_nothing(
     life.rest()
     assert len(sink.got) == 1
     again = live(one)
+    again.desk.take(one)
     again.rest()
     assert len(sink.got) == 1, "that it was told is on disk too"

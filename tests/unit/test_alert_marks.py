@@ -53,6 +53,14 @@ def test_who_moves_on_takes_the_alert_along() -> None:
     assert alerts.follow(lambda of, row: now.get(of, ())) == []
 
 
+def test_a_nodes_is_marked_at_its_gpus_and_nobody_elses() -> None:
+    about = About(gpus=frozenset(("GPU-1",)), nodes=frozenset(("n0",)))
+    assert about.matches(alert("node", "n0"))
+    assert not about.matches(alert("node", "n1"))
+    assert not about.matches(alert("gpu", "GPU-2", ("GPU-2",)))
+    assert not about.matches(alert("fleet", "fleet"))
+
+
 @pytest.mark.parametrize("seed", [random.randrange(10**6) for _ in range(3)])
 def test_the_store_finds_what_matches(tmp_path: Path, seed: int) -> None:
     lots, state = random.Random(seed), State(tmp_path)
