@@ -180,8 +180,8 @@ def test_a_rule_is_tried_out_before_it_is_kept(hub: HubProcess) -> None:
     assert found["matches"] == [teller.facts[1].uuid]
     assert (found["problems"], found["targets"], found["matching"]) == ([], 2, 1)
     assert found["basis"] == "now"
-    over_time = here | {"signal": "min(temp_margin_c, 30m) + 0", "where": ["avg(util_pct, 1h) >= 0"],
-                        "for": "2h", "ladder": []}
+    over_time = here | {"signal": "min(temp_margin_c, 30m) + 0", "for": "2h",
+                        "where": ["avg(util_pct, 1h) >= 0"]}
     spanned = ask(hub, "POST", "rule-checks", {"rule": over_time}).json
     assert (spanned["matches"], spanned["basis"]) == (found["matches"], "newest")
     assert spanned["rule"]["signal"] == over_time["signal"], "it is the rule that is kept"
