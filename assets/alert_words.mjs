@@ -2,7 +2,7 @@
 
 import { make, say } from "./dom.mjs";
 import { age, amount, gibibytes, moment, plural, when } from "./format.mjs";
-import { parts, stacked } from "./rows.mjs";
+import { stacked } from "./rows.mjs";
 
 export const TONES = { crit: "lost", warn: "stale", info: "" };
 const MOST_NAMED = 3;
@@ -88,7 +88,7 @@ export function drawNow(cell, { is_watched: isWatched, why_not: whyNot, rule, ta
 
 export function drawHolds(cell, { holds, state }) {
   const lines = [state === "resolving" ? "at rest again" : "", ...holds].filter(Boolean);
-  if (lines.length === 0) parts(cell, ["span", "", "–"]);
+  if (lines.length === 0) stacked(cell, ["span", "no-value", "–"]);
   else stacked(cell, ...lines.map((line) => ["small", "hold-line", line]));
 }
 

@@ -5,7 +5,7 @@ import { placeOf, withWhat } from "./alert_words.mjs";
 import { look } from "./api.mjs";
 
 const EVERY_MS = 30_000;
-const RANKS = { info: 0, warn: 1, crit: 2 };
+export const RANKS = { info: 0, warn: 1, crit: 2 };
 
 /** Tells `change`. */
 export class Firing extends EventTarget {
