@@ -16,9 +16,9 @@ const SETTLE_MS = 500;
 const READ_MS = 350;
 
 export class ActDialog {
-  /** `form`: of a setting; limit_forms.mjs makes it. `order(asked)`: how what was looked at is ordered, if not as a person's own. */
-  constructor(store, action, ids, from, form = null, order = (asked) => send("POST", "commands", asked)) {
-    Object.assign(this, { store, action, ids, from, form, order, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
+  /** `form`: of a setting; limit_forms.mjs makes it. `order(asked)`: how what was looked at is ordered, if not as a person's own; `lead`: who asks for it, then. */
+  constructor(store, action, ids, from, form = null, order = (asked) => send("POST", "commands", asked), lead = null) {
+    Object.assign(this, { store, action, ids, from, form, order, lead, preview: null, isBusy: false, lookNumber: 0, progress: new Map() });
     this.build();
     this.dialog = open(form?.title ?? `${verb(action)}${action === "terminate_client" ? ": " : " "}${ids.length === 1 ? "a task" : plural(ids.length, "task")}`, this.root, () => this.closed());
     this.dialog.classList.add("act-dialog");
@@ -43,7 +43,7 @@ export class ActDialog {
     this.yes = make("button", { type: "button", class: `button ${isHarmful(this.action) ? "danger" : "first"}`, disabled: "", onclick: () => this.confirm() }, verb(this.action));
     this.foot = make("div", { class: "dialog-foot act-foot" }, this.clock, this.again, this.cancel, this.yes);
     this.asked = make("div", { class: "act-asked" }, ...this.fields.roots, this.reason, this.typed, this.despite, this.password);
-    this.root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, this.place, this.asked, this.problem, this.foot);
+    this.root = make("form", { class: "act-body", onsubmit: (event) => event.preventDefault() }, ...(this.lead === null ? [] : [make("p", { class: "act-lead" }, this.lead)]), this.place, this.asked, this.problem, this.foot);
     show(this.typed, false);
     show(this.despite, false);
     show(this.password, false);

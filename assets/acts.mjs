@@ -30,9 +30,9 @@ export function fitting(task) {
 }
 
 /** The targets are ids, taken when the finger went down: no row that moved can change them. */
-export function begin(action, ids, from = null, form = null, order = undefined) {
+export function begin(action, ids, from = null, form = null, order = undefined, lead = undefined) {
   if (document.querySelector("dialog[open]") !== null) return null;
-  return new ActDialog(store, action, [...ids], from, form, order);
+  return new ActDialog(store, action, [...ids], from, form, order, lead);
 }
 
 /** A button of its own, that acts on what it was pressed on and not on what lies there at release. */

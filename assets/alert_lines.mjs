@@ -1,6 +1,6 @@
-// The alerts that fire on one Gpu, in the drawer and beside its timelines.
+// The alerts that are marked at one Gpu, in the drawer and beside its timelines.
 
-import { TONES } from "./alert_words.mjs";
+import { TONES, withWhat } from "./alert_words.mjs";
 import { make, say, show } from "./dom.mjs";
 import { moment, when } from "./format.mjs";
 
@@ -19,9 +19,10 @@ export class AlertLines {
     show(this.root, alerts.length > 0);
   }
 
-  drawOne({ id, title, severity, since, silenced_by: silencedBy }) {
+  drawOne(alert) {
+    const { id, severity, since, silenced_by: silencedBy } = alert;
     if (!this.items.has(id)) {
-      const item = make("li", {}, make("span", { class: `pill ${TONES[severity]}` }, severity), make("a", { href: "/alerts" }, title), make("small", {}));
+      const item = make("li", {}, make("span", { class: `pill ${TONES[severity]}` }, severity), make("a", { href: "/alerts" }, withWhat(alert)), make("small", {}));
       this.items.set(id, item);
       this.list.append(item);
     }

@@ -2,9 +2,10 @@
 
 import { make, say } from "./dom.mjs";
 import { age, amount, gibibytes, moment, plural, when } from "./format.mjs";
-import { parts, stacked } from "./rows.mjs";
+import { stacked } from "./rows.mjs";
 
 export const TONES = { crit: "lost", warn: "stale", info: "" };
+const MOST_NAMED = 3;
 const OFS = { gpu: ["Gpu", "Gpus"], task: ["task", "tasks"], job: ["job", "jobs"], node: ["node", "nodes"], owner: ["owner", "owners"], fleet: ["fleet", "fleets"] };
 
 export const ofWords = (of, count) => plural(count, ...(OFS[of] ?? ["target", "targets"]));
@@ -21,7 +22,7 @@ export function drawTarget(cell, alert) {
   cell.dataset.drawn = key;
   const address = addressOf(alert);
   cell.replaceChildren(make("div", { class: "stacked" }, address === null ? make("span", {}, text) : make("a", { href: address }, text),
-    ...(alert.users.length > 0 ? [make("small", {}, alert.users.slice(0, 3).join(", ") + (alert.users.length > 3 ? ` and ${alert.users.length - 3} more` : ""))] : [])));
+    ...(alert.users.length > 0 ? [make("small", {}, alert.users.slice(0, MOST_NAMED).join(", ") + (alert.users.length > MOST_NAMED ? ` and ${alert.users.length - MOST_NAMED} more` : ""))] : [])));
 }
 
 export const drawTime = (of) => (cell, item) => {
@@ -42,6 +43,16 @@ export function placeOf({ of, host, place, users, target }) {
   const spot = place !== "" && of !== "node" ? `GPU ${place}` : place;
   return [host, spot].filter(Boolean).join(" · ") || target;
 }
+
+/** Where it stands at a Gpu: what of there it is about. */
+export function whatWords({ of, users }) {
+  if (of === "gpu" || of === "fleet") return "";
+  if (of === "node") return "its node";
+  const whose = users.slice(0, MOST_NAMED).join(", ");
+  return of === "owner" ? `all of ${whose}` : `${OFS[of][0]}${whose === "" ? "" : ` of ${whose}`}`;
+}
+
+export const withWhat = (alert) => [alert.title, whatWords(alert)].filter(Boolean).join(" · ");
 
 function addressOf({ of, target, node }) {
   if (of === "gpu") return `/gpu/${encodeURIComponent(target)}`;
@@ -77,7 +88,7 @@ export function drawNow(cell, { is_watched: isWatched, why_not: whyNot, rule, ta
 
 export function drawHolds(cell, { holds, state }) {
   const lines = [state === "resolving" ? "at rest again" : "", ...holds].filter(Boolean);
-  if (lines.length === 0) parts(cell, ["span", "", "–"]);
+  if (lines.length === 0) stacked(cell, ["span", "no-value", "–"]);
   else stacked(cell, ...lines.map((line) => ["small", "hold-line", line]));
 }
 

@@ -7,12 +7,14 @@ import { look, send } from "./api.mjs";
 import { Brakes, drawLadder } from "./brakes.mjs";
 import { ask, choiceField, open, sentence, textField } from "./dialog.mjs";
 import { byId, isTyping, make, say, show } from "./dom.mjs";
-import { amount, plural } from "./format.mjs";
+import { RANKS } from "./firing.mjs";
+import { age, amount, plural } from "./format.mjs";
 import { change } from "./fresh.mjs";
 import { Rows } from "./rows.mjs";
 import { rehearsalsOf } from "./rehearsal.mjs";
 import { editRule } from "./rule_form.mjs";
 import { nameTab } from "./tab.mjs";
+import { toast } from "./toast.mjs";
 
 const EVERY_MS = 5_000;
 const SOON_MS = 250;
@@ -109,7 +111,7 @@ export class AlertsPage {
     this.rules = rules;
     const isSilenced = ({ silenced_by: silencedBy }) => silencedBy.length > 0;
     const lists = {
-      firing: open.filter((one) => !isSilenced(one)), pending, held: open.filter((one) => one.holds.length > 0 && !isSilenced(one)),
+      firing: open.filter((one) => !isSilenced(one)).sort((one, other) => waitsFor(other) - waitsFor(one) || RANKS[other.severity] - RANKS[one.severity]), pending, held: open.filter((one) => one.holds.length > 0 && !isSilenced(one)),
       silenced: open.filter(isSilenced), ended: ended.slice(0, MOST_OVER),
     };
     for (const name of VIEWS) this.tables[name].update(lists[name]);
@@ -120,7 +122,8 @@ export class AlertsPage {
     this.tables.rules.update([...rules].sort(byUse));
     this.tables.silences.update(silences.filter(({ is_on: isOn }) => isOn));
     const count = lists.firing.length;
-    const words = [count === 0 ? "Nothing fires" : `${plural(count, "alert")} ${count === 1 ? "fires" : "fire"}`, pending.length > 0 ? `${amount(pending.length)} pending` : "", lists.silenced.length > 0 ? `${amount(lists.silenced.length)} silenced` : ""];
+    const asked = lists.firing.filter(waitsFor).length;
+    const words = [count === 0 ? "Nothing fires" : `${plural(count, "alert")} ${count === 1 ? "fires" : "fire"}`, asked > 0 ? `${amount(asked)} ${asked === 1 ? "waits" : "wait"} for a person` : "", pending.length > 0 ? `${amount(pending.length)} pending` : "", lists.silenced.length > 0 ? `${amount(lists.silenced.length)} silenced` : ""];
     say(byId("alerts-words"), `${words.filter(Boolean).join(", ")}. ${plural(rules.length, "rule")} watched.`);
     nameTab(count === 0 ? "Alerts" : `(${amount(count)}) Alerts`);
   }
@@ -131,7 +134,7 @@ export class AlertsPage {
     const maySilence = name === "firing" || name === "pending" || name === "held";
     return new Rows({
       label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns,
-      actions: (alert) => [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [["Let it", (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.isOperator ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])],
+      actions: (alert) => [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Let it ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.isOperator ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])],
     });
   }
 
@@ -164,7 +167,10 @@ export class AlertsPage {
   }
 
   async edit(rule) {
-    if (await editRule(rule, this.isAdmin) !== null) this.look();
+    const kept = await editRule(rule, this.isAdmin);
+    if (kept === null) return;
+    toast(`“${kept.rule.title}” is watched, in ${kept.mode.replaceAll("_", " ")}.`);
+    this.look();
   }
 
   async setMode(rule) {
@@ -179,8 +185,11 @@ export class AlertsPage {
   }
 
   /** As any act: looked at first, and ordered with what was seen. */
-  confirm({ id, ladder }) {
-    begin(ACTION[ladder.next], ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }));
+  confirm(alert) {
+    const { id, ladder } = alert;
+    const signal = this.rules.find(({ rule }) => rule.id === alert.rule)?.rule.signal ?? "it";
+    const lead = `The rule “${alert.title}” asks for this: ${signal} is ${valueWords(alert, this.rules)}, and it has been so for ${age(Date.now() / 1000 - alert.since)}.`;
+    begin(ACTION[ladder.next], ladder.task_ids, null, null, async ({ preview, reason }) => ({ items: [await send("POST", `alerts/${encodeURIComponent(id)}/confirm`, { preview, reason })] }), lead);
   }
 
   async remove(rule) {
@@ -196,7 +205,7 @@ export class AlertsPage {
     const because = textField("because", "Because", { maxlength: "400", placeholder: "looked at" }, "May stay empty.");
     const problem = make("p", { class: "problem", role: "alert", hidden: "" });
     const during = make("div", { class: "silence-spans" }, ...SILENCES.slice(0, AT_ONCE).map(([seconds, words]) => make("button", { type: "button", class: "button first", onclick: () => silence(seconds) }, words)));
-    const body = make("div", { class: "form dialog-body" }, make("p", {}, `${alert.title}, at ${placeOf(alert)}: it stays visible, and tells nobody for`), during, because, problem,
+    const body = make("div", { class: "form dialog-body" }, make("p", {}, `${alert.title}, at ${placeOf(alert)}: it stays visible; nobody is told, and no rule acts on it, for`), during, because, problem,
       make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button", onclick: () => { dialog.close(); this.silence(alert); } }, "Another silence …")));
     const dialog = open("Silence", body);
     during.firstElementChild.focus();
@@ -216,7 +225,7 @@ export class AlertsPage {
     const places = alert === null ? [] : [["target", `here (${placeOf(alert)})`], ...(alert.node === "" ? [] : [["node", `all of ${alert.host}`]]), ["all", "everywhere"]];
     const isDone = await ask({
       title: "Silence",
-      lead: "Matching alerts stay visible here, and tell nobody. A silence has an end.",
+      lead: "Matching alerts stay visible here; nobody is told, and no rule acts on them. A silence has an end.",
       fields: [
         choiceField("rule", "Rule", [["", "any rule"], ...this.rules.map((one) => [one.rule.id, one.rule.title])], alert?.rule ?? ""),
         ...(alert === null ? [textField("node", "Node", { placeholder: "any node" }, "Its host name."), textField("user", "User", { placeholder: "any user" }, "Where nobody else has tasks.")] : [choiceField("reach", "Where", places, "target")]),
@@ -243,5 +252,8 @@ function columnsOf(name) {
   if (name === "ended") return [{ head: "Fired", draw: drawTime(({ fired_at: at }) => at) }, { head: "Over", draw: drawTime(({ ended_at: at }) => at) }, { head: "Why", text: ({ why }) => why }];
   return [{ head: "Since", draw: drawTime(({ since }) => since) }, { head: "Next", draw: drawLadder }, { head: "Held", draw: drawHolds }];
 }
+
+// Whose rule asks a person to let it act: they stand first, then the worst, then the newest.
+const waitsFor = ({ ladder }) => Boolean(ladder?.confirm);
 
 const byUse = (a, b) => b.firing + b.resolving - (a.firing + a.resolving) || b.pending - a.pending || a.rule.title.localeCompare(b.rule.title);

@@ -63,7 +63,7 @@ export function getEvents(query) {
 }
 
 export function getAlerts(uuid) {
-  return get(`alerts?targets=${encodeURIComponent(uuid)}`);
+  return get(`alerts?gpus=${encodeURIComponent(uuid)}`);
 }
 
 export function getNodes() {

@@ -8,6 +8,8 @@ const MOST_TEXTS = 2_048;
 // More sections than this stand as blocks side by side: as lines of their own they would leave the window.
 const MOST_LINES = 6;
 const HEADING = 24;
+// Behind a node's name, for the mark of its alert: when one fires, nothing moves.
+export const MARK_ROOM = 12;
 const collator = new Intl.Collator("en", { numeric: true });
 
 /** {width, height, cellW, cellH, hasText, rows: [{y, slots, x}], words: [{text, x, y, room, isHeading}], listed}.
@@ -113,7 +115,7 @@ function acrossOptions(most) {
 function nodeShape(nodes, room, longest, h, across, blocksWanted = Infinity) {
   const gap = gaps(h);
   const label = labelPlace(h, room, longest);
-  const left = label === "left" ? Math.min(longest, 132) + 10 : 0;
+  const left = label === "left" ? Math.min(longest, 132) + MARK_ROOM + 10 : 0;
   const blockMin = left + across * (widths(h)[0] + gap.cell) - gap.cell;
   const blocks = Math.min(blocksWanted, nodes.length, Math.floor((room.width + gap.block) / (blockMin + gap.block)));
   if (blocks < 1) return null;

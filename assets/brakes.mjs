@@ -90,10 +90,10 @@ function nowOf({ holds, used, most, sentence }) {
 }
 
 /** What comes next of an alert's ladder, and what was done. */
-export function drawLadder(cell, { ladder }) {
-  if (ladder === null || ladder === undefined) { stacked(cell, ["span", "", "–"]); return; }
+export function drawLadder(cell, { ladder, holds }) {
+  if (ladder === null || ladder === undefined) { stacked(cell, ["span", "no-value", "–"]); return; }
   const { mode, next, due_at: dueAt, why, done, confirm } = ladder;
   const will = next === null ? "nothing more comes" : confirm ? `${next}, as soon as a person lets it` : `${next}${dueAt === null ? "" : ` ${when(dueAt)}`}`;
-  stacked(cell, ["span", "", will], mode === "dry_run" ? ["small", "", "dry run: it is only recorded"] : null, why === "" ? null : ["small", "", why],
+  stacked(cell, ["span", "", will], mode === "dry_run" ? ["small", "", "dry run: it is only recorded"] : null, why === "" || holds.includes(why) ? null : ["small", "", why],
     ...done.slice(-3).map((step) => ["small", "", `${step.do} ${when(step.at)}: ${step.sentence || step.outcome || "under way"}`]));
 }

@@ -1,16 +1,19 @@
-// What fires now, by what it fires on; kept up to date by the live socket, and looked up now and then.
+// What fires now, by the Gpus and nodes where it is marked; kept up to date by the live socket, and
+// looked up now and then.
 
+import { placeOf, withWhat } from "./alert_words.mjs";
 import { look } from "./api.mjs";
 
 const EVERY_MS = 30_000;
-const RANKS = { info: 0, warn: 1, crit: 2 };
+export const RANKS = { info: 0, warn: 1, crit: 2 };
 
 /** Tells `change`. */
 export class Firing extends EventTarget {
   constructor(live) {
     super();
     this.alerts = new Map();
-    this.byTarget = new Map();
+    this.byGpu = new Map();
+    this.byNode = new Map();
     live.addEventListener("alert", ({ detail }) => this.take(detail));
     live.addEventListener("state", () => { if (live.state === "live") this.look(); });
     document.addEventListener("visibilitychange", () => this.look());
@@ -36,28 +39,40 @@ export class Firing extends EventTarget {
   }
 
   sort() {
-    this.byTarget = new Map();
-    for (const alert of this.alerts.values()) {
-      if (alert.silenced_by.length > 0) continue; // it is known, and not to catch the eye
-      if (!this.byTarget.has(alert.target)) this.byTarget.set(alert.target, []);
-      this.byTarget.get(alert.target).push(alert);
+    this.byGpu = new Map();
+    this.byNode = new Map();
+    // What is silenced is known, and not to catch the eye.
+    for (const alert of [...this.alerts.values()].filter(({ silenced_by: silencedBy }) => silencedBy.length === 0).sort(byWorst)) {
+      if (alert.of === "node") put(this.byNode, alert.node, alert);
+      else for (const uuid of alert.gpus) put(this.byGpu, uuid, alert);
     }
-    for (const alerts of this.byTarget.values()) alerts.sort((one, other) => RANKS[other.severity] - RANKS[one.severity] || one.since - other.since);
     this.dispatchEvent(new CustomEvent("change"));
   }
 
-  /** The worst first. */
-  of(target) {
-    return this.byTarget.get(target) ?? [];
+  /** Its own, those of who is on it, and those of its node; the worst first. */
+  of(uuid, node) {
+    const [own, around] = [this.byGpu.get(uuid) ?? [], this.byNode.get(node) ?? []];
+    return around.length === 0 ? own : [...own, ...around].sort(byWorst);
+  }
+
+  get isCalm() {
+    return this.byGpu.size === 0 && this.byNode.size === 0;
   }
 }
 
-/** Those of these Gpus that fire, or fired in this time, oldest first. */
+const byWorst = (one, other) => RANKS[other.severity] - RANKS[one.severity] || one.since - other.since;
+
+function put(map, key, alert) {
+  if (!map.has(key)) map.set(key, []);
+  map.get(key).push(alert);
+}
+
+/** Those that fire, or fired in this time, and are marked at these Gpus; oldest first. */
 export async function alertsOf(uuids, from, to) {
-  const targets = uuids.slice(0, 20).map(encodeURIComponent).join(",");
-  const answers = await Promise.all([look(`alerts?targets=${targets}`), look(`alerts?state=ended&targets=${targets}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`)]);
+  const gpus = uuids.slice(0, 20).map(encodeURIComponent).join(",");
+  const answers = await Promise.all([look(`alerts?gpus=${gpus}`), look(`alerts?state=ended&gpus=${gpus}&start=${from.toFixed(3)}&end=${to.toFixed(3)}`)]);
   return answers.flatMap(({ items }) => items).filter(({ since }) => since < to).sort((one, other) => one.since - other.since);
 }
 
 /** As a stretch of time, for timelines: to null is still so. */
-export const spansOf = (alerts) => alerts.map(({ id, since, ended_at: to, title, severity, host, place }) => ({ id, from: since, to, title, severity, host, place }));
+export const spansOf = (alerts) => alerts.map((alert) => ({ id: alert.id, from: alert.since, to: alert.ended_at, title: withWhat(alert), severity: alert.severity, place: placeOf(alert) }));

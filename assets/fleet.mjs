@@ -46,7 +46,11 @@ export class Fleet {
   }
 
   describe(slot) {
-    return describeSlot(this.picture, slot, { group: this.view.group, metric: this.metric(), reasons: this.book.reasons, alerts: this.firing.of(this.picture.uuids[slot]) });
+    return describeSlot(this.picture, slot, { group: this.view.group, metric: this.metric(), reasons: this.book.reasons, alerts: this.alertsOf(slot) });
+  }
+
+  alertsOf(slot) {
+    return this.firing.of(this.picture.uuids[slot], this.picture.nodeId(slot));
   }
 
   /** The metric that is drawn; the chosen one may still be on its way. */
@@ -297,7 +301,7 @@ export class Fleet {
       level: code <= 239 ? code : null,
       state: this.picture.state(slot),
       matched: this.picture.isLit(slot),
-      alerts: this.firing.of(uuid).map(({ rule }) => rule),
+      alerts: this.alertsOf(slot).map(({ rule }) => rule),
     };
   }
 }

@@ -1,5 +1,6 @@
 // What is said of one Gpu: in its cell, aloud, in the hover card and in the drawer.
 
+import { withWhat } from "./alert_words.mjs";
 import { FULL } from "./gauges.mjs";
 import { cellOf, valueOf } from "./format.mjs";
 
@@ -23,7 +24,7 @@ export function describeSlot(picture, slot, { group, metric, reasons, alerts = [
     past: picture.past?.[slot],
     get spoken() {
       const match = picture.mask === null || picture.isLit(slot) ? "" : ", does not match the filter";
-      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}${alerts.map(({ title }) => `, alert: ${title}`).join("")}`;
+      return `${host}, GPU ${picture.placeName(slot)}: ${metric.label} ${text} ${unit}, ${picture.ownerName(slot)}${match}${alerts.map((alert) => `, alert: ${withWhat(alert)}`).join("")}`;
     },
   };
 }

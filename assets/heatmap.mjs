@@ -1,6 +1,6 @@
 // The heatmap on its canvas: arranging, redrawing, pointer and keyboard.
 
-import { arrange, neighbour, placesOf, slotAt } from "./arrange.mjs";
+import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./arrange.mjs";
 import { byId, say, show, theme } from "./dom.mjs";
 import { FONT, drawAlert, paintCells, paintPixels, palette, rasterise } from "./gauges.mjs";
 
@@ -12,6 +12,8 @@ const PAPER_RATIO = 2;
 // Cells come several times a second: what takes long to draw is drawn less often, down to once.
 const REST_TIMES = 20;
 const REST_MOST_MS = 900;
+// Of a box so large the corner that marks an alert is so large.
+const [NAME_BOX, NAME_MARK] = [20, 9];
 const ARROWS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
 /** `describe(slot)` -> {text, unit, name, note, past, spoken}; `firing`: what fires on which Gpu; events: open, hover, selection. */
@@ -138,10 +140,15 @@ export class Heatmap extends EventTarget {
   }
 
   paintAlerts(marks) {
-    const { plan, picture } = this;
-    for (const [uuid, [worst]] of this.firing?.byTarget ?? []) {
-      const slot = picture.slotOf.get(uuid);
-      const spot = slot === undefined ? null : this.spotOf(slot);
+    const { plan, picture, firing } = this;
+    if (firing === null || firing.isCalm) return;
+    const slots = [...firing.byGpu.keys()].map((uuid) => picture.slotOf.get(uuid)).filter((slot) => slot !== undefined);
+    // A node's stands at its name, where that stands on the map.
+    const hasNames = firing.byNode.size === 0 || plan.words.some(({ node }) => node !== undefined);
+    const around = hasNames ? [] : picture.present().filter((slot) => firing.byNode.has(picture.nodeId(slot)));
+    for (const slot of new Set([...slots, ...around])) {
+      const spot = this.spotOf(slot);
+      const [worst] = firing.of(picture.uuids[slot], hasNames ? null : picture.nodeId(slot));
       if (spot !== null) drawAlert(this.context, spot.x, spot.y, plan.cellW, plan.cellH, worst.severity === "crit", marks);
     }
   }
@@ -158,8 +165,10 @@ export class Heatmap extends EventTarget {
     const isOffline = node !== undefined && node.slots.every((slot) => this.picture.code(slot) === 254);
     context.font = isHeading ? `600 13px ${FONT}` : `500 11px ${FONT}`;
     context.fillStyle = isOffline ? marks.offlineInk : isHeading ? marks.heading : marks.label;
-    const shown = shortened(context, text, room);
+    const [worst] = node === undefined ? [] : this.firing?.byNode.get(this.picture.nodeId(node.slots[0])) ?? [];
+    const shown = shortened(context, text, worst === undefined ? room : room - MARK_ROOM);
     context.fillText(shown, x, y);
+    if (worst !== undefined) drawAlert(context, x + context.measureText(shown).width + MARK_ROOM - NAME_BOX, y - NAME_MARK / 2, NAME_BOX, NAME_BOX, worst.severity === "crit", marks);
     if (!isOffline) return;
     context.strokeStyle = marks.offlineInk;
     context.lineWidth = 1;

@@ -153,7 +153,7 @@ function spansOver(frame, alerts, bounds, rows, colours) {
   return alerts.map((alert, at) => ({
     type: "scatter", mode: "lines", xaxis: "x", yaxis: `y${rows + 2}`, name: plain(alert.title), showlegend: false, cliponaxis: false,
     x: ends(alert), y: [0.97, 0.97].map((y) => y - 0.05 * (at % 3)), line: { color: colours.marks[KINDS[alert.severity]], width: 4, dash: alert.severity === "crit" ? "solid" : "dash" },
-    text: ["", ""].fill(plain(`alert: ${alert.title} · ${alert.host}:${alert.place}`)), hovertemplate: "%{text}<extra></extra>",
+    text: ["", ""].fill(plain(`alert: ${alert.title} · ${alert.place}`)), hovertemplate: "%{text}<extra></extra>",
   }));
 }
 

@@ -1,8 +1,9 @@
 // The card beside the pointer: what the map knows at once, the exact numbers a moment later.
 
+import { withWhat } from "./alert_words.mjs";
 import { getGpu } from "./api.mjs";
 import { byId, make, show } from "./dom.mjs";
-import { age, secondsSince } from "./format.mjs";
+import { age, plural, secondsSince } from "./format.mjs";
 import { stateWords, valueWords } from "./gpu_words.mjs";
 
 const REST_MS = 90;
@@ -58,8 +59,9 @@ export class Hover {
   }
 
   alerts() {
-    const alerts = this.firing?.of(this.picture.uuids[this.slot]) ?? [];
-    return alerts.slice(0, MOST_ALERTS).map(({ title, severity, since }) => make("p", { class: `hover-alert ${severity}` }, title, make("small", {}, `for ${age(secondsSince(since))}`)));
+    const alerts = this.firing?.of(this.picture.uuids[this.slot], this.picture.nodeId(this.slot)) ?? [];
+    const lines = alerts.slice(0, MOST_ALERTS).map((alert) => make("p", { class: `hover-alert ${alert.severity}` }, withWhat(alert), make("small", {}, `for ${age(secondsSince(alert.since))}`)));
+    return alerts.length > MOST_ALERTS ? [...lines, make("p", { class: "hover-more" }, `and ${plural(alerts.length - MOST_ALERTS, "alert")} more`)] : lines;
   }
 
   rows() {

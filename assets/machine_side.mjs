@@ -1,6 +1,7 @@
 // What stands beside the timelines. One Gpu: all that its drawer says. A node, or several Gpus: who
 // works there, what happened, how the boards reach each other, and the agent.
 
+import { AlertLines } from "./alert_lines.mjs";
 import { getEvents, look } from "./api.mjs";
 import { make, say } from "./dom.mjs";
 import { Facts, nodeFacts } from "./drawer_facts.mjs";
@@ -21,7 +22,7 @@ const NODE_WORDS = { live: "Live", suspect: "Not heard from for a moment", silen
 
 export class MachineSide {
   constructor(page, root) {
-    Object.assign(this, { page, root, marks: [], alerts: [], seldomAt: -Infinity, alertsAt: -Infinity });
+    Object.assign(this, { page, root, marks: [], alerts: [], seldomAt: -Infinity, alertsAt: -Infinity, lines: null });
   }
 
   draw() {
@@ -50,6 +51,7 @@ export class MachineSide {
     const found = await alertsOf(this.page.gpus.map(({ uuid }) => uuid), now - BACK_S, now).catch(() => null);
     if (found === null) return; // the banner says how we stand with the hub
     this.alerts = spansOf(found);
+    this.lines?.draw(found.filter(({ state }) => state !== "ended"));
     this.page.markAll();
   }
 
@@ -60,6 +62,7 @@ export class MachineSide {
 
   build() {
     const { node, holds, place } = this.page;
+    this.lines = new AlertLines();
     this.tasks = new TaskLines();
     this.events = new EventList("Nothing has happened here lately.");
     this.state = make("p", { class: "drawer-state", role: "status" });
@@ -68,7 +71,7 @@ export class MachineSide {
     this.mps = new NodeMps(node?.id);
     this.quotas = new QuotaPanel("node");
     const ofNode = place.kind === "node" ? [make("h3", {}, "Between its boards"), this.topology, make("h3", {}, "Quotas"), this.quotas.root, make("h3", {}, "MPS"), this.mps.root, make("h3", {}, "Agent"), holdLine(holds, node.id, node.host), this.facts.root] : [];
-    this.root.replaceChildren(...(place.kind === "node" ? [this.state] : []), this.tasks.title, this.tasks.list, make("h3", {}, "Events"), this.events.root, ...ofNode);
+    this.root.replaceChildren(...(place.kind === "node" ? [this.state] : []), this.lines.root, this.tasks.title, this.tasks.list, make("h3", {}, "Events"), this.events.root, ...ofNode);
   }
 
   async drawMany() {

@@ -148,6 +148,10 @@ export class Picture {
     return isMatch(this.mask, slot);
   }
 
+  nodeId(slot) {
+    return this.nodes.get(this.node[slot])?.id ?? null;
+  }
+
   host(slot) {
     return this.nodes.get(this.node[slot])?.host ?? "unknown node";
   }

@@ -52,12 +52,14 @@ export class Rows {
 
   drawActions(line, item) {
     const actions = this.actions(item);
-    const text = JSON.stringify([actions.map(([word]) => word), item]);
+    line.does = new Map(actions.map(([word, does]) => [word, () => does(item)]));
+    // A button that is put anew between press and release is not clicked.
+    const text = JSON.stringify(actions.map(([word, , traits]) => [word, traits]));
     if (line.drawn === text) return;
     line.drawn = text;
     const focused = line.actions.contains(document.activeElement) ? document.activeElement.textContent : null;
-    line.actions.replaceChildren(...actions.map(([word, does, traits]) =>
-      make("button", { type: "button", class: "button small", onclick: () => does(item), ...traits }, word)));
+    line.actions.replaceChildren(...actions.map(([word, , traits]) =>
+      make("button", { type: "button", class: "button small", onclick: () => line.does.get(word)(), ...traits }, word)));
     [...line.actions.children].find((button) => button.textContent === focused)?.focus();
   }
 }

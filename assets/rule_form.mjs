@@ -17,6 +17,8 @@ const SEVERITIES = [["info", "info"], ["warn", "warning"], ["crit", "critical"]]
 const NO_DATA = [["alert", "alert: say that it cannot be told"], ["ok", "ok: say nothing"], ["hold", "hold: wait"]];
 const MODES = [["observe", "observe: nothing is done"], ["dry_run", "dry run: what would be done is recorded"], ["confirm", "confirm: a person says yes"], ["auto", "auto: by itself"]];
 const DOS = [["tell", "tell the owner"], ["pause", "pause"], ["end", "end"]];
+// What is added to a ladder: told, told again, ended.
+const NEXT_STEPS = [{ do: "tell", after: "0s" }, { do: "tell", after: "10m" }, { do: "end", after: "10m" }];
 const GROUPS = ["rule", "node", "owner", "gpu"];
 const TEXTS = ["title", "scope", "signal", "fire", "clear", "for", "keep_firing_for", "max_gap", "cooldown", "owner", "runbook", "expires"];
 const CHOICES = ["of", "severity", "no_data", "mode"];
@@ -39,10 +41,10 @@ export function editRule(rule, mayChange) {
 
 class RuleForm {
   constructor(rule) {
-    Object.assign(this, { rule, isYaml: false, number: 0, touched: new Set(), hasOwnId: rule !== null });
+    Object.assign(this, { rule, isYaml: false, isTried: false, number: 0, touched: new Set(), hasOwnId: rule !== null });
     this.outcome = make("output", { class: "rule-check", role: "status" }, "Whom it is true of now stands here while you write.");
     this.steps = make("div", { class: "rule-steps" });
-    this.moreSteps = make("button", { type: "button", class: "button small", onclick: () => { this.addStep({ do: this.steps.children.length === 0 ? "tell" : "end", after: this.steps.children.length === 0 ? "0s" : "10m" }); this.typed(); } }, "Add a step");
+    this.moreSteps = make("button", { type: "button", class: "button small", onclick: () => { this.addStep(NEXT_STEPS[Math.min(this.steps.children.length, NEXT_STEPS.length - 1)]); this.typed(); } }, "Add a step");
     this.views = make("div", { class: "switch rule-views", role: "group", "aria-label": "Written as" },
       ...[["form", "Form"], ["yaml", "YAML"]].map(([name, words]) => make("button", { type: "button", "data-way": name, "aria-pressed": String(name === "form"), onclick: () => this.show(name === "yaml") }, words)));
     this.form = make("div", { class: "rule-form" }, ...this.fields());
@@ -165,9 +167,9 @@ class RuleForm {
     }
   }
 
-  draw({ problems, targets, matching, names, rule }) {
+  draw({ problems, targets, matching, names, rule, basis }) {
     this.outcome.classList.toggle("bad", problems.length > 0);
-    const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`) : [matchWords(rule.of, targets, matching, names)];
+    const lines = problems.length > 0 ? problems.map(({ field, message }) => `${field === "" ? "" : `${field}: `}${message}`) : [matchWords(rule.of, targets, matching, names, basis)];
     if (this.outcome.dataset.drawn !== lines.join("\n")) {
       this.outcome.dataset.drawn = lines.join("\n");
       this.outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));
@@ -179,7 +181,7 @@ class RuleForm {
     const wrong = new Map(problems.map(({ field, message }) => [field.replace(/\[\d+\].*$/, ""), message]));
     if (wrong.has("budget")) wrong.set("budget.within", wrong.get("budget"));
     for (const place of this.form.querySelectorAll("[data-field]")) {
-      const isOld = this.rule !== null || this.touched.has(place.dataset.field);
+      const isOld = this.rule !== null || this.isTried || this.touched.has(place.dataset.field);
       const message = isOld ? wrong.get(place.dataset.field) ?? "" : "";
       place.classList.toggle("wrong", message !== "");
       const control = place.querySelector("input, select, textarea");
@@ -223,19 +225,24 @@ class RuleForm {
   }
 
   async read() {
-    if (!this.isYaml) return this.ruleNow();
+    this.isTried = true;
     const found = await this.check();
-    if (found.problems.length > 0 || found.rule === null) throw new Error("What is wrong stands above.");
+    if (found.problems.length > 0 || found.rule === null) {
+      this.form.querySelector(".wrong input, .wrong select, .wrong textarea")?.focus();
+      throw new Error(this.isYaml ? "What is wrong stands above." : "Something is wrong: it stands at its field, and above.");
+    }
     if (this.rule !== null && found.rule.id !== this.rule.id) throw new Error(`The id of a rule stays: ${this.rule.id}.`);
     return found.rule;
   }
 }
 
-function matchWords(of, targets, matching, names) {
+function matchWords(of, targets, matching, names, basis) {
   if (targets === 0) return "It is about nobody at this moment.";
-  if (matching === 0) return `True of none of ${ofWords(of, targets)} at this moment.`;
+  if (basis === "grows") return `It is about ${ofWords(of, targets)}. Of what grows over a time one moment says nothing: rehearse it.`;
+  const now = basis === "newest" ? ", by the newest samples alone, as nothing is kept yet of the time before" : " at this moment";
+  if (matching === 0) return `True of none of ${ofWords(of, targets)}${now}.`;
   const more = matching - Math.min(NAMED, names.length);
-  return `True of ${amount(matching)} of ${ofWords(of, targets)} at this moment, namely ${names.slice(0, NAMED).join(", ")}${more > 0 ? ` and ${amount(more)} more` : ""}.`;
+  return `True of ${amount(matching)} of ${ofWords(of, targets)}${now}, namely ${names.slice(0, NAMED).join(", ")}${more > 0 ? ` and ${amount(more)} more` : ""}.`;
 }
 
 function group(title, fields, isFolded = false) {

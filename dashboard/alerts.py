@@ -13,8 +13,10 @@ from .accounts import CannotChange, NoSuch
 from .alerts_store import AlertsStore
 from .audit import Auditor, by
 from .core.access import Actor, may
+from .core.alerts.about import About
 from .core.alerts.alerts import Alert, Alerts, Changed, Named
 from .core.alerts.evaluator import Asks, Evaluator
+from .core.alerts.glance import Basis, momentary
 from .core.alerts.machine import Phase
 from .core.alerts.memory import Restart, identity, remember
 from .core.alerts.minutes import Closed
@@ -37,6 +39,7 @@ EVERY_S = 1.0
 KEEP_EVERY_S = 3_600.0
 REMEMBER_EVERY_S = 30.0
 GIVE_BACK_EVERY_S = 10.0
+FOLLOW_EVERY_S = 10.0
 MOST_RULES = 200
 MOST_SILENCES = 1_000
 MOST_PENDING = 200  # of one Rule
@@ -59,6 +62,7 @@ class AlertDesk:
         self.stepped_mono = self._since_mono
         self._remembered_mono = -REMEMBER_EVERY_S
         self._give_back_at = 0.0
+        self._followed_mono = self._since_mono
         self._spans = spans
         self.evaluator = Evaluator(() if spans is None else LIVE)
         self.alerts = Alerts()
@@ -117,6 +121,7 @@ class AlertDesk:
                 each, lambda of, row: scenes[of].name(row))]
             self._keep(changed)
             gevent.sleep(0)  # so that agents do not wait for all rules
+        self._follow(mono)
         for rule_id, watch in self.evaluator.watches.items():
             if watch.failures == 1:
                 log.error("rule_failed rule=%s why=%r", rule_id, watch.trouble)
@@ -156,6 +161,18 @@ class AlertDesk:
             return rows[of]
 
         self._keep(self._restart.give_back(self.evaluator.watches, rows_of, self.alerts, now))
+
+    def _follow(self, mono: float) -> None:
+        if mono - self._followed_mono < FOLLOW_EVERY_S:
+            return
+        self._followed_mono = mono
+
+        def gpus_of(of: Of, row: int) -> tuple[str, ...]:
+            scene = self._shown[of]
+            is_there = row < len(scene.there) and scene.there[row]
+            return scene.name(row).gpus if is_there else ()
+
+        self._keep(self.alerts.follow(gpus_of))
 
     def _keep(self, changed: Iterable[Changed]) -> None:
         alerts = [change.alert for change in changed]
@@ -212,16 +229,17 @@ class AlertDesk:
             self._store.put_rule(self.rules[rule_id][1], actor.name, time.time(), is_there=False)
         self._load()
 
-    def try_out(self, rule: Rule) -> tuple[int, list[Named]]:
+    def try_out(self, rule: Rule) -> tuple[int, list[Named], Basis]:
         """How many it is about, and of whom its condition is true at this moment."""
-        ready, now = check(rule), time.time()
+        shown, basis = momentary(rule)
+        ready, now = check(shown), time.time()
         if not self._shown:
-            return 0, []
+            return 0, [], basis
         # A look of its own would take from the next step who has just come.
         scene, watch = self._shown[rule.of], Watch(ready)
         look = watch.glance(scene, now)
         return int((watch.seen.scope & scene.there).sum()), [
-            scene.name(row) for row in map(int, np.flatnonzero(look.breach & scene.there))]
+            scene.name(row) for row in map(int, np.flatnonzero(look.breach & scene.there))], basis
 
     def matters_to(self, of: Of, row: int) -> list[tuple[str, str]]:
         """Node and id of the Tasks that one row was about at the last step."""
@@ -239,9 +257,18 @@ class AlertDesk:
         known = self._fleet.nodes.get(node)
         return node if known is None else known.hello.host
 
-    def ended(self, start: float, end: float, targets: tuple[str, ...] | None = None
-              ) -> list[Alert]:
-        return self._store.ended_alerts(start, end, targets)
+    def ended(self, start: float, end: float, about: About) -> list[Alert]:
+        return self._store.ended_alerts(start, end, about)
+
+    def nodes_of(self, gpus: Iterable[str]) -> frozenset[str]:
+        slots = (self._fleet.find(uuid) for uuid in gpus)
+        return frozenset(self._fleet.node_of(slot).hello.node_id for slot in slots
+                         if slot is not None)
+
+    def gpus_seen(self, target: Named, lens: Lens) -> list[str]:
+        """Of a Job or an Owner some may be on Nodes that this one may not see."""
+        return [uuid for uuid in target.gpus
+                if lens.is_whole or self._fleet.find(uuid, lens.place_of) is not None]
 
     # -- silences
 

@@ -24,6 +24,7 @@ from .alerts_views import (
     silence_view,
 )
 from .api import PREFIX, Wrong, answer, bad, check_names, one_of
+from .core.alerts.about import About
 from .core.alerts.rule import RuleProblems, check, read
 from .core.alerts.silence import Silence
 from .core.lens import Lens, Lenses, Sight
@@ -51,27 +52,32 @@ class AlertsApi:
     # -- alerts
 
     def alerts(self) -> Response:
-        check_names(("state", "start", "end", "rule", "targets"))
-        targets = _targets(request.args.get("targets"))
+        check_names(("state", "start", "end", "rule", "targets", "gpus"))
+        about = self._about()
         state = one_of("state", request.args.get("state"), STATES) or "open"
         start, end = moment("start"), moment("end")
         now = time.time()
         found = self._desk.firing() if state == "open" else (
             self._desk.pending() if state == "pending" else self._desk.ended(
                 now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
-                targets))
+                about))
         lens, rule = self._lens(), request.args.get("rule")
         if len(rule or "") > MAX_WORD:
             raise bad(f"rule has at most {MAX_WORD} characters")
         seen = [alert for alert in found if self._desk.is_seen(alert.target, lens)
-                and (rule is None or rule == alert.rule_id)
-                and (targets is None or alert.target.key in targets)]
+                and (rule is None or rule == alert.rule_id) and about.matches(alert)]
         if state != "pending":
             seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
         told = self._details.all() if state == "open" else {}
         return answer(AlertList([
-            alert_view(alert, self._desk.silenced_by(alert, now),
-                       *told.get(alert.id, ([], None))) for alert in seen[:MOST_LISTED]]))
+            alert_view(alert, self._desk.gpus_seen(alert.target, lens),
+                       self._desk.silenced_by(alert, now), *told.get(alert.id, ([], None)))
+            for alert in seen[:MOST_LISTED]]))
+
+    def _about(self) -> About:
+        gpus = _several("gpus")
+        return About(_several("targets"), gpus,
+                     frozenset() if gpus is None else self._desk.nodes_of(gpus))
 
     # -- rules
 
@@ -116,14 +122,14 @@ class AlertsApi:
         except RuleProblems as error:
             return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
                                     yaml="" if rule is None else dump_one(rule)))
-        targets, matching = self._desk.try_out(rule)
+        targets, matching, basis = self._desk.try_out(rule)
         lens = self._lens()
         seen = [target for target in matching if self._desk.is_seen(target, lens)]
         shown = seen[:MATCHES_SHOWN]
         return answer(RuleCheck(
             [], targets if lens.is_whole else len(seen), len(seen),
             [target.key for target in shown], [name_of(rule.of, target) for target in shown],
-            rule, dump_one(rule)))
+            rule, dump_one(rule), basis))
 
     # -- silences
 
@@ -148,12 +154,13 @@ class AlertsApi:
         return Response(status=HTTPStatus.NO_CONTENT)
 
 
-def _targets(given: str | None) -> tuple[str, ...] | None:
+def _several(name: str) -> frozenset[str] | None:
+    given = request.args.get(name)
     if given is None:
         return None
-    found = tuple(given.split(","))
+    found = frozenset(given.split(","))
     if len(found) > MOST_TARGETS or any(len(each) > MAX_WORD for each in found):
-        raise bad(f"at most {MOST_TARGETS} targets are taken at once")
+        raise bad(f"at most {MOST_TARGETS} {name} are taken at once")
     return found
 
 

@@ -1,10 +1,11 @@
 """The SQL of rules, alerts and silences."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
+from .core.alerts.about import About
 from .core.alerts.alerts import Alert
 from .core.alerts.backtest import Backtest
 from .core.alerts.memory import Memory
@@ -29,6 +30,14 @@ create table silences (id text primary key, until real not null, body blob not n
 MEMORY_SCHEMA = """
 create table alert_memory (id integer primary key check (id = 1), body blob not null);
 """
+# Where each is, or ever was, marked: its target and the Gpus that it was on.
+MARKS_SCHEMA = """
+create table alert_marks (at text not null, alert_id text not null, primary key (at, alert_id))
+  without rowid;
+create index alert_marks_by_alert on alert_marks (alert_id);
+insert into alert_marks select target, id from alerts;
+create index alerts_by_end on alerts (ended_at) where ended_at is not null;
+"""
 BACKTEST_SCHEMA = """
 create table backtests (
   id text primary key, rule_id text not null, asked_at real not null, body blob not null
@@ -38,6 +47,7 @@ create index backtests_by_time on backtests (asked_at);
 MOST_BACKTESTS = 200
 KEPT_S = 90 * 86_400
 MOST_LISTED = 1_000
+NEAR_S = 8 * 86_400
 
 _encode = msgspec.json.Encoder().encode
 _rules = msgspec.json.Decoder(Rule)
@@ -80,7 +90,10 @@ class AlertsStore:
 
     # -- alerts
 
-    def put_alerts(self, alerts: Iterable[Alert]) -> None:
+    def put_alerts(self, alerts: Sequence[Alert]) -> None:
+        self._db.executemany(
+            "insert or ignore into alert_marks values (?, ?)",
+            [(at, each.id) for each in alerts for at in (each.target.key, *each.target.gpus)])
         self._db.executemany(
             "insert or replace into alerts values (?, ?, ?, ?, ?, ?, ?)",
             [(each.id, each.rule_id, each.target.node_id, each.target.key, each.fired_at,
@@ -90,15 +103,19 @@ class AlertsStore:
         return [_alerts.decode(body) for body, in self._db.execute(
             "select body from alerts where ended_at is null")]
 
-    def ended_alerts(self, start: float, end: float, targets: tuple[str, ...] | None = None,
-                     limit: int = MOST_LISTED) -> list[Alert]:
+    def ended_alerts(self, start: float, end: float, about: About, limit: int = MOST_LISTED
+                     ) -> list[Alert]:
         """Those that fired in this time, if only at its begin. Newest first."""
-        only = "" if targets is None else f" and target in ({', '.join('?' * len(targets))})"
+        only, given = _only(about)
+        # Of the last days there are few, of all some are soon found: either way by its index.
+        fired_at = "+fired_at" if only or end - start <= NEAR_S else "fired_at"
         return [_alerts.decode(body) for body, in self._db.execute(
-            f"select body from alerts where ended_at >= ? and fired_at < ?{only} "
-            "order by fired_at desc, id limit ?", (start, end, *(targets or ()), limit))]
+            f"select body from alerts where ended_at >= ? and {fired_at} < ?{only} "
+            f"order by {fired_at} desc, id limit ?", (start, end, *given, limit))]
 
     def forget(self, now: float) -> None:
+        self._db.execute("delete from alert_marks where alert_id in "
+                         "(select id from alerts where ended_at < ?)", (now - KEPT_S,))
         self._db.execute("delete from alerts where ended_at < ?", (now - KEPT_S,))
 
     def memory(self) -> Memory | None:
@@ -139,3 +156,21 @@ class AlertsStore:
         self._db.execute(
             "delete from backtests where json_extract(body, '$.approved_by') is null and id not in "
             "(select id from backtests order by asked_at desc limit ?)", (MOST_BACKTESTS,))
+
+
+def _only(about: About) -> tuple[str, list[str]]:
+    """As `About.matches`, and what was marked there before it moved on."""
+    parts: list[str] = []
+    given: list[str] = []
+    if about.targets is not None:
+        parts.append(f"target in ({_marks(about.targets)})")
+        given += about.targets
+    if about.gpus is not None:
+        parts.append("id in (select alert_id from alert_marks where at in "
+                     f"({_marks(about.marking)}))")
+        given += about.marking
+    return "".join(f" and {part}" for part in parts), given
+
+
+def _marks(those: frozenset[str]) -> str:
+    return ", ".join("?" * len(those))

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from .core.alerts.alerts import Alert, Named
+from .core.alerts.glance import Basis
 from .core.alerts.machine import Health, Phase
 from .core.alerts.rule import Mode, Of, Problem, Rule, Severity
 from .core.alerts.silence import Silence
@@ -16,6 +17,9 @@ Word = Annotated[str, Meta(max_length=1_024)]
 
 
 class AlertView(Struct):
+    """`gpus`: where it is marked, as far as one may see them; of a Node and of the fleet empty, as
+    it is about all of theirs."""
+
     id: str
     rule: str
     title: str
@@ -26,6 +30,7 @@ class AlertView(Struct):
     host: str
     place: str
     users: list[str]
+    gpus: list[str]
     state: Literal["pending", "firing", "resolving", "ended"]
     since: float
     fired_at: float
@@ -80,7 +85,8 @@ class RuleDraft(Struct, forbid_unknown_fields=True):
 class RuleCheck(Struct):
     """`matches`: whom its condition is true of at this moment, without any hold; at most 100, and
     `names` of these, as people call them. `rule` and `yaml`: the same both ways, as far as it can
-    be read."""
+    be read. `basis`: by what; of a rule that looks back over a span by the `newest` samples alone,
+    and of what `grows` over one nothing can be said of one moment."""
 
     problems: list[ProblemView]
     targets: int = 0
@@ -89,6 +95,7 @@ class RuleCheck(Struct):
     names: list[str] = []
     rule: Rule | None = None
     yaml: str = ""
+    basis: Basis = "now"
 
 
 class NewSilence(Struct, forbid_unknown_fields=True):
@@ -120,12 +127,12 @@ class SilenceList(Struct):
     items: list[SilenceView]
 
 
-def alert_view(alert: Alert, silenced_by: list[str], holds: list[str],
+def alert_view(alert: Alert, gpus: list[str], silenced_by: list[str], holds: list[str],
                ladder: LadderView | None = None) -> AlertView:
     target = alert.target
     return AlertView(
         alert.id, alert.rule_id, alert.title, alert.severity, alert.of, target.key, target.node_id,
-        target.host, target.place, [*target.users], alert.state, alert.since, alert.fired_at,
+        target.host, target.place, [*target.users], gpus, alert.state, alert.since, alert.fired_at,
         alert.changed_at, alert.ended_at, alert.value, alert.comebacks, alert.why, holds,
         silenced_by, ladder)
 

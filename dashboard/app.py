@@ -403,12 +403,13 @@ class Hub:
 
     def _announce(self, record: CommandRecord) -> None:
         self.live.announce("command", record.node_id, record.id,
-                           lambda reads: command_view(record, reads))
+                           lambda lens: command_view(record, lens.reads))
 
     def _announce_alert(self, alert: Alert) -> None:
         self.live.announce("alert", alert.target.node_id, alert.id,
-                           lambda _: alert_view(
-                               alert, self.alerts.silenced_by(alert, time.time()),
+                           lambda lens: alert_view(
+                               alert, self.alerts.gpus_seen(alert.target, lens),
+                               self.alerts.silenced_by(alert, time.time()),
                                *self.alert_details.of(alert)))
 
     def run_tick(self) -> None:

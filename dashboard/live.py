@@ -21,7 +21,7 @@ from gpudeck.websocket import CloseCode, Violation
 from . import events_views, views
 from .core.access import Actor, may
 from .core.filters import Filter, FilterError, parse
-from .core.lens import Lens, Lenses, Reads, Sight
+from .core.lens import Lens, Lenses, Sight
 from .core.lines import MOST_GPUS, Lines
 from .effects import Applied
 from .room import Room
@@ -222,21 +222,21 @@ class LiveEdge:
         viewer.tapped.append(effect)
 
     def announce(self, event: str, node_id: str | None, thing: str,
-                 shape: Callable[[Reads], Any]) -> None:
+                 shape: Callable[[Lens], Any]) -> None:
         """To all who see this node (None: to all; "": to who see every node), at once; of one
         thing, the newest is enough."""
-        made: dict[Reads, bytes] = {}
+        made: dict[Sight, bytes] = {}
         for viewer in self._viewers.values():
             lens = self._lenses.of(viewer.sight)
             if node_id is not None and not (
                     lens.sees_node(node_id) if node_id else lens.is_whole):
                 continue
-            if lens.reads not in made:
-                made[lens.reads] = event_frame(event, msgspec.to_builtins(shape(lens.reads)),
-                                               NAMESPACE)
+            if viewer.sight not in made:
+                made[viewer.sight] = event_frame(event, msgspec.to_builtins(shape(lens)),
+                                                 NAMESPACE)
             if len(viewer.news) >= MAX_NEWS:
                 del viewer.news[next(iter(viewer.news))]  # the page asks for the list now and then
-            viewer.news[f"{event} {thing}"] = made[lens.reads]
+            viewer.news[f"{event} {thing}"] = made[viewer.sight]
             viewer.peer.wake()
 
     def run(self) -> None:

@@ -73,8 +73,35 @@ def attempt(smtp: Smtp, mail: Mail) -> tuple[tuple[str, ...], str | None]:
     try:
         refused = send(smtp, mail)
     except (OSError, ValueError) as error:
-        return everyone, str(error) or type(error).__name__
+        return everyone, f"mail server {smtp.host}:{smtp.port}: {_plain(error)}"[:300]
     return refused, f"the mail server refuses {', '.join(refused)}" if refused else None
+
+
+def _plain(error: Exception) -> str:
+    """What to do about it, where that is known. SMTPException and SSLError are OSErrors."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted: {error.verify_message}"
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
+            return "it speaks no TLS from the first byte; set smtp_tls to starttls, or its port"
+        case smtplib.SMTPNotSupportedError() if "STARTTLS" in str(error):
+            return "it offers no STARTTLS; set smtp_tls to tls, or to none where nobody listens"
+        case smtplib.SMTPNotSupportedError() if "AUTH" in str(error):
+            return "it lets nobody sign in there; take smtp_user away, or name its other port"
+        case smtplib.SMTPAuthenticationError():
+            return f"it takes neither user nor password (it says {error.smtp_code})"
+        case smtplib.SMTPRecipientsRefused():
+            return "it refuses " + ", ".join(
+                f"{to} ({code} {_text(said)})" for to, (code, said) in error.recipients.items())
+        case smtplib.SMTPResponseException():
+            return f"it says {error.smtp_code} {_text(error.smtp_error)}"
+        case TimeoutError():
+            return "it did not answer in time"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _text(said: bytes | str) -> str:
+    return said.decode(errors="replace") if isinstance(said, bytes) else said
 
 
 def trial(smtp: Smtp, mail: Mail) -> str | None:

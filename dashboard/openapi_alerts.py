@@ -34,6 +34,9 @@ OPERATIONS = (
                             ("rule", {"type": "string", "maxLength": MAX_WORD}), ("start", TIME),
                             ("targets", {"type": "string", "description": "Of these alone, up to "
                                          "20, joined by commas."}),
+                            ("gpus", {"type": "string", "description": "What is marked at these "
+                                      "Gpus, up to 20, joined by commas: their own, those of "
+                                      "tasks, jobs and owners on them, and of their nodes."}),
                             ("end", TIME))),
     Operation("get", "rules", "list_rules", "All Rules, and how many of their targets are in which "
               "phase.", RuleList),

@@ -46,7 +46,7 @@ create table nodes (node_id text primary key, checkpoint blob not null) without 
 STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_store.SCHEMA,
          standing.SCHEMA, alerts_store.SCHEMA, alerts_store.MEMORY_SCHEMA,
          alerts_store.BACKTEST_SCHEMA, brakes_store.SCHEMA, notices_store.SCHEMA,
-         quotas_store.SCHEMA, quotas_store.GROUPS_SCHEMA)
+         quotas_store.SCHEMA, quotas_store.GROUPS_SCHEMA, alerts_store.MARKS_SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
         "history")

@@ -9,11 +9,12 @@ VIEWS = (
     ("firing", "Firing", "A rule is true of these, and has been for long enough."),
     ("pending", "Pending", "It is so, and not for long enough yet."),
     ("held", "Held", "These fire, and something holds what would be done about it."),
-    ("silenced", "Silenced", "These fire, and tell nobody while the silence lasts."),
+    ("silenced", "Silenced", "These fire; nobody is told and nothing is done while the silence lasts."),
     ("ended", "Over", "What fired in the last seven days and is over."),
 )
 SECTIONS = (
-    ("silences", "Silences", "While one is in force, matching alerts tell nobody."),
+    ("silences", "Silences", "While one is in force, nobody is told of matching alerts, and "
+     "nothing is done about them."),
     ("rules", "Rules", "What is watched, on whom, and of how many it is so now."),
     ("brakes", "Brakes", "What bounds all that rules do by themselves."),
     ("maintenance", "Maintenance", "On these nodes nothing is done by itself."),

@@ -61,7 +61,8 @@ HELPS = (
     Help("quotas", "Quotas", "How much an owner may hold, who holds how much of it, and on how "
          "many nodes that is really in force. One that observes only says who is over."),
     Help("alerts", "Alerts", "What fires: a rule has been true of something for long enough. "
-         "A silence keeps matching alerts from telling anyone, and has an end.", (
+         "While a silence is in force, nobody is told of matching alerts and no rule "
+         "acts on them; it has an end.", (
              ("1 to 5", "firing, pending, held, silenced, over"),
              ("n", "a new rule"),
              ("s", "silence something"))),

@@ -198,6 +198,59 @@ def test_what_fires_is_marked_where_its_gpu_is_shown(hub: HubProcess, node: Node
     node.slow(0, temp_margin_c=30.0)
 
 
+ABOUT = {"node": ("gpus", "its node"), "task": ("gpus", "task of alice"),
+         "job": ("tasks", "job of alice"), "owner": ("gpus", "all of alice")}
+
+
+def test_what_is_about_others_is_marked_at_their_gpus(hub: HubProcess, node: Node,
+                                                      come: Callable[..., Page]) -> None:
+    """A task of alice is on the first Gpu, and nobody on the second."""
+    page = come("/")
+    uuids = [node.uuid(0), node.uuid(1)]
+    cell = "uuid => gpudeck.cell(uuid)?.alerts ?? null"
+    assert soon(lambda: all(page.evaluate(cell, uuid) is not None for uuid in uuids), 10)
+    rules, words, drawn = {}, {}, page.evaluate(CORNERS)
+    for what, (signal, said) in ABOUT.items():
+        rule = put(hub, node, of=what, signal=signal, fire=">= 1", clear="")
+        rules[what], words[what] = rule["id"], f"{rule['title']} · {said}"
+        assert soon(lambda what=what: rules[what] in page.evaluate(cell, uuids[0]), 20)
+        if what in ("node", "task"):  # at the node's name, then at the first Gpu as well
+            before, drawn = drawn, page.evaluate(CORNERS)
+            assert drawn > before
+    assert [set(page.evaluate(cell, uuid)) & set(rules.values()) for uuid in uuids] == [
+        set(rules.values()), {rules["node"]}]
+    page.locator("#heatmap").focus()
+    page.keyboard.press("Home")
+    spoken = page.locator("#spoken")
+    assert soon(lambda: all(f"alert: {each}" in spoken.inner_text() for each in words.values()), 10)
+    page.mouse.move(*middle_of(page, "#mark"))
+    assert soon(lambda: "and 1 alert more" in page.locator("#hover").inner_text(), 10)
+    page.goto(f"{hub.url}/node/{node.teller.node_id}")
+    lines = page.locator("#lines-side .alert-lines")
+    assert soon(lambda: all(each in lines.inner_text() for each in words.values()), 20)
+    for rule_id in rules.values():
+        assert hub.ask(f"/api/v1/rules/{rule_id}", "DELETE").status == 204
+    for uuid, those in zip(uuids, (set(words.values()), {words["node"]}), strict=True):
+        page.goto(f"{hub.url}/history?gpu={uuid}&last=15m")  # it is over, and stays on their past
+        assert soon(lambda: page.evaluate(NAMES), 20)
+        assert set(page.evaluate(NAMES)) & set(words.values()) == those
+
+
+NAMES = "() => (document.getElementById('past-figure').data ?? []).map(({name}) => name)"
+# How much of the map is of the colour of alerts, in the dark.
+CORNERS = """() => {
+    const canvas = document.getElementById("cells");
+    const copy = new OffscreenCanvas(canvas.width, canvas.height)
+        .getContext("2d", {willReadFrequently: true});
+    copy.drawImage(canvas, 0, 0);
+    const {data} = copy.getImageData(0, 0, canvas.width, canvas.height);
+    let found = 0;
+    for (let at = 0; at < data.length; at += 4)
+        found += [255, 92, 124].every((tone, part) => Math.abs(data[at + part] - tone) < 3);
+    return found;
+}"""
+
+
 def middle_of(page: Page, what: str) -> tuple[float, float]:
     box = page.locator(what).bounding_box()
     assert box is not None

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 
 class MailSink:
@@ -35,13 +35,22 @@ class MailSink:
         self._loop.call_soon(tell)
         self._loop.run_forever()
         self._server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        with suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._hang_up())
         self._loop.close()
 
+    async def _hang_up(self) -> None:
+        await asyncio.sleep(0.02)  # who was let in at the last moment is there by then
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0.02)  # a transport closes its socket at the next turn
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(ConnectionError):
+            await self._talk(reader, writer)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         def say(line: str) -> None:
             writer.write(line.encode() + b"\r\n")
 
@@ -70,4 +79,3 @@ class MailSink:
                 break
             else:
                 say("250 sink")
-        writer.close()

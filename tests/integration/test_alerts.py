@@ -179,6 +179,15 @@ def test_a_rule_is_tried_out_before_it_is_kept(hub: HubProcess) -> None:
     found = telling(teller, tried, "it matches")
     assert found["matches"] == [teller.facts[1].uuid]
     assert (found["problems"], found["targets"], found["matching"]) == ([], 2, 1)
+    assert found["basis"] == "now"
+    over_time = here | {"signal": "min(temp_margin_c, 30m) + 0", "for": "2h",
+                        "where": ["avg(util_pct, 1h) >= 0"]}
+    spanned = ask(hub, "POST", "rule-checks", {"rule": over_time}).json
+    assert (spanned["matches"], spanned["basis"]) == (found["matches"], "newest")
+    assert spanned["rule"]["signal"] == over_time["signal"], "it is the rule that is kept"
+    counted = here | {"signal": "rate(ecc_corrected, 1h)", "fire": ">= 0", "clear": ""}
+    grows = ask(hub, "POST", "rule-checks", {"rule": counted}).json
+    assert (grows["targets"], grows["matches"], grows["basis"]) == (2, [], "grows"), grows
     wrong = ask(hub, "POST", "rule-checks", {"rule": hot(signal="temp_marg")}).json
     assert [problem["field"] for problem in wrong["problems"]] == ["signal"]
     assert "did you mean 'temp_margin_c'" in wrong["problems"][0]["message"]
@@ -272,12 +281,55 @@ def test_rules_of_tasks_owners_and_nodes(hub: HubProcess) -> None:
     assert (found["task"]["node"], found["task"]["users"]) == (teller.node_id, [user])
     assert found["task"]["value"] == 3e9
     assert (found["owner"]["target"], found["node"]["target"]) == (user, teller.node_id)
+    first, second = (each.uuid for each in teller.facts)
+    assert {of: each["gpus"] for of, each in found.items()} == {
+        "task": [second], "job": [second], "owner": [second], "node": []}
+
+    def marked(uuid: str, state: str) -> set[str]:
+        return {each["of"] for each in hub.get(f"/api/v1/alerts?gpus={uuid}&state={state}")["items"]
+                if each["rule"] in rules.values()}
+
+    assert (marked(first, "open"), marked(second, "open")) == ({"node"}, set(rules))
     stranger = add_program(hub, "viewer", groups=("elsewhere",))
     assert ask(hub, "GET", "alerts", token=stranger).json["items"] == []
     teller.tell(Tasks(True, (), ()))
     ended = telling(teller, lambda: [each for each in alerts(hub, teller, "ended")
                                      if each["id"] == found["task"]["id"]], "the task is gone")
     assert ended[0]["why"] == "the target is gone"
+    telling(teller, lambda: marked(second, "ended") == {"task", "job", "owner"}, "in the past too")
+    assert marked(first, "ended") == set()
+
+
+def test_of_a_job_only_the_gpus_that_one_may_see_are_named(hub: HubProcess) -> None:
+    near, far = come(hub), come(hub)
+    user = f"u{secrets.token_hex(3)}"
+    launch = f"torchrun {secrets.token_hex(3)}:29500"
+    on = {teller: Task(f"boot:{at}:{secrets.token_hex(4)}", 7 + at, 1, time.time(), user,
+                       "python train.py", launch=launch, rank=at)
+          for at, teller in enumerate((near, far))}
+    for teller in on:
+        moved = ask(hub, "PATCH", f"nodes/{teller.node_id}", {"group": host_of(teller)})
+        assert moved.status == 200, moved.body
+    some = add_program(hub, "viewer", groups=(host_of(near),))
+    viewers = [RawSocket(hub, "/live", token) for token in (hub.api_token, some)]
+    rule = put(hub, hot(of="job", signal="nodes", fire="= 2", clear="", scope=f"user:{user}"))
+
+    def fires() -> Any:
+        for teller, task in on.items():
+            teller.tell(Tasks(True, (task,), (Use(task.id, 0, 3e9, 0.0),)))
+        return [each for each in hub.get("/api/v1/alerts")["items"] if each["rule"] == rule]
+
+    [alert] = telling(near, fires, "it fires", tasks=Tasks(True, (on[near],), (
+        Use(on[near].id, 0, 3e9, 0.0),)))
+    both = {near.facts[0].uuid, far.facts[0].uuid}
+    assert (alert["node"], set(alert["gpus"])) == (near.node_id, both)
+    [shown] = [each for each in ask(hub, "GET", "alerts", token=some).json["items"]
+               if each["rule"] == rule]
+    assert shown["gpus"] == [near.facts[0].uuid]
+    for viewer, seen in zip(viewers, (both, {near.facts[0].uuid}), strict=True):
+        while (said := viewer.event("alert"))["rule"] != rule:
+            pass
+        assert set(said["gpus"]) == seen
 
 
 def rehearsed(hub: HubProcess, rule: dict[str, Any], start: float, end: float) -> Any:

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from dashboard.core.alerts.glance import momentary
 from dashboard.core.alerts.rule import RuleProblems, check, read, version
 from dashboard.core.alerts.signal import (
     MAX_LENGTH,
@@ -155,3 +156,20 @@ def test_a_version_is_of_what_a_rule_means() -> None:
     assert version(read(GOOD | {"title": "Other words", "mode": "dry_run"})) == first
     for change in ({"fire": "<= 2"}, {"for": "3h"}, {"scope": "node:a"}, {"cooldown": "1h"}):
         assert version(read(GOOD | change)) != first
+
+
+@pytest.mark.parametrize(("signal", "where", "shown", "basis"), [
+    ("temp_c", "mem_used_bytes >= 1GiB", "temp_c", "now"),
+    ("max(busy_pct, 30m)", "mem_used_bytes >= 1GiB", "busy_pct", "newest"),
+    ("AVG( util_pct,5m ) / 2 + min(temp_c, 1h)", "temp_c > 0", "util_pct / 2 + temp_c", "newest"),
+    ("temp_c", "avg(util_pct, 1h) > 5", "temp_c", "newest"),
+    ("rate(ecc_corrected, 1h)", "temp_c > 0", "rate(ecc_corrected, 1h)", "grows"),
+    ("temp_c", "increase(ecc_corrected, 1h) > 1", "temp_c", "grows"),
+])
+def test_one_moment_of_a_rule_that_looks_back(signal: str, where: str, shown: str, basis: str
+                                              ) -> None:
+    rule = read({"id": "r", "title": "", "scope": "*", "signal": signal, "fire": "> 5",
+                 "where": [where], "for": "2h"})
+    found, by = momentary(rule)
+    assert (found.signal, by) == (shown, basis)
+    assert ("avg" in found.where[0]) == (basis == "grows" and "avg" in where)

@@ -23,7 +23,7 @@ from dashboard.core.alerts.groups import (
 )
 from dashboard.core.alerts.notice_words import chat_text, joined, made, mail, text, title
 from dashboard.core.alerts.receivers import Receiver, address_flaw, flaw, shown_to
-from dashboard.core.alerts.rule import Ready, check, read
+from dashboard.core.alerts.rule import Of, Ready, check, read
 from dashboard.core.outbox import LONGEST_S, PARKED_AFTER_S, Waiting, again, failed
 
 OPS = Receiver("r1", "ops", "webhook", "https://chat.example.org/hook/secret-path")
@@ -278,6 +278,18 @@ def test_a_notice_says_all_that_somebody_wakes_up_to_ask() -> None:
                   "since 1970-01-01 00:01:35 UTC", "tasks of alice", "Look at the fans.",
                   "https://deck.example.org/gpu/GPU-7", "https://deck.example.org/alerts"):
         assert words in said, words
+
+
+@pytest.mark.parametrize(("of", "key", "node", "gpus", "page"), [
+    ("gpu", "GPU-7", "n1", (), "gpu/GPU-7"), ("node", "n1", "n1", (), "node/n1"),
+    ("task", "t", "n1", ("GPU-8",), "gpu/GPU-8"), ("job", "j", "n1", ("a", "b"), "node/n1"),
+    ("owner", "ann", "", ("GPU-8",), "gpu/GPU-8"), ("owner", "ann", "", ("a", "b"), "alerts"),
+    ("fleet", "fleet", "", (), "alerts")])
+def test_it_leads_to_where_the_timelines_are(of: Of, key: str, node: str, gpus: tuple[str, ...],
+                                             page: str) -> None:
+    one = replace(alert(), of=of, target=Named(key, node, node, gpus=gpus))
+    [line] = notice(one).alerts
+    assert line.url == f"https://deck.example.org/{page}"
 
 
 def test_text_from_nodes_is_markup_and_header_to_nobody() -> None:

@@ -18,6 +18,7 @@ from .rule import Of, Severity
 State = Literal["pending", "firing", "resolving", "ended"]
 STATE_OF: dict[Phase, State] = {
     Phase.FIRING: "firing", Phase.RESOLVING: "resolving", Phase.INACTIVE: "ended"}
+MOVING: tuple[Of, ...] = ("task", "job", "owner")
 # In words, why one is over.
 ENDED = {"resolved": "it is over", "gone": "the target is gone",
          "no data": "nothing was heard of it for too long", "edited": "its rule was changed",
@@ -33,6 +34,7 @@ class Named(Struct, frozen=True):
     host: str
     place: str = ""  # of a Gpu on its Node
     users: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()  # it, or those it is on; of a Node and the fleet not said
 
 
 class Alert(Struct, frozen=True):
@@ -105,6 +107,16 @@ class Alerts:
         return Alert(f"{rule.id}/{target.key}/{int(moved.at * 1_000)}", rule.id, ready.version,
                      rule.title, rule.severity, rule.of, target, "firing",
                      float(machine.since[row]), moved.at, moved.at, _value(moved, row))
+
+    def follow(self, gpus_of: Callable[[Of, int], tuple[str, ...]]) -> list[Changed]:
+        """Who moves on to other Gpus takes its Alert along."""
+        found = []
+        for key, alert in self._open.items():
+            gpus = gpus_of(alert.of, key[1]) if alert.of in MOVING else ()
+            if gpus and gpus != alert.target.gpus:
+                found.append(replace(alert, target=replace(alert.target, gpus=gpus)))
+                self._open[key] = found[-1]
+        return list(map(Changed, found))
 
     def adopt(self, row: int, alert: Alert) -> None:
         """One that fired before the hub was started anew, and goes on."""

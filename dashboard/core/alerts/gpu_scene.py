@@ -145,7 +145,7 @@ class GpuScene:
         users = tuple(sorted(fleet.owners[number] for number in fleet.users[row] or ()
                              if number < len(fleet.owners)))
         return Named(fleet.uuids[row], node.hello.node_id, node.hello.host,
-                     fleet.facts[row].place, users)
+                     fleet.facts[row].place, users, (fleet.uuids[row],))
 
     def matters_to(self, row: int) -> list[tuple[str, str]]:
         """Node and id of the Tasks that it is about: of a Gpu, none can be acted on."""

@@ -109,8 +109,13 @@ def _line(alert: Alert, url: str, ready: Ready | None) -> Line:
 
 
 def _url(alert: Alert, url: str) -> str:
-    pages = {"gpu": f"/gpu/{alert.target.key}", "node": f"/node/{alert.target.node_id}"}
-    return url + pages.get(alert.of, "/alerts")
+    """Where its timelines are; of an owner of several Gpus and of the fleet, the list."""
+    target = alert.target
+    if alert.of == "gpu":
+        return f"{url}/gpu/{target.key}"
+    if len(target.gpus) == 1:
+        return f"{url}/gpu/{target.gpus[0]}"
+    return f"{url}/node/{target.node_id}" if target.node_id else f"{url}/alerts"
 
 
 # -- for people

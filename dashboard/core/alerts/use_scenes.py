@@ -128,9 +128,11 @@ class UseScene:
 
     def name(self, row: int) -> Named:
         moment, fleet = self.moment, self.moment.fleet
-        if self.of == "owner":
-            return Named(str(self.roster.keys[row]), "", "", "", (str(self.roster.keys[row]),))
         slots = np.unique(moment.uses.slot[self.of_use == row])
+        gpus = tuple(fleet.uuids[slot] for slot in slots)
+        if self.of == "owner":
+            name = str(self.roster.keys[row])
+            return Named(name, "", "", "", (name,), gpus)
         node_ids = list(dict.fromkeys(fleet.node_ids[at] for at in fleet.node_at[slots]))
         tasks = [moment.uses.task[each] for each in np.unique(moment.uses.row[self.of_use == row])]
         users = sorted({task.user for task in tasks if task is not None and task.user is not None})
@@ -138,7 +140,7 @@ class UseScene:
         node_id = node_ids[0] if node_ids else ""
         host = fleet.nodes[node_id].hello.host if node_id else ""
         more = f" and {len(node_ids) - 1} more" if len(node_ids) > 1 else ""
-        return Named(self.key(row), node_id, host + more, places, tuple(users))
+        return Named(self.key(row), node_id, host + more, places, tuple(users), gpus)
 
     def key(self, row: int) -> str:
         if self.of == "task":

@@ -1,0 +1,147 @@
+"""What rules may do, in a real browser, before a real hub and agent: a person lets one act happen,
+and modes go up through their gates and down at once."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page
+
+from tests.demos import soon
+from tests.integration.hubs import wait_for
+from tests.integration.test_rules_act import DAYS_S, Bed, a_bed  # noqa: F401  # a fixture
+from tests.integration.visitors import add_person, signed_in
+
+from .tellers import GIVEN_UP
+from .test_look import axe_source
+
+pytestmark = pytest.mark.browser
+Open = Callable[..., Page]
+
+
+@pytest.fixture(name="person")
+def _person(bed: Bed, browser: Browser) -> Iterator[Open]:
+    """The Alerts page of somebody of this role, who has just signed in."""
+    trouble: list[str] = []
+    opened = []
+
+    def person(role: str) -> Page:
+        name = f"{role}-{secrets.token_hex(3)}"
+        add_person(bed.hub, name, role, ["*"])
+        visitor = signed_in(bed.hub, name)
+        context = browser.new_context(viewport={"width": 1440, "height": 900})
+        context.add_cookies([
+            {"name": each, "value": value, "domain": "127.0.0.1", "path": "/"}
+            for each, value in visitor.cookies.items()])
+        opened.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: trouble.append(f"{error}"))
+        page.on("console", lambda said: trouble.append(said.text) if said.type in (
+            "error", "warning") and GIVEN_UP not in said.text and (
+            "Failed to load resource" not in said.text) else None)
+        page.goto(f"{bed.hub.url}/alerts")
+        return page
+
+    yield person
+    for context in opened:
+        context.close()
+    assert trouble == [], trouble
+
+
+def rule_row(page: Page, rule_id: str) -> Locator:
+    return page.locator("#alerts-rules tbody tr").filter(has_text=rule_id)
+
+
+def firing(page: Page, rule_id: str) -> Locator:
+    return page.locator("#alerts-firing tbody tr").filter(has_text=rule_id)
+
+
+def dialog(page: Page) -> Locator:
+    return page.locator("dialog[open]").last
+
+
+def test_a_person_lets_it_happen_and_nothing_else(bed: Bed, person: Open) -> None:
+    hog = bed.hog()
+    rule = bed.put("confirm")
+    wait_for(lambda: bed.ladder(hog).get("confirm"), 25, "it waits for somebody")
+    watching, page = person("viewer"), person("operator")
+    row = firing(page, rule)
+    assert soon(lambda: "end, as soon as a person lets it" in row.inner_text(), 10)
+    assert firing(watching, rule).count() == 1
+    assert watching.get_by_role("button", name="Let the rule").count() == 0
+    button = row.get_by_role("button", name="Let the rule end at")
+    button.focus()
+    page.keyboard.press("Enter")
+    shown = dialog(page)
+    shown.locator(".act-item").first.wait_for()
+    assert str(hog.pid) in shown.inner_text(), "exactly whom it would hit"
+    assert "Idle with memory held" in shown.inner_text(), "and by which rule"
+    page.evaluate(axe_source())
+    assert page.evaluate("axe.run('dialog[open]', {resultTypes: ['violations']}).then("
+                         "({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))"
+                         ) == []
+    page.keyboard.press("Escape")
+    assert hog.is_alive()
+    assert bed.ending(hog) is None
+    button.click()
+    dialog(page).locator(".act-item").first.wait_for()
+    because = f"I asked {secrets.token_hex(3)}"
+    dialog(page).locator("[name=reason]").fill(because)
+    dialog(page).locator(".act-foot .button").last.click()
+    wait_for(lambda: not hog.is_alive(), 20, "it ends")
+    assert because in bed.ending(hog)["reason"]
+    assert bed.ending(hog)["by"]["name"].startswith("operator-")
+    assert soon(lambda: row.count() == 0, 20)
+    bed.check()
+
+
+def set_mode(page: Page, mode: str, until: str | None = None) -> Locator:
+    """Returns the dialog, which is still there when the hub says no."""
+    asked = dialog(page)
+    asked.locator("[name=mode]").select_option(mode)
+    if until is not None:
+        asked.locator("[name=expires]").fill(until)
+    asked.get_by_role("button", name="Set", exact=True).click()
+    return asked
+
+
+def mode_of(page: Page, rule_id: str) -> str:
+    return rule_row(page, rule_id).locator("td").nth(3).inner_text()
+
+
+def test_modes_go_up_through_gates_and_down_at_once(bed: Bed, person: Open) -> None:
+    bed.is_clear()
+    rule = bed.put("dry_run")  # another admin's, for eight days
+    until = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 30 * DAYS_S))
+    admin, ops = person("admin"), person("operator")
+    is_now = {each: lambda each=each: mode_of(admin, rule) == each
+              for each in ("dry run", "confirm", "auto", "observe")}
+    rule_row(admin, rule).get_by_role("button", name="Mode of").click()
+    refused = set_mode(admin, "auto")
+    assert soon(lambda: "has an end" in refused.locator(".problem").inner_text(), 10)
+    set_mode(admin, "auto", until)
+    assert soon(is_now["auto"], 10)
+    assert bed.hub.get(f"/api/v1/rules/{rule}")["rule"]["expires"] == until
+    rule_row(ops, rule).get_by_role("button", name="Mode of").click()
+    set_mode(ops, "confirm")
+    assert soon(is_now["confirm"], 10), "down is an operator's too"
+    rule_row(ops, rule).get_by_role("button", name="Mode of").click()
+    refused = set_mode(ops, "auto")
+    assert soon(lambda: refused.locator(".problem").is_visible(), 10), "up is not"
+    ops.keyboard.press("Escape")
+    rule_row(admin, rule).get_by_role("button", name="Edit").click()
+    dialog(admin).locator("[name=fire]").fill("<= 2")
+    dialog(admin).get_by_role("button", name="Keep the change").click()
+    assert soon(is_now["dry run"], 10), "an edit takes it back"
+    rule_row(admin, rule).get_by_role("button", name="Mode of").click()
+    refused = set_mode(admin, "auto", until)
+    assert soon(lambda: "nother admin" in refused.locator(".problem").inner_text(), 10)
+    admin.keyboard.press("Escape")
+    rule_row(ops, rule).get_by_role("button", name="Mode of").click()
+    set_mode(ops, "observe")
+    assert soon(is_now["observe"], 10)
+    rule_row(admin, rule).get_by_role("button", name="Mode of").click()
+    refused = set_mode(admin, "confirm")
+    assert soon(lambda: "from observe to dry_run" in refused.locator(".problem").inner_text(), 10)
+    bed.check()

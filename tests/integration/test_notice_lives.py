@@ -1,0 +1,176 @@
+"""At least once, whatever happens between: lives of the desk that tells, over one disk."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+from dashboard.addresses import Addresses
+from dashboard.audit import Auditor
+from dashboard.core.alerts.alerts import Alert
+from dashboard.core.alerts.groups import Pace
+from dashboard.core.alerts.receivers import Receiver
+from dashboard.core.alerts.rule import Ready
+from dashboard.notices import NoticeDesk
+from dashboard.notices_store import NoticesStore
+from dashboard.state import State
+from tests.fakes.webhook import HttpSink
+from tests.unit.test_notices import alert, over
+
+PACE = Pace(0.0, 0.0, 3_600.0)
+LATER_S = 1_000.0  # what waits for another attempt is due by then
+
+
+class Rules:
+    """What a life of the hub knows of what fires."""
+
+    def __init__(self, *alerts: Alert) -> None:
+        self.ready: dict[str, Ready] = {}
+        self.alerts = list(alerts)
+
+    @property
+    def stepped_mono(self) -> float:
+        return time.monotonic()
+
+    def firing(self) -> list[Alert]:
+        return self.alerts
+
+
+class Life:
+    """It ends as a kill ends it: nothing is said goodbye to."""
+
+    def __init__(self, folder: Path, rules: Rules) -> None:
+        self.state = State(folder)
+        auditor = Auditor(self.state.audit)
+        self.desk = NoticeDesk(self.state.notices, auditor,
+                               Addresses(self.state.standing, auditor), None, folder, str, PACE)
+        self.desk.recover([], [])
+        self.desk.watch(rules, lambda: lambda _: False)
+        self.rules = rules
+
+    def fires(self, one: Alert) -> None:
+        self.rules.alerts.append(one)
+        self.desk.take(one)
+
+    def step(self, ahead_s: float = 0.0) -> None:
+        self.desk.step(time.time() + ahead_s, time.monotonic())
+
+    def until(self, what: Callable[[], Any], ahead_s: float = 0.0) -> None:
+        deadline = time.monotonic() + 10
+        while not what():
+            assert time.monotonic() < deadline
+            self.step(ahead_s)
+            gevent.sleep(0.02)
+
+    def rest(self) -> None:
+        for _ in range(10):
+            self.step()
+            gevent.sleep(0.02)
+
+
+@pytest.fixture(name="sink")
+def _sink() -> Iterator[HttpSink]:
+    with HttpSink() as sink:
+        yield sink
+
+
+@pytest.fixture(name="live")
+def _live(tmp_path: Path, sink: HttpSink) -> Iterator[Callable[..., Life]]:
+    tmp_path.chmod(0o700)
+    state = State(tmp_path)
+    state.notices.put_receiver(Receiver("r1", "ops", "webhook", sink.url))
+    state.close()
+    lives: list[Life] = []
+
+    def live(*firing: Alert) -> Life:
+        lives.append(Life(tmp_path, Rules(*firing)))
+        return lives[-1]
+
+    yield live
+    sink.release()
+    for life in lives:
+        life.state.close()
+
+
+def on_disk(folder: Path) -> list[str]:
+    """As another process would find it."""
+    db = sqlite3.connect(folder / "state.db")
+    found = [each.notice.id for each in NoticesStore(db).waiting()]
+    db.close()
+    return found
+
+
+def test_it_is_on_disk_before_it_leaves_and_until_it_is_taken(
+    live: Callable[..., Life], sink: HttpSink, tmp_path: Path
+) -> None:
+    life = live()
+    sink.hold()
+    life.fires(alert(at=time.time()))
+    life.until(lambda: sink.got)
+    assert on_disk(tmp_path) == [sink.got[0]["id"]]
+    sink.release()
+    life.until(lambda: on_disk(tmp_path) == [])
+    life.rest()
+    assert len(sink.got) == 1
+
+
+def test_what_was_not_taken_another_life_sends_as_the_same(
+    live: Callable[..., Life], sink: HttpSink
+) -> None:
+    one = alert(at=time.time())
+    first = live()
+    sink.status = 503
+    first.fires(one)
+    first.until(lambda: first.desk.lanes["r1"].failed)
+    [tried] = sink.got
+    sink.status = 200
+    second = live(one)
+    second.until(lambda: len(sink.got) == 2, LATER_S)
+    assert sink.got[1]["id"] == tried["id"]
+    second.rest()
+    assert len(sink.got) == 2, "and once it is taken, no more"
+
+
+def test_killed_before_it_was_answered_it_is_sent_again_and_its_end_once(
+    live: Callable[..., Life], sink: HttpSink
+) -> None:
+    one = alert(at=time.time())
+    first = live()
+    sink.hold()
+    first.fires(one)
+    first.until(lambda: sink.got)
+    second = live(one)
+    sink.release()
+    second.until(lambda: len(sink.got) == 2, LATER_S)
+    assert len({each["id"] for each in sink.got}) == 1
+    second.rules.alerts.clear()
+    second.desk.take(over(one, time.time()))
+    second.until(lambda: len(sink.got) == 3)
+    second.rest()
+    assert [each["status"] for each in sink.got] == ["firing", "firing", "resolved"]
+
+
+def test_a_disk_that_takes_nothing_delays_it_and_loses_nothing(
+    live: Callable[..., Life], sink: HttpSink
+) -> None:
+    one = alert(at=time.time())
+    life = live()
+    life.state._db.execute("pragma query_only = 1")
+    life.fires(one)
+    for _ in range(3):
+        with pytest.raises(sqlite3.OperationalError):
+            life.step()
+    gevent.sleep(0.1)
+    assert sink.got == [], "what is not on disk does not leave"
+    life.state._db.execute("pragma query_only = 0")
+    life.until(lambda: sink.got)
+    life.rest()
+    assert len(sink.got) == 1
+    again = live(one)
+    again.desk.take(one)
+    again.rest()
+    assert len(sink.got) == 1, "that it was told is on disk too"
