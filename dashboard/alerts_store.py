@@ -10,6 +10,7 @@ from .core.alerts.backtest import Backtest
 from .core.alerts.memory import Memory
 from .core.alerts.rule import Rule
 from .core.alerts.silence import Silence
+from .transaction import together
 
 # A Rule has a row per version that was ever in force: what fired is looked up by what it meant.
 SCHEMA = """
@@ -38,6 +39,8 @@ create index backtests_by_time on backtests (asked_at);
 MOST_BACKTESTS = 200
 KEPT_S = 90 * 86_400
 MOST_LISTED = 1_000
+
+CannotStore = sqlite3.Error
 
 _encode = msgspec.json.Encoder().encode
 _rules = msgspec.json.Decoder(Rule)
@@ -81,10 +84,12 @@ class AlertsStore:
     # -- alerts
 
     def put_alerts(self, alerts: Iterable[Alert]) -> None:
-        self._db.executemany(
-            "insert or replace into alerts values (?, ?, ?, ?, ?, ?, ?)",
-            [(each.id, each.rule_id, each.target.node_id, each.target.key, each.fired_at,
-              each.ended_at, _encode(each)) for each in alerts])
+        """Raises CannotStore."""
+        with together(self._db):
+            self._db.executemany(
+                "insert or replace into alerts values (?, ?, ?, ?, ?, ?, ?)",
+                [(each.id, each.rule_id, each.target.node_id, each.target.key, each.fired_at,
+                  each.ended_at, _encode(each)) for each in alerts])
 
     def open_alerts(self) -> list[Alert]:
         return [_alerts.decode(body) for body, in self._db.execute(

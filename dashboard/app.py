@@ -48,6 +48,7 @@ from .commander import Commander
 from .compress import add_compression
 from .core.access import unlisted
 from .core.alerts.alerts import Alert
+from .core.alerts.gpu_scene import HubSays
 from .core.commands import CommandRecord
 from .core.lens import Lenses
 from .core.notices import Told, is_first_of_acting
@@ -201,6 +202,10 @@ class Hub:
         """What acts by itself, and all that holds it."""
         state, room = self.state, self.room
         self.brakes = Brakes(state.brakes, self.audit)
+        self.audit.on_trouble.append(lambda why: self.brakes.trip(
+            "breaker", f"what is done cannot be recorded: {why}"))
+        self.alerts.hub_says = lambda: HubSays(
+            brakes_on=self.brakes.on, is_unrecorded=bool(self.audit.trouble))
         self.maintenance = MaintenanceDesk(state.brakes, self.audit, room.fleet, self.lenses)
         self.acts.maintenance = self.maintenance.why
         self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person)
@@ -208,7 +213,7 @@ class Hub:
         self.modes.rehearsals = self.rehearsals.of_rule
         self.rehearsals.person_of = self.people.behind
         self.ladders = Ladders(self.brakes, HubHands(room, self.looker, self.commander, self),
-                               self.audit)
+                               self.audit, state.brakes)
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
         self.alert_details = AlertDetails(rules, self.ladders)
         self.quota_wants = QuotaWants(self.quotas, room.fleet, self.keeps, self.holds,

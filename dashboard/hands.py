@@ -28,7 +28,12 @@ class HubHands:
         return self.commander.order(record, preview, None, condition, **fields)
 
     def recall(self, node_id: str, command_id: str, why: str) -> None:
-        self.wire.tell(node_id, Recall(command_id, why[:1_024]))
+        if not self.commander.withdraw(command_id, why):
+            self.wire.tell(node_id, Recall(command_id, why[:1_024]))
+
+    def acting(self) -> set[str]:
+        return {record.node_id for record in self.commander.in_flight()
+                if record.asker.kind == "rule" and record.action != "notify"}
 
     def sampled_mono(self, node_id: str) -> float | None:
         fleet, node = self.room.fleet, self.room.fleet.nodes.get(node_id)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .core.fleet import Fleet
 from .core.quota_wants import SOURCE, Beside, Kept, cause_of, progress, target_of, wants
@@ -13,6 +13,9 @@ from .ladders import Ladders
 from .maintenance import MaintenanceDesk
 from .quotas import QuotaDesk
 
+# Agents that come back all at once are all here by then, and summed up (DESIGN 5).
+RETURN_WITHIN_S = 120.0
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaWants:
@@ -21,11 +24,13 @@ class QuotaWants:
     keeps: Keeps
     holds: Holds
     maintenance: MaintenanceDesk
+    began_at: float = field(default_factory=time.time)
 
     def __call__(self) -> Iterable[Want]:
         desk = self.desk
         beside = Beside(lambda quota_id: desk.versions[quota_id].generation, self._held,
-                        self._kept, self._sample_age_s, len(self.fleet.nodes))
+                        self._kept, self._sample_age_s, len(self.fleet.nodes),
+                        self.began_at + RETURN_WITHIN_S)
         return wants(desk.balances, desk.over, beside, desk.hold_s, time.time())
 
     def told(self, ladders: Ladders) -> dict[tuple[str, str, str], str]:

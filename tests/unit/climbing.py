@@ -99,7 +99,8 @@ class World:
     def begin(self) -> None:
         """What a start of the hub makes anew."""
         self.brakes = Brakes(self.state.brakes, self.audit)
-        self.ladders = Ladders(self.brakes, self, self.audit, on_notice=[self.notices.append],
+        self.ladders = Ladders(self.brakes, self, self.audit, self.state.brakes,
+                               on_notice=[self.notices.append],
                                spawn=lambda call, *given: call(*given), mono=self.clock.monotonic)
         keeps = SimpleNamespace(of_any=lambda task_ids: next(
             (self.keeps[each] for each in task_ids if each in self.keeps), None))
@@ -217,6 +218,9 @@ class World:
 
     def recall(self, node_id: str, command_id: str, why: str) -> None:
         self.recalls.append((command_id, why))
+
+    def acting(self) -> set[str]:
+        return {record.node_id for _, record in self._open if record.action != "notify"}
 
     def sampled_mono(self, node_id: str) -> float | None:
         node = self.fleet.nodes[node_id]

@@ -84,7 +84,12 @@ class Acting:
             within_s=float(ready.budget_s), holds=tuple(self.holds(row, alert)),
             mutes=tuple(self.mutes(alert)), kept_until=None if kept is None else kept.until,
             kept="" if kept is None else kept.sentence, alert_id=alert.id,
-            condition=condition(ready))
+            condition=condition(ready), place=place_of(alert),
+            goes_on=self._goes_on(row, alert))
+
+    def _goes_on(self, row: int, alert: Alert) -> bool:
+        watch = self.watches.get(alert.rule_id)
+        return watch is not None and not watch.machine.has_rested[row]
 
     def _so(self, row: int, alert: Alert) -> So:
         if self._health(row, alert) != Health.OK:
@@ -220,7 +225,11 @@ class Acting:
 def key_of(alert: Alert) -> tuple[str, str]:
     """Of the Climb that is about this Alert; another episode is another Climb."""
     return (f"rule {alert.rule_id}@{alert.version[:8]}",
-            f"{alert.target.node_id} {alert.target.key} {int(alert.fired_at * 1_000)}")
+            f"{place_of(alert)} {int(alert.fired_at * 1_000)}")
+
+
+def place_of(alert: Alert) -> str:
+    return f"{alert.target.node_id} {alert.target.key}"
 
 
 def _silenced(silence: Silence) -> str:

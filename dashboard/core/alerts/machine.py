@@ -103,8 +103,10 @@ class Machine:
         self.samples = np.zeros(room)  # of this breach
         self.fired_at = np.full(room, np.nan)
         self.comebacks = np.zeros(room, np.int32)  # within this episode
+        self.has_rested = np.zeros(room, bool)  # it was not so once, or nobody knows
 
-    ARRAYS = ("phase", "health", "seen_at", "since", "samples", "fired_at", "comebacks")
+    ARRAYS = ("phase", "health", "seen_at", "since", "samples", "fired_at", "comebacks",
+              "has_rested")
 
     def grow(self, room: int) -> None:
         if room <= len(self.phase):
@@ -127,6 +129,11 @@ class Machine:
         self.since[row] = was.since + (0.0 if was.phase is Phase.FIRING else stopped_s)
         self.samples[row], self.comebacks[row] = was.samples, was.comebacks
         self.fired_at[row] = np.nan if was.fired_at is None else was.fired_at
+
+    def stepped(self, by_s: float) -> None:
+        """The clock was set by so much."""
+        self.seen_at += by_s
+        self.since += by_s
 
     def waiting(self) -> Rows:
         """Rows that are somewhere between the beginning and the end of an episode."""
@@ -164,6 +171,7 @@ class Machine:
                 moves.append(Moves(before, after, reason, np.asarray(rows, np.intp)))
         self.phase[mask] = after
         if after is Phase.INACTIVE:
+            self.has_rested[mask] = True
             self.since[mask] = np.nan
             self.samples[mask] = 0
             self.comebacks[mask] = 0
@@ -185,6 +193,7 @@ class Machine:
 
     def _inactive(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
         begun = mask & look.breach
+        self.has_rested |= mask & ~look.breach
         self.since[begun] = look.at[begun]
         self.samples[begun] = 1
         if self.timing.for_s == 0 and not self.timing.has_ladder:

@@ -46,6 +46,24 @@ class Flaps:
                 self.bits[rows] |= 1
             self._judge()
 
+    def give_back(self, row: int, bits: int, stretch: int, is_flapping: bool) -> None:
+        """As it was in that stretch."""
+        if self._at is None:
+            self._at = stretch
+        turns = min(max(0, self._at - stretch), STRETCHES)
+        self.bits[row] |= np.uint32((bits << turns) & ((1 << STRETCHES) - 1))
+        self.is_flapping[row] |= is_flapping
+        self._judge()
+
+    def stepped(self, by_s: float) -> None:
+        """The clock was set: no stretch has gone by because of it."""
+        if self._at is not None:
+            self._at += int(by_s // self._stretch_s)
+
+    @property
+    def stretch(self) -> int | None:
+        return self._at
+
     def catch_up(self, other: "Flaps") -> None:
         """With one of the same Rule that has looked further."""
         if other._at is not None:
@@ -116,6 +134,15 @@ class Cooldowns:
         most_s = max(COOLDOWN_MOST_S, self._cooldown_s)
         self.until[rows] = now + np.minimum(self._cooldown_s * 2.0**doublings, most_s)
         self.ended_at[rows] = now
+
+    def give_back(self, row: int, until: float, ended_at: float, episodes: int) -> None:
+        self.until[row] = max(self.until[row], until)
+        self.ended_at[row] = max(self.ended_at[row], ended_at)
+        self.episodes[row] += episodes
+
+    def stepped(self, by_s: float) -> None:
+        self.until += by_s
+        self.ended_at += by_s
 
     def holds(self, now: float) -> Mask:
         return np.asarray(self.until > now)
