@@ -31,6 +31,9 @@ class HubHands:
         if not self.commander.withdraw(command_id, why):
             self.wire.tell(node_id, Recall(command_id, why[:1_024]))
 
+    def find(self, command_id: str) -> CommandRecord | None:
+        return self.commander.find(command_id)
+
     def acting(self) -> set[str]:
         return {record.node_id for record in self.commander.in_flight()
                 if record.asker.kind == "rule" and record.action != "notify"}

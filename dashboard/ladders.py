@@ -56,6 +56,8 @@ class Hands(Protocol):
     def recall(self, node_id: str, command_id: str, why: str) -> None:
         """What has not happened yet is not to happen."""
 
+    def find(self, command_id: str) -> CommandRecord | None: ...
+
     def acting(self) -> set[str]:
         """Nodes on which an act of a rule or quota is in flight, also one of before a restart."""
 
@@ -151,8 +153,8 @@ class Ladders:
         self._kept_mono = self.mono()
         try:
             self.store.put_climbs(kept_of(
-                ((kept.climb, kept.want) for kept in self._climbs.values()), self._left.values(),
-                time.time()))
+                ((kept.climb, kept.want, kept.command_id) for kept in self._climbs.values()),
+                self._left.values(), time.time()))
         except CannotStore as error:
             if not self._is_new:
                 log.warning("climbs_not_kept why=%r", str(error))
@@ -181,8 +183,8 @@ class Ladders:
         if kept is not None and kept.want.mode != want.mode and kept.climb.state != "acting":
             kept = None  # who was told in a rehearsal was not told
         if kept is None:
-            was = goes_on(self._left.pop(place_of(want), None), want, now)
-            kept = Kept(was or begin(want.cause, want.target, want.rungs, now), want)
+            climb = self._before(want, now) or begin(want.cause, want.target, want.rungs, now)
+            kept = Kept(climb, want)
             self._climbs[want.key] = kept
         elif kept.want.mode != want.mode:
             kept.is_dropped = True
@@ -210,6 +212,12 @@ class Ladders:
         if kept.spent is not None:
             self.brakes.give_back(kept.spent)
         kept.climb, kept.spent = replace(before, why=why[:1_024]), None
+
+    def _before(self, want: Want, now: float) -> Climb | None:
+        """Where it was when the hub was started anew, if it still is."""
+        was = self._left.pop(place_of(want), None)
+        record = None if was is None or was.command_id is None else self.hands.find(was.command_id)
+        return goes_on(was, want, record, now)
 
     def _sight(self, want: Want, climb: Climb, now: float, is_confirmed: bool = False) -> Sight:
         mutes = (*want.mutes, *(held.sentence for held in self.brakes.mutes(want.source)))
@@ -364,7 +372,7 @@ class Ladders:
             command=next((each.command for each in preview.victims if each.command), None),
             mem_used_bytes=_mem_of(preview))
         self._asked[record.id] = want.key
-        self._climbs[want.key].command_id = record.id
+        self._climbs[want.key].command_id, self._is_new = record.id, True
         try:
             made = self.hands.order(record, preview, want.condition, detail={
                 "cause": want.cause, "alert": want.alert_id, "step": step.number,

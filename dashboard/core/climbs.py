@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gpudeck.ladder import Climb, resumed
+from gpudeck.ladder import Climb, resumed, settle
 
+from .commands import CommandRecord
 from .quota_wants import SOURCE as QUOTAS
-from .wants import Want, WantMode
+from .wants import Want, WantMode, outcome_of
 
 GAP_MOST_S = 600.0  # as long as an alert waits for samples before it ends
 BACK_S = 5.0  # a clock that was set back by more says nothing of how long it was
@@ -26,6 +27,7 @@ class Left(Struct, frozen=True):
     place: str
     mode: WantMode
     climb: Climb
+    command_id: str | None = None  # of the step that was acting
 
 
 class Climbed(Struct, frozen=True):
@@ -37,11 +39,13 @@ def place_of(want: Want) -> Place:
     return want.cause, want.place or want.target
 
 
-def kept(climbs: Iterable[tuple[Climb, Want]], before: Iterable[Left], now: float) -> Climbed:
+def kept(climbs: Iterable[tuple[Climb, Want, str | None]], before: Iterable[Left], now: float
+         ) -> Climbed:
     """`before`: of the last restart, what has not come again. Of rules that is not kept twice:
     what was so in between nobody noted."""
-    found = [Left(want.source, place_of(want)[1], want.mode, _short(climb))
-             for climb, want in climbs if climb.done and climb.state not in ("resting", "over")]
+    found = [Left(want.source, place_of(want)[1], want.mode, _short(climb), command_id)
+             for climb, want, command_id in climbs
+             if climb.done and climb.state not in ("resting", "over")]
     found += [each for each in before if each.source == QUOTAS]
     return Climbed(now, tuple(found[:MOST]))
 
@@ -52,11 +56,15 @@ def left(climbed: Climbed | None, now: float) -> dict[Place, Left]:
     return {(each.climb.cause, each.place): each for each in climbed.climbs}
 
 
-def goes_on(was: Left | None, want: Want, now: float) -> Climb | None:
-    """None: it begins at the first rung. Who was told in a rehearsal was not told."""
+def goes_on(was: Left | None, want: Want, record: CommandRecord | None, now: float) -> Climb | None:
+    """None: it begins at the first rung. Who was told in a rehearsal was not told. `record`: of the
+    step that was acting, with what became of it since."""
     if was is None or not want.goes_on or was.mode != want.mode or was.climb.rungs != want.rungs:
         return None
-    return replace(resumed(was.climb, now), target=want.target)
+    climb, outcome = was.climb, None if record is None else outcome_of(record)
+    if climb.state == "acting" and outcome is not None:
+        climb = settle(climb, *outcome, now)
+    return replace(resumed(climb, now), target=want.target)
 
 
 def _short(climb: Climb) -> Climb:

@@ -23,6 +23,7 @@ from dashboard.core.fleet import Fleet
 from dashboard.ladders import Kept, Ladders, Notice
 from dashboard.rule_wants import RuleWants
 from dashboard.state import State
+from dashboard.transaction import together
 from gpudeck.acts import (
     Condition,
     Held,
@@ -79,6 +80,7 @@ class World:
     fleet: Fleet = field(default_factory=lambda: Fleet(1))
     tasks: list[Busy] = field(default_factory=list)
     orders: list[CommandRecord] = field(default_factory=list)
+    known: dict[str, CommandRecord] = field(default_factory=dict)
     recalls: list[tuple[str, str]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     keeps: dict[str, Any] = field(default_factory=dict)
@@ -89,16 +91,34 @@ class World:
 
     def __post_init__(self) -> None:
         self.state = State(self.folder)
+        self.state._db.execute("pragma synchronous = off")
         self.audit = Auditor(self.state.audit)
-        self.desk = AlertDesk(self.state.alerts, self.audit, self.fleet, Events(), lambda: ())
-        for _rule_id, (_, rule) in self.desk.rules.items():
-            self.desk._store.put_rule(rule, "test", 0.0, is_there=False)
+        self._watch()
+        with together(self.state._db):
+            for _rule_id, (_, rule) in self.desk.rules.items():
+                self.desk._store.put_rule(rule, "test", 0.0, is_there=False)
         self.desk._load()
+        self.begin()
+
+    def _watch(self) -> None:
+        self.desk = AlertDesk(self.state.alerts, self.audit, self.fleet, Events(), lambda: ())
+
+    def restart(self, down_s: float = 5.0) -> None:
+        """The hub is gone for that long, and all that it does not keep on its disk with it."""
+        self.turn(31)  # what is kept now and then is kept
+        self.kill(down_s)
+
+    def kill(self, down_s: float = 5.0) -> None:
+        self.clock.now += down_s
+        self.clock.mono += down_s
+        self.audit = Auditor(self.state.audit)
+        self._watch()
         self.begin()
 
     def begin(self) -> None:
         """What a start of the hub makes anew."""
         self.brakes = Brakes(self.state.brakes, self.audit)
+        self.audit.on_trouble = [lambda why: self.brakes.trip("breaker", why)]
         self.ladders = Ladders(self.brakes, self, self.audit, self.state.brakes,
                                on_notice=[self.notices.append],
                                spawn=lambda call, *given: call(*given), mono=self.clock.monotonic)
@@ -206,11 +226,12 @@ class World:
               **fields: Any) -> CommandRecord:
         sent = replace(record, state="sent")
         self.orders.append(sent)
+        self.known[sent.id] = sent
         self._open.append((self.clock.mono + self.after_s, sent))
         return sent
 
     def _finish(self, record: CommandRecord) -> None:
-        done = self.outcome(record)
+        done = self.known[record.id] = self.outcome(record)
         if done.action == "end" and done.state == "done":
             one = next(each for each in self.tasks if each.task.id == done.task_id)
             one.ended_at = self.clock.now
@@ -218,6 +239,9 @@ class World:
 
     def recall(self, node_id: str, command_id: str, why: str) -> None:
         self.recalls.append((command_id, why))
+
+    def find(self, command_id: str) -> CommandRecord | None:
+        return self.known.get(command_id)
 
     def acting(self) -> set[str]:
         return {record.node_id for _, record in self._open if record.action != "notify"}
