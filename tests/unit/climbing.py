@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -167,6 +167,17 @@ class World:
         self.desk._store.put_rule(rule, by, self.clock.now)
         self.desk._load()
         return rule
+
+    def put_all(self, rules: Iterable[Mapping[str, Any]]) -> None:
+        """In place of all that there are."""
+        expires = time.strftime("%Y-%m-%d", time.gmtime(self.clock.now + 9e6))
+        with together(self.state._db):
+            for _, rule in self.desk.rules.values():
+                self.desk._store.put_rule(rule, "ada", self.clock.now, is_there=False)
+            for each in rules:
+                self.desk._store.put_rule(read({"title": "", "mode": "auto", "expires": expires}
+                                               | each), "ada", self.clock.now)
+        self.desk._load()
 
     # -- time
 
