@@ -226,7 +226,7 @@ class AlertDesk:
         if not self._unkept:
             return
         try:
-            self._store.put_alerts(self._unkept.values())
+            self._store.put_alerts([*self._unkept.values()])
         except CannotStore as error:
             self._say_unkept(error)
             while len(self._unkept) > MOST_UNKEPT:
@@ -239,6 +239,11 @@ class AlertDesk:
         if str(error) != self._said:
             log.error("alerts_not_kept why=%r", str(error))
         self._said = str(error)
+
+    @property
+    def since_mono(self) -> float:
+        """Since when it looks without a break."""
+        return self._since_mono
 
     def forgive(self, mono: float) -> None:
         """The hub itself stood still: the silence was ours."""

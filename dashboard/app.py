@@ -48,7 +48,6 @@ from .commander import Commander
 from .compress import add_compression
 from .core.access import unlisted
 from .core.alerts.alerts import Alert
-from .core.alerts.gpu_scene import HubSays
 from .core.commands import CommandRecord
 from .core.lens import Lenses
 from .core.notices import Told, is_first_of_acting
@@ -202,10 +201,7 @@ class Hub:
         """What acts by itself, and all that holds it."""
         state, room = self.state, self.room
         self.brakes = Brakes(state.brakes, self.audit)
-        self.audit.on_trouble.append(lambda why: self.brakes.trip(
-            "breaker", f"what is done cannot be recorded: {why}"))
-        self.alerts.hub_says = lambda: HubSays(
-            brakes_on=self.brakes.on, is_unrecorded=bool(self.audit.trouble))
+        self.alerts.hub_says = self.brakes.says
         self.maintenance = MaintenanceDesk(state.brakes, self.audit, room.fleet, self.lenses)
         self.acts.maintenance = self.maintenance.why
         self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person)
@@ -217,7 +213,7 @@ class Hub:
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
         self.alert_details = AlertDetails(rules, self.ladders)
         self.quota_wants = QuotaWants(self.quotas, room.fleet, self.keeps, self.holds,
-                                      self.maintenance)
+                                      self.maintenance, lambda: self.alerts.since_mono)
         self.ladders.sources += [rules, self.quota_wants]
         self.ladders.on_notice.append(self.notifier.tell_of_rule)
         self.notices.watch(self.alerts, rules.mute)

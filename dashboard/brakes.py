@@ -9,6 +9,7 @@ from .audit import Auditor, CannotRecord, by
 from .brakes_store import BrakesStore, CannotStore
 from .core import brakes
 from .core.access import Actor, may
+from .core.alerts.gpu_scene import HubSays
 from .core.brakes import Ask, Braked, Held, Name, Spent, Trip
 from .people import Refused
 
@@ -33,6 +34,8 @@ class Brakes:
         self._unsaid: list[tuple[Trip, str]] = []  # with what tripped it
         self._said = ""  # of the disk's trouble
         self.state = self._kept()
+        auditor.on_trouble.append(lambda why: self.trip(
+            "breaker", f"what is done cannot be recorded: {why}"))
 
     def _kept(self) -> Braked:
         """What cannot be read was not harmless, as far as anybody knows."""
@@ -48,10 +51,10 @@ class Brakes:
 
     # -- asked by who wants to act
 
-    @property
-    def on(self) -> int:
-        """How many wait for an admin: the breaker and storms."""
-        return (self.state.breaker is not None) + len(self.state.storms)
+    def says(self) -> HubSays:
+        """For the rules by which a hub watches itself."""
+        return HubSays(brakes_on=(self.state.breaker is not None) + len(self.state.storms),
+                       is_unrecorded=bool(self._auditor.trouble))
 
     def mutes(self, source: str) -> list[Held]:
         return brakes.mutes(self.state, source)
@@ -66,7 +69,7 @@ class Brakes:
             self.trip("fleet", f"{ask.source} wanted to act, and {hit.sentence}")
         if found:
             return found
-        spent = brakes.spend(self.state, ask.source, ask.node_id, self.now(), ask.within_s)
+        spent = brakes.spend(self.state, ask.source, ask.node_id, self.now())
         try:
             self._store.put_braked(spent)
         except CannotStore as error:

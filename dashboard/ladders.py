@@ -5,12 +5,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 from msgspec.structs import replace
 
-from gpudeck.acts import COMMAND_LASTS_S, Asker, Condition, Params, Preview, Refusal, TaskAction
+from gpudeck.acts import COMMAND_LASTS_S, Asker, Params, Preview, Refusal
 from gpudeck.ladder import (
     Climb,
     OutcomeKind,
@@ -31,6 +31,7 @@ from .core.climbs import kept as kept_of
 from .core.commands import CommandRecord
 from .core.quota_wants import SOURCE as QUOTAS
 from .core.wants import ACTION, LASTING, WAITS, Want, alarm, outcome_of, preview_flaw
+from .hands import Hands
 
 log = logging.getLogger("gpudeck.ladders")
 
@@ -42,29 +43,6 @@ TURN = 200  # climbs, until others have theirs
 TELLS_PER_STEP = 20
 Key = tuple[str, str]
 Source = Callable[[], Iterable[Want]]
-
-
-class Hands(Protocol):
-    """The way to the nodes."""
-
-    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params
-             ) -> Preview | Refusal: ...
-
-    def order(self, record: CommandRecord, preview: Preview, condition: Condition | None,
-              **fields: Any) -> CommandRecord: ...
-
-    def recall(self, node_id: str, command_id: str, why: str) -> None:
-        """What has not happened yet is not to happen."""
-
-    def find(self, command_id: str) -> CommandRecord | None: ...
-
-    def acting(self) -> set[str]:
-        """Nodes on which an act of a rule or quota is in flight, also one of before a restart."""
-
-    def sampled_mono(self, node_id: str) -> float | None:
-        """Of the newest sample of this node."""
-
-    def nodes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +61,7 @@ class Kept:
     command_id: str | None = None  # of the step that is acting
     spent: Spent | None = None  # for it; given back where nothing was touched
     recalled_mono: float | None = None  # when that was last called back
+    back: str = ""  # why it is called back, whatever is so by now
     is_dropped: bool = False  # nothing comes after the step that is acting
 
 
@@ -188,6 +167,8 @@ class Ladders:
             self._climbs[want.key] = kept
         elif kept.want.mode != want.mode:
             kept.is_dropped = True
+            if want.mode == "dry_run":
+                kept.back = "its rule may not act any more"
         kept.want = want
         if kept.climb.state == "acting":
             self._call_back(kept, now)
@@ -270,7 +251,9 @@ class Ladders:
         want = kept.want
         if kept.climb.done[-1].do == "tell":
             return
-        if want.so in ("clearing", "no"):
+        if kept.back:
+            self._recall(kept, kept.back)
+        elif want.so in ("clearing", "no"):
             self._recall(kept, "it is not so any more")
         elif want.holds:
             self._recall(kept, want.holds[0])
@@ -305,6 +288,8 @@ class Ladders:
         text = self._text(want, step)
         if want.mode == "dry_run":
             return self._would(want, step, "nobody was told", None)
+        if (fenced := self.hands.fenced(want.node_id)) is not None:
+            return "put_off", fenced.sentence
         kept = self._climbs.get(want.key)
         if kept is None or kept.climb.put_off == 0:  # once, however often the node is tried
             for tell in self.on_notice:

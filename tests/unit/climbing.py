@@ -80,6 +80,7 @@ class World:
     fleet: Fleet = field(default_factory=lambda: Fleet(1))
     tasks: list[Busy] = field(default_factory=list)
     orders: list[CommandRecord] = field(default_factory=list)
+    fence: Refusal | None = None
     known: dict[str, CommandRecord] = field(default_factory=dict)
     recalls: list[tuple[str, str]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
@@ -117,8 +118,9 @@ class World:
 
     def begin(self) -> None:
         """What a start of the hub makes anew."""
+        self.audit.on_trouble.clear()
         self.brakes = Brakes(self.state.brakes, self.audit)
-        self.audit.on_trouble = [lambda why: self.brakes.trip("breaker", why)]
+        self.desk.hub_says = self.brakes.says
         self.ladders = Ladders(self.brakes, self, self.audit, self.state.brakes,
                                on_notice=[self.notices.append],
                                spawn=lambda call, *given: call(*given), mono=self.clock.monotonic)
@@ -175,8 +177,8 @@ class World:
             for _, rule in self.desk.rules.values():
                 self.desk._store.put_rule(rule, "ada", self.clock.now, is_there=False)
             for each in rules:
-                self.desk._store.put_rule(read({"title": "", "mode": "auto", "expires": expires}
-                                               | each), "ada", self.clock.now)
+                made = read(dict({"title": "", "mode": "auto", "expires": expires}, **each))
+                self.desk._store.put_rule(made, "ada", self.clock.now)
         self.desk._load()
 
     # -- time
@@ -250,6 +252,9 @@ class World:
 
     def recall(self, node_id: str, command_id: str, why: str) -> None:
         self.recalls.append((command_id, why))
+
+    def fenced(self, node_id: str) -> Refusal | None:
+        return self.fence
 
     def find(self, command_id: str) -> CommandRecord | None:
         return self.known.get(command_id)

@@ -321,6 +321,31 @@ def a_random_rule(number: int) -> dict[str, object]:
             "budget": {"acts": random.randint(1, 100), "within": "10m"}}
 
 
+@pytest.mark.parametrize("mode", ["dry_run", "observe"])
+def test_whose_rule_may_not_act_any_more_is_called_back(world: World, mode: str) -> None:
+    one_idle(world)
+    world.put()
+    world.until(lambda: len(world.did("notify")) == 2)
+    world.after_s = 20.0
+    [order] = world.until(world.did)
+    world.put(mode)
+    world.turn(7)
+    assert {command_id for command_id, _ in world.recalls} == {order.id}
+    assert len(world.recalls) >= 3, "until its outcome is known: one of them may be lost"
+    world.turn(60)
+    assert len(world.recalls) <= 11
+
+
+def test_a_hub_that_was_superseded_tells_nobody(world: World) -> None:
+    one_idle(world)
+    world.fence = Refusal("fence", "another hub has taken over")
+    world.put()
+    world.turn(120)
+    assert (world.orders, world.notices) == ([], [])
+    [kept] = world.climbs()
+    assert {each.sentence for each in kept.climb.done} == {"another hub has taken over"}
+
+
 @dataclass
 class Tally:
     rules: int = 0

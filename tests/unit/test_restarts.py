@@ -59,7 +59,7 @@ def test_restart_after_restart_tells_nobody_more_than_the_ladder_says(world: Wor
     one_idle(world)
     world.put()
     for _ in range(random.randint(4, 7)):
-        world.turn(random.randint(5, 70))
+        world.turn(random.randint(36, 70))  # it has fired again
         world.kill(random.uniform(1.0, 20.0))
     assert len(world.did("notify")) <= 2
     assert world.did("end") == []

@@ -11,7 +11,7 @@ from msgspec import Struct
 from .alerts import Alert, Alerts, Changed, Named, ended_by_restart
 from .machine import Phase, Resumed, Rows
 from .rule import Of
-from .steady import DAY_S
+from .steady import DAY_S, WITHIN
 from .watch import Watch
 
 GAP_MOST_S = 3_600.0  # as Prometheus
@@ -38,6 +38,7 @@ class Held(Struct, frozen=True, array_like=True):
     until: float | None
     ended_at: float | None
     episodes: int
+    is_firing: bool = False  # and will begin again
 
 
 class Memory(Struct, frozen=True):
@@ -88,7 +89,8 @@ def _held(watch: Watch, key_of: KeyOf, now: float, room: int) -> dict[str, Held]
         return {}
     rows = np.flatnonzero((flaps.bits != 0) | (cool.until > now) | (cool.ended_at > now - DAY_S))
     return {key: Held(int(flaps.bits[row]), stretch, bool(flaps.is_flapping[row]),
-                      _known(cool.until[row]), _known(cool.ended_at[row]), int(cool.episodes[row]))
+                      _known(cool.until[row]), _known(cool.ended_at[row]), int(cool.episodes[row]),
+                      watch.ready.has_ladder and watch.machine.phase[row] in WITHIN)
             for row, key in _named(rows, watch, key_of, room)}
 
 
@@ -178,7 +180,7 @@ class Restart:
 
 
 def _give_back_holds(watch: Watch, row: int, was: Held) -> None:
-    watch.flaps.give_back(row, was.bits, was.stretch, was.is_flapping)
+    watch.flaps.give_back(row, was.bits, was.stretch, was.is_flapping, was.is_firing)
     watch.cooldowns.give_back(row, -np.inf if was.until is None else was.until,
                               -np.inf if was.ended_at is None else was.ended_at, was.episodes)
 

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from gpudeck.metrics import COLUMNS, SLOW
 
+from ..brakes import BUDGET_MOST_S
 from ..filter_scene import FilterError
 from ..filters import Filter
 from ..filters import parse as parse_filter
@@ -214,6 +215,8 @@ class _Check:
             ("max_gap", rule.max_gap or "0s"), ("cooldown", rule.cooldown))}
         steps = tuple(self._steps())
         within_s = self._span("budget", rule.budget.within)
+        if within_s > BUDGET_MOST_S or within_s < 1:
+            self._problems.append(Problem("budget", "is counted within 1s to 1d"))
         self._problems += _refused(rule, fire, clear, spans["for"], steps)
         if self._problems or signal is None or fire is None or clear is None:
             raise RuleProblems(self._problems)

@@ -138,9 +138,12 @@ class UseScene:
         node_id = node_ids[0] if node_ids else ""
         host = fleet.nodes[node_id].hello.host if node_id else ""
         more = f" and {len(node_ids) - 1} more" if len(node_ids) > 1 else ""
-        return Named(self.identity(row), node_id, host + more, places, tuple(users))
+        return Named(self.key(row), node_id, host + more, places, tuple(users))
 
     def identity(self, row: int) -> str:
+        return self.key(row)
+
+    def key(self, row: int) -> str:
         if self.of == "task":
             return self.moment.uses.of_task(row)[1]
         key = self.roster.keys[row]
