@@ -165,6 +165,7 @@ class Restart:
         watch.make_room(max(rows.values(), default=-1) + 1)
         for key in [key for key in held if key in rows]:
             _give_back_holds(watch, rows[key], held.pop(key))
+        watch.flaps.given_back()
         for key in [key for key in waited if key in rows]:
             was = waited.pop(key)
             if watch.machine.phase[rows[key]] == Phase.INACTIVE:

@@ -66,6 +66,9 @@ class Flaps:
         turns = min(max(0, self._at - stretch), STRETCHES)
         self.bits[row] |= np.uint32((bits << turns) & ((1 << STRETCHES) - 1))
         self.is_flapping[row] |= is_flapping
+
+    def given_back(self) -> None:
+        """All of it."""
         self._judge()
 
     def stepped(self, by_s: float) -> None:
