@@ -39,6 +39,7 @@ EVERY_S = 1.0
 KEEP_EVERY_S = 3_600.0
 REMEMBER_EVERY_S = 30.0
 GIVE_BACK_EVERY_S = 10.0
+BLIND_WITHIN_S = 60.0
 FAILS_FROM = 3  # looks in a row
 MOST_RULES = 200
 MOST_SILENCES = 1_000
@@ -65,6 +66,7 @@ class AlertDesk:
         self._give_back_at = 0.0
         self._spans = spans
         self._looked_mono: float | None = None
+        self._late: list[tuple[float, float]] = []  # looks of the last minute, and by how much
         self._clock_ahead_s: float | None = None  # of the monotonic one
         self._unkept: dict[str, Alert] = {}  # by the disk
         self._said = ""  # of its trouble
@@ -170,7 +172,10 @@ class AlertDesk:
         """A rule that is not looked at must not be silent for want of whoever says so."""
         last, self._looked_mono = self._looked_mono, mono
         late_s = 0.0 if last is None else max(0.0, mono - last - EVERY_S)
-        return dataclasses.replace(self.hub_says(), scan_late_s=late_s,
+        self._late = [(at, each) for at, each in self._late if mono - at < BLIND_WITHIN_S]
+        self._late.append((mono, late_s))
+        blind_s = min(BLIND_WITHIN_S, sum(each for _, each in self._late))
+        return dataclasses.replace(self.hub_says(), blind_s=blind_s,
                                    rules_failing=len(self.failing()))
 
     def failing(self) -> dict[str, str]:

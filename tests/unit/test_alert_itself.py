@@ -66,15 +66,24 @@ def test_a_rule_that_is_not_well_written_any_more_is_an_alert(world: Acting) -> 
 
 
 def test_a_look_that_comes_late_is_an_alert(world: Acting) -> None:
-    of_hub(world, "late", "scan_late_s", "> 10")
+    of_hub(world, "late", "blind_s", "> 12")
     world.turn(5)
-    late_s = random.uniform(12.0, 60.0)
+    late_s = random.uniform(13.0, 60.0)
     world.clock.now += late_s
     world.clock.mono += late_s
     world.turn(1)
     assert firing(world)["late"] == pytest.approx(late_s)
-    world.turn(1)
+    world.turn(60)
     assert firing(world) == {}
+
+
+def test_looks_that_always_come_a_bit_late_are_an_alert(world: Acting) -> None:
+    of_hub(world, "late", "blind_s", "> 12")
+    for _ in range(40):
+        world.clock.now += 0.4
+        world.clock.mono += 0.4
+        world.turn(1)
+    assert 12.0 < (firing(world)["late"] or 0.0) < 13.0, "as soon as it is so"
 
 
 def test_a_brake_that_holds_is_an_alert(world: Acting) -> None:

@@ -24,11 +24,10 @@ TOLD_ON_CHANGE = frozenset(("power_cap_drift_w", "clock_lock_drifted"))
 
 @dataclass(frozen=True, slots=True)
 class HubSays:
-    """What a hub watches of itself. `scan_late_s`: how much later this look began than it should
-    have."""
+    """What a hub watches of itself. `blind_s`: how much of the last minute nobody looked."""
 
     rules_failing: int = 0  # not evaluated, or not as they should be
-    scan_late_s: float = 0.0
+    blind_s: float = 0.0
     brakes_on: int = 0  # the breaker and storms
     is_unrecorded: bool = False  # the audit takes nothing
 

@@ -16,6 +16,7 @@ Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 
 STALE_AT_LEAST_S = 600.0
+LATE_MOST = 3.0  # periods
 
 
 class Phase(IntEnum):
@@ -93,6 +94,8 @@ class Resumed:
 class Machine:
     def __init__(self, timing: Timing, room: int = 0) -> None:
         self.timing = timing
+        self._looked_at: float | None = None
+        self._credit = 1.0  # in periods, of a sample that is so at this look
         self._make(room)
 
     def _make(self, room: int) -> None:
@@ -134,6 +137,8 @@ class Machine:
         """The clock was set by so much."""
         self.seen_at += by_s
         self.since += by_s
+        if self._looked_at is not None:
+            self._looked_at += by_s
 
     def waiting(self) -> Rows:
         """Rows that are somewhere between the beginning and the end of an episode."""
@@ -150,6 +155,7 @@ class Machine:
     def step(self, look: Look, now: float) -> list[Moves]:
         """No row takes two steps at once, but for a gap that ends one breach and begins another."""
         moves: list[Moves] = []
+        self._credit = self._credited(now)
         self._gone(look, moves)
         fresh = look.there & look.known & ~(look.at <= self.seen_at) & ~np.isnan(look.at)
         gap_s = np.where(np.isnan(self.seen_at), 0.0, look.at - self.seen_at)
@@ -162,6 +168,14 @@ class Machine:
         self.seen_at = np.where(fresh, look.at, self.seen_at)
         self._healths(look, now, moves)
         return moves
+
+    def _credited(self, now: float) -> float:
+        """A look that comes late is no proof that samples were missing: it may stand for those that
+        nobody looked at, within reason. For what acts it does not, nor for a minute."""
+        last, self._looked_at = self._looked_at, now
+        if last is None or self.timing.has_ladder or self.timing.period_s > 1:
+            return 1.0
+        return min(max(1.0, (now - last) / self.timing.period_s), LATE_MOST)
 
     def _move(self, mask: Mask, after: Phase, reason: str, moves: list[Moves]) -> None:
         for before in Phase:
@@ -203,7 +217,7 @@ class Machine:
 
     def _pending(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
         still = mask & look.breach
-        self.samples[still] += 1
+        self.samples[still] += self._credit
         held_s = look.at - self.since
         covered = self.samples * self.timing.period_s >= (
             self.timing.min_coverage * (held_s + self.timing.period_s))

@@ -208,7 +208,7 @@ WHOLE: dict[str, Callable[[NodeScene], float]] = {
         found := _of_live(scene, "util_pct")) else np.nan,
     "power_w": lambda scene: float(_of_live(scene, "power_w").sum()),
     "rules_failing": lambda scene: float(scene.moment.hub.rules_failing),
-    "scan_late_s": lambda scene: scene.moment.hub.scan_late_s,
+    "blind_s": lambda scene: scene.moment.hub.blind_s,
     "brakes_on": lambda scene: float(scene.moment.hub.brakes_on),
     "is_unrecorded": lambda scene: float(scene.moment.hub.is_unrecorded),
 }

@@ -61,7 +61,7 @@ NAMES: dict[Of, dict[str, str]] = {
     "owner": {"gpus": "", "tasks": "", "jobs": "", "mem_used_bytes": "B", "util_pct": "%",
               "gpus_faulty": ""},
     "fleet": {"nodes": "", "nodes_silent": "", "gpus": "", "gpus_lost": "", "gpus_free": "",
-              "util_pct": "%", "power_w": "W", "rules_failing": "", "scan_late_s": "s",
+              "util_pct": "%", "power_w": "W", "rules_failing": "", "blind_s": "s",
               "brakes_on": "", "is_unrecorded": ""},
 }
 ACTED_ON: frozenset[Of] = frozenset(("task", "job"))
