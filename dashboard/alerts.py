@@ -1,5 +1,6 @@
-"""Rules in force: watched once a second, their alerts kept. Nothing acts on them yet."""
+"""Rules in force: watched once a second, their alerts kept. What acts on them is elsewhere."""
 
+import dataclasses
 import logging
 import secrets
 import time
@@ -10,20 +11,21 @@ import numpy as np
 from msgspec.structs import replace
 
 from .accounts import CannotChange, NoSuch
-from .alerts_store import AlertsStore
+from .alerts_store import AlertsStore, CannotStore
 from .audit import Auditor, by
 from .core.access import Actor, may
 from .core.alerts.about import About
 from .core.alerts.alerts import Alert, Alerts, Changed, Named
 from .core.alerts.evaluator import Asks, Evaluator
 from .core.alerts.glance import Basis, momentary
+from .core.alerts.gpu_scene import HubSays
 from .core.alerts.machine import Phase
-from .core.alerts.memory import Restart, identity, remember
+from .core.alerts.memory import Restart, remember
 from .core.alerts.minutes import Closed
 from .core.alerts.rule import Of, Ready, Rule, RuleProblems, check
 from .core.alerts.scenes import NamedScene, Scenes
 from .core.alerts.silence import MOST_S, Silence
-from .core.alerts.watch import Watch
+from .core.alerts.watch import SKEW_S, Watch
 from .core.events import Events
 from .core.fleet import Fleet
 from .core.lens import Lens
@@ -40,8 +42,11 @@ KEEP_EVERY_S = 3_600.0
 REMEMBER_EVERY_S = 30.0
 GIVE_BACK_EVERY_S = 10.0
 FOLLOW_EVERY_S = 10.0
+BLIND_WITHIN_S = 60.0
+FAILS_FROM = 3  # looks in a row
 MOST_RULES = 200
 MOST_SILENCES = 1_000
+MOST_UNKEPT = 20_000
 MOST_PENDING = 200  # of one Rule
 
 
@@ -64,6 +69,14 @@ class AlertDesk:
         self._give_back_at = 0.0
         self._followed_mono = self._since_mono
         self._spans = spans
+        self._looked_mono: float | None = None
+        self._late: list[tuple[float, float]] = []  # looks of the last minute, and by how much
+        self._clock_ahead_s: float | None = None  # of the monotonic one
+        self._unkept: dict[str, Alert] = {}  # by the disk
+        self._said = ""  # of its trouble
+        self._has_no_minute = False  # history did not give the one that was over
+        # What of the hub itself its rules look at beside them: brakes, and the audit.
+        self.hub_says: Callable[[], HubSays] = HubSays
         self.evaluator = Evaluator(() if spans is None else LIVE)
         self.alerts = Alerts()
         self.gate: Callable[[Actor, Rule | None, Rule], Rule] = only_observe
@@ -112,9 +125,11 @@ class AlertDesk:
 
     def step(self) -> None:
         now = time.time()
+        self._look_at_clock(now, time.monotonic())
         brought = self._brought(now)
         mono = time.monotonic()
-        self._shown = scenes = self._scenes.look(now, mono, self._since_mono, self._left())
+        self._shown = scenes = self._scenes.look(now, mono, self._since_mono, self._left(),
+                                                 self._of_itself(mono))
         self._give_back(now)
         for moved in self.evaluator.step(scenes, now, brought):
             changed = [change for each in moved for change in self.alerts.take(
@@ -125,15 +140,59 @@ class AlertDesk:
         for rule_id, watch in self.evaluator.watches.items():
             if watch.failures == 1:
                 log.error("rule_failed rule=%s why=%r", rule_id, watch.trouble)
+        self.stepped_mono = mono
+        self._write()
+        try:
+            self._remember(now, mono)
+        except CannotStore as error:
+            self._say_unkept(error)
+
+    def _remember(self, now: float, mono: float) -> None:
         if mono - self._remembered_mono >= REMEMBER_EVERY_S:
             self._remembered_mono = mono
-            self._store.put_memory(remember(
-                self.evaluator.watches, lambda of, row: identity(of, scenes[of].name(row)), now,
-                self._restart.left))
-        self.stepped_mono = mono
+            self._store.put_memory(remember(self.evaluator.watches, self._key_of, now,
+                                            self._restart))
         if mono - self._forgot_mono >= KEEP_EVERY_S:
             self._forgot_mono = mono
             self._store.forget(now)
+
+    def _key_of(self, of: Of, row: int) -> str | None:
+        scene = self._shown[of]
+        return scene.identity(row) if row < len(scene.there) and scene.there[row] else None
+
+    def _look_at_clock(self, now: float, mono: float) -> None:
+        """Against the one that is never set. What acts begins again: what is told of samples of
+        before belongs to another time."""
+        before, self._clock_ahead_s = self._clock_ahead_s, now - mono
+        if before is None or abs(self._clock_ahead_s - before) <= SKEW_S:
+            return
+        by_s = self._clock_ahead_s - before
+        log.warning("clock_set by_s=%.1f; rules that act begin again", by_s)
+        self.evaluator.stepped(by_s)
+        self._since_mono = mono
+        self._give_back_at = 0.0
+        self.begin_anew("clock")
+
+    def _of_itself(self, mono: float) -> HubSays:
+        """A rule that is not looked at must not be silent for want of whoever says so."""
+        last, self._looked_mono = self._looked_mono, mono
+        late_s = 0.0 if last is None else max(0.0, mono - last - EVERY_S)
+        self._late = [(at, each) for at, each in self._late if mono - at < BLIND_WITHIN_S]
+        self._late.append((mono, late_s))
+        blind_s = min(BLIND_WITHIN_S, sum(each for _, each in self._late))
+        return dataclasses.replace(self.hub_says(), blind_s=blind_s,
+                                   rules_failing=len(self.failing()))
+
+    def failing(self) -> dict[str, str]:
+        """Rules that are not evaluated, or not as they should be, and why."""
+        found = {rule_id: "it is not well written any more: edit it" for rule_id in self.rules
+                 if rule_id not in self.ready}
+        for rule_id, watch in self.evaluator.watches.items():
+            if watch.failures >= FAILS_FROM:
+                found[rule_id] = watch.trouble
+            elif self._has_no_minute and self.evaluator.is_of_history(watch):
+                found[rule_id] = "history did not give the minute that was over; its log says why"
+        return found
 
     def _brought(self, now: float) -> Mapping[str, Closed] | None:
         """The minute that is over, from history: as a rehearsal will find it."""
@@ -141,6 +200,7 @@ class AlertDesk:
         if asks is None or spans is None:
             return None
         found = gevent.get_hub().threadpool.apply(_minute, (spans, asks))
+        self._has_no_minute = isinstance(found, Exception)
         if isinstance(found, Exception):
             log.error("rules_without_minute start=%d why=%r", asks.start, str(found))
             return None
@@ -156,8 +216,9 @@ class AlertDesk:
         def rows_of(of: Of) -> dict[str, int]:
             if of not in rows:
                 scene = self._shown[of]
-                rows[of] = {identity(of, scene.name(row)): row
-                            for row in map(int, np.flatnonzero(scene.there))}
+                there = scene.there.copy()
+                there[scene.fresh] = False  # a row that was another's is emptied first
+                rows[of] = {scene.identity(row): row for row in map(int, np.flatnonzero(there))}
             return rows[of]
 
         self._keep(self._restart.give_back(self.evaluator.watches, rows_of, self.alerts, now))
@@ -176,12 +237,35 @@ class AlertDesk:
 
     def _keep(self, changed: Iterable[Changed]) -> None:
         alerts = [change.alert for change in changed]
-        if not alerts:
-            return
-        self._store.put_alerts(alerts)
+        self._unkept |= {alert.id: alert for alert in alerts}
+        self._write()
         for alert in alerts:
             for tell in self.on_change:
                 tell(alert)
+
+    def _write(self) -> None:
+        """What a full disk does not take is told all the same, and kept when it does."""
+        if not self._unkept:
+            return
+        try:
+            self._store.put_alerts([*self._unkept.values()])
+        except CannotStore as error:
+            self._say_unkept(error)
+            while len(self._unkept) > MOST_UNKEPT:
+                del self._unkept[next(iter(self._unkept))]
+        else:
+            self._unkept.clear()
+            self._said = ""
+
+    def _say_unkept(self, error: Exception) -> None:
+        if str(error) != self._said:
+            log.error("alerts_not_kept why=%r", str(error))
+        self._said = str(error)
+
+    @property
+    def since_mono(self) -> float:
+        """Since when it looks without a break."""
+        return self._since_mono
 
     def forgive(self, mono: float) -> None:
         """The hub itself stood still: the silence was ours."""
@@ -213,12 +297,13 @@ class AlertDesk:
         self._load()
         return number
 
-    def begin_anew(self) -> None:
-        """Rules that act are at rest after the brakes were reset: what was so before is over."""
+    def begin_anew(self, why: str = "reset") -> None:
+        """Rules that act are at rest after the brakes were reset, or the clock was: what was so
+        before is over."""
         acting = [rule_id for rule_id, ready in self.ready.items()
                   if ready.has_ladder and ready.rule.mode != "observe"]
         begun = self.evaluator.begin_anew(acting)
-        self._keep(self.alerts.drop(begun, time.time(), "reset"))
+        self._keep(self.alerts.drop(begun, time.time(), why))
 
     def remove_rule(self, actor: Actor, rule_id: str) -> None:
         self._may(actor, "DELETE /api/v1/rules/<rule_id>")

@@ -93,8 +93,7 @@ class AlertsApi:
         number, rule = self._desk.rules[rule_id]
         ready = self._desk.ready.get(rule_id)
         watch = self._desk.evaluator.watches.get(rule_id)
-        why_not = "it is not well written any more: edit it" if ready is None else (
-            "" if watch is None else watch.trouble)
+        why_not = self._desk.failing().get(rule_id, "" if watch is None else watch.trouble)
         return rule_view(rule, number, "" if ready is None else ready.version, watch, why_not)
 
     def put_rule(self, rule_id: str) -> Response:

@@ -11,6 +11,7 @@ from .core.alerts.backtest import Backtest
 from .core.alerts.memory import Memory
 from .core.alerts.rule import Rule
 from .core.alerts.silence import Silence
+from .transaction import together
 
 # A Rule has a row per version that was ever in force: what fired is looked up by what it meant.
 SCHEMA = """
@@ -48,6 +49,8 @@ MOST_BACKTESTS = 200
 KEPT_S = 90 * 86_400
 MOST_LISTED = 1_000
 NEAR_S = 8 * 86_400
+
+CannotStore = sqlite3.Error
 
 _encode = msgspec.json.Encoder().encode
 _rules = msgspec.json.Decoder(Rule)
@@ -91,13 +94,15 @@ class AlertsStore:
     # -- alerts
 
     def put_alerts(self, alerts: Sequence[Alert]) -> None:
-        self._db.executemany(
-            "insert or ignore into alert_marks values (?, ?)",
-            [(at, each.id) for each in alerts for at in (each.target.key, *each.target.gpus)])
-        self._db.executemany(
-            "insert or replace into alerts values (?, ?, ?, ?, ?, ?, ?)",
-            [(each.id, each.rule_id, each.target.node_id, each.target.key, each.fired_at,
-              each.ended_at, _encode(each)) for each in alerts])
+        """Raises CannotStore."""
+        with together(self._db):
+            self._db.executemany(
+                "insert or ignore into alert_marks values (?, ?)",
+                [(at, each.id) for each in alerts for at in (each.target.key, *each.target.gpus)])
+            self._db.executemany(
+                "insert or replace into alerts values (?, ?, ?, ?, ?, ?, ?)",
+                [(each.id, each.rule_id, each.target.node_id, each.target.key, each.fired_at,
+                  each.ended_at, _encode(each)) for each in alerts])
 
     def open_alerts(self) -> list[Alert]:
         return [_alerts.decode(body) for body, in self._db.execute(

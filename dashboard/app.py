@@ -202,6 +202,7 @@ class Hub:
         """What acts by itself, and all that holds it."""
         state, room = self.state, self.room
         self.brakes = Brakes(state.brakes, self.audit)
+        self.alerts.hub_says = self.brakes.says
         self.maintenance = MaintenanceDesk(state.brakes, self.audit, room.fleet, self.lenses)
         self.acts.maintenance = self.maintenance.why
         self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person)
@@ -209,11 +210,11 @@ class Hub:
         self.modes.rehearsals = self.rehearsals.of_rule
         self.rehearsals.person_of = self.people.behind
         self.ladders = Ladders(self.brakes, HubHands(room, self.looker, self.commander, self),
-                               self.audit)
+                               self.audit, state.brakes)
         rules = RuleWants(self.alerts, self.brakes, self.keeps, self.holds, self.maintenance)
         self.alert_details = AlertDetails(rules, self.ladders)
         self.quota_wants = QuotaWants(self.quotas, room.fleet, self.keeps, self.holds,
-                                      self.maintenance)
+                                      self.maintenance, lambda: self.alerts.since_mono)
         self.ladders.sources += [rules, self.quota_wants]
         self.ladders.on_notice.append(self.notifier.tell_of_rule)
         self.notices.watch(self.alerts, rules.mute)

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,17 +31,38 @@ def shaped(kind: str, fields: Fields) -> dict[str, Any]:
 
 
 class Auditor:
+    """`trouble`: why the last that was to be recorded was not; `on_trouble`: who wants to hear of
+    that, once for as long as it lasts."""
+
     def __init__(self, store: AuditStore, copy: AuditCopy | None = None) -> None:
         self.store = store
         self._copy = copy
         self._said = ""  # of the copy's trouble
+        self.trouble = ""
+        self.on_trouble: list[Callable[[str], None]] = []
 
     def record(self, kind: str, fields: Fields) -> int:
         """On disk, in both places, when it returns: its number. Raises CannotRecord."""
-        with self.store.together():
-            seq = self.store.append(shaped(kind, fields)).seq
-        self.copy()
+        with self._judged():
+            with self.store.together():
+                seq = self.store.append(shaped(kind, fields)).seq
+            self.copy()
         return seq
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        """Around all that ends with a record."""
+        try:
+            yield
+        except CannotRecord as error:
+            self._failed(str(error))
+            raise
+        self.trouble = ""
+
+    def _failed(self, why: str) -> None:
+        is_new, self.trouble = not self.trouble, why
+        for tell in self.on_trouble if is_new else ():
+            tell(why)
 
     @contextmanager
     def change(self, kind: str, fields: Fields, takes_away: bool = False,
@@ -49,18 +70,19 @@ class Auditor:
         """Around a change to the hub's state: it and its record, both or neither. Nothing within
         may wait for anything. `takes_away`: a right is withdrawn, and that waits for no copy.
         `is_strict`: something is done because of it, so it must be in the copy before."""
-        if not takes_away:
-            self.copy()
-        try:
-            with self.store.together():
-                yield
-                self.store.append(shaped(kind, {"outcome": "done"} | dict(fields)))
-        except CannotChange as why:
-            self.record(kind, dict(fields) | {"outcome": "refused", "sentence": str(why)})
-            raise
-        if is_strict:
-            self.copy()
-        else:
+        with self._judged():
+            if not takes_away:
+                self.copy()
+            try:
+                with self.store.together():
+                    yield
+                    self.store.append(shaped(kind, {"outcome": "done"} | dict(fields)))
+            except CannotChange as why:
+                self.record(kind, dict(fields) | {"outcome": "refused", "sentence": str(why)})
+                raise
+            if is_strict:
+                self.copy()
+        if not is_strict:
             self.copy_or_say()
 
     def refused(self, kind: str, fields: Fields) -> None:
@@ -86,7 +108,10 @@ class Auditor:
             if str(error) != self._said:
                 log.error("audit_not_copied reason=%r", str(error))
             self._said = str(error)
+            self._failed(str(error))
         else:
+            if self.trouble and self.trouble == self._said:
+                self.trouble = ""
             self._said = ""
 
     def close(self) -> None:

@@ -71,6 +71,11 @@ class Head:
     broken: str | None = None
 
 
+def _is_of_the_disk(error: sqlite3.DatabaseError) -> bool:
+    """It is full, cannot be written, is busy or damaged; and not that what was asked is wrong."""
+    return type(error) in (sqlite3.OperationalError, sqlite3.DatabaseError)
+
+
 class AuditStore:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -81,7 +86,9 @@ class AuditStore:
         try:
             with together(self._db):
                 yield
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
+            if not _is_of_the_disk(error):
+                raise
             if self._db.in_transaction:
                 self._db.execute("rollback")
             raise CannotRecord(f"the audit cannot be written ({error}), and what cannot be "

@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Iterable
 
 from .accounts import CannotChange
-from .audit import Auditor, by
+from .audit import Auditor, CannotRecord, by
 from .brakes_store import BrakesStore, CannotStore
 from .core import brakes
 from .core.access import Actor, may
+from .core.alerts.gpu_scene import HubSays
 from .core.brakes import Ask, Braked, Held, Name, Spent, Trip
 from .people import Refused
 
@@ -29,7 +30,12 @@ class Brakes:
         self._base = time.time() - time.monotonic()
         self.on_trip: list[Callable[[Trip], None]] = []
         self.on_reset: list[Callable[[], None]] = []
+        self._is_unkept = False
+        self._unsaid: list[tuple[Trip, str]] = []  # with what tripped it
+        self._said = ""  # of the disk's trouble
         self.state = self._kept()
+        auditor.on_trouble.append(lambda why: self.trip(
+            "breaker", f"what is done cannot be recorded: {why}"))
 
     def _kept(self) -> Braked:
         """What cannot be read was not harmless, as far as anybody knows."""
@@ -45,6 +51,11 @@ class Brakes:
 
     # -- asked by who wants to act
 
+    def says(self) -> HubSays:
+        """For the rules by which a hub watches itself."""
+        return HubSays(brakes_on=(self.state.breaker is not None) + len(self.state.storms),
+                       is_unrecorded=bool(self._auditor.trouble))
+
     def mutes(self, source: str) -> list[Held]:
         return brakes.mutes(self.state, source)
 
@@ -58,7 +69,7 @@ class Brakes:
             self.trip("fleet", f"{ask.source} wanted to act, and {hit.sentence}")
         if found:
             return found
-        spent = brakes.spend(self.state, ask.source, ask.node_id, self.now(), ask.within_s)
+        spent = brakes.spend(self.state, ask.source, ask.node_id, self.now())
         try:
             self._store.put_braked(spent)
         except CannotStore as error:
@@ -91,17 +102,31 @@ class Brakes:
             self._put(brakes.tripped(self.state, trip), trip, "")
 
     def _put(self, state: Braked, trip: Trip, source: str) -> None:
-        self.state = state
+        self.state, self._is_unkept = state, True
+        self._unsaid.append((trip, source))
         log.error("brake=%s source=%s why=%r", trip.brake, source or "-", trip.sentence)
-        try:
-            self._store.put_braked(state)
-        except CannotStore as error:
-            log.error("brakes_not_kept why=%r", str(error))
-        self._auditor.note("brake", {
-            "actor": source or "gpudeck", "actor_kind": "rule", "outcome": "done",
-            "action": "storm" if trip.brake == "storm" else "trip", "sentence": trip.sentence})
+        self.tick()
         for tell in self.on_trip:
             tell(trip)
+
+    def tick(self) -> None:
+        """What the disk did not take is kept and recorded as soon as it does: the breaker has to
+        outlive the hub, and a disk that is full is what opens it."""
+        try:
+            if self._is_unkept:
+                self._store.put_braked(self.state)
+                self._is_unkept = False
+            while self._unsaid:
+                trip, source = self._unsaid[0]
+                self._auditor.record("brake", {
+                    "actor": source or "gpudeck", "actor_kind": "rule", "outcome": "done",
+                    "action": "storm" if trip.brake == "storm" else "trip",
+                    "sentence": trip.sentence, "detail": {"at": trip.at}})
+                del self._unsaid[0]
+        except (CannotStore, CannotRecord) as error:
+            if str(error) != self._said:
+                log.error("brakes_not_kept why=%r", str(error))
+            self._said = str(error)
 
     def reset(self, actor: Actor, reason: str) -> None:
         refusal = may(actor, RESET, now=time.time())
@@ -119,6 +144,6 @@ class Brakes:
                     "breaker": None if was.breaker is None else was.breaker.sentence,
                     "storms": sorted(was.storms)}}):
             self._store.put_braked(brakes.reset(was))
-        self.state = brakes.reset(was)
+        self.state, self._is_unkept = brakes.reset(was), False
         for drop in self.on_reset:
             drop()

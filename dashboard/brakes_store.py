@@ -1,21 +1,24 @@
-"""The SQL of what bounds automatic acts: the brakes as they stand, and nodes in maintenance."""
+"""The SQL of what bounds automatic acts: the brakes as they stand, how far each ladder is, and
+nodes in maintenance."""
 
 import sqlite3
 
 import msgspec
 
 from .core.brakes import Braked
+from .core.climbs import Climbed
 from .core.maintenance import Maintenance
 
 SCHEMA = """
 create table brakes (name text primary key, body blob not null) without rowid;
 create table maintenance (node_id text primary key, body blob not null) without rowid;
 """
-NAME = "fleet"
+NAME, CLIMBS = "fleet", "climbs"
 CannotStore = sqlite3.Error
 
 _encode = msgspec.json.Encoder().encode
 _braked = msgspec.json.Decoder(Braked)
+_climbs = msgspec.json.Decoder(Climbed)
 _maintenance = msgspec.json.Decoder(Maintenance)
 
 
@@ -31,6 +34,18 @@ class BrakesStore:
     def put_braked(self, state: Braked) -> None:
         """Raises CannotStore."""
         self._db.execute("insert or replace into brakes values (?, ?)", (NAME, _encode(state)))
+
+    def climbs(self) -> Climbed | None:
+        """None: there are none, or none that can be read."""
+        row = self._db.execute("select body from brakes where name = ?", (CLIMBS,)).fetchone()
+        try:
+            return None if row is None else _climbs.decode(row[0])
+        except ValueError:
+            return None
+
+    def put_climbs(self, climbs: Climbed) -> None:
+        """Raises CannotStore."""
+        self._db.execute("insert or replace into brakes values (?, ?)", (CLIMBS, _encode(climbs)))
 
     def maintenance(self) -> dict[str, Maintenance]:
         return {node_id: _maintenance.decode(body) for node_id, body in self._db.execute(

@@ -86,6 +86,15 @@ class Commander:
         return self.order(CommandRecord(new_id(now), action, node_id, host, asker, reason, now, now,
                                         now + COMMAND_LASTS_S), None)
 
+    def withdraw(self, command_id: str, why: str) -> bool:
+        """Where it has not left yet: then it never does. False: it has."""
+        record = self._commands.records.get(command_id)
+        if record is None or record.state != "queued":
+            return False
+        now = time.time()
+        self._try(self._commands.refuse(command_id, Refusal("hold", why[:1_024]), now), now)
+        return True
+
     def _fence_refusal(self, node_id: str) -> Refusal | None:
         return self._fence.refusal(node_id, len(self._wire.connected()))
 
@@ -154,6 +163,9 @@ class Commander:
             told(record)
 
     # -- what is known
+
+    def in_flight(self) -> list[CommandRecord]:
+        return [record for record in self._commands.records.values() if record.is_open]
 
     def find(self, command_id: str) -> CommandRecord | None:
         return self._commands.records.get(command_id) or self._store.find(command_id)

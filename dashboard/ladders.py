@@ -5,12 +5,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 from msgspec.structs import replace
 
-from gpudeck.acts import COMMAND_LASTS_S, Asker, Condition, Params, Preview, Refusal, TaskAction
+from gpudeck.acts import COMMAND_LASTS_S, Asker, Params, Preview, Refusal
 from gpudeck.ladder import (
     Climb,
     OutcomeKind,
@@ -23,36 +23,26 @@ from gpudeck.ladder import (
 
 from .audit import Auditor, CannotRecord
 from .brakes import Brakes
+from .brakes_store import BrakesStore, CannotStore
 from .commander import new_id
 from .core.brakes import Ask, Spent
+from .core.climbs import Left, Place, goes_on, left, place_of
+from .core.climbs import kept as kept_of
 from .core.commands import CommandRecord
+from .core.quota_wants import SOURCE as QUOTAS
 from .core.wants import ACTION, LASTING, WAITS, Want, alarm, outcome_of, preview_flaw
+from .hands import Hands
 
 log = logging.getLogger("gpudeck.ladders")
 
 EVERY_S = 1.0
+KEEP_EVERY_S = 30.0
+RECALL_EVERY_S = 2.0
+LEFT_FOR_S = 180.0  # whoever was over a quota and is not by then, is not any more
 TURN = 200  # climbs, until others have theirs
 TELLS_PER_STEP = 20
 Key = tuple[str, str]
 Source = Callable[[], Iterable[Want]]
-
-
-class Hands(Protocol):
-    """The way to the nodes."""
-
-    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params
-             ) -> Preview | Refusal: ...
-
-    def order(self, record: CommandRecord, preview: Preview, condition: Condition | None,
-              **fields: Any) -> CommandRecord: ...
-
-    def recall(self, node_id: str, command_id: str, why: str) -> None:
-        """What has not happened yet is not to happen."""
-
-    def sampled_mono(self, node_id: str) -> float | None:
-        """Of the newest sample of this node."""
-
-    def nodes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +60,8 @@ class Kept:
     want: Want
     command_id: str | None = None  # of the step that is acting
     spent: Spent | None = None  # for it; given back where nothing was touched
-    is_recalled: bool = False
+    recalled_mono: float | None = None  # when that was last called back
+    back: str = ""  # why it is called back, whatever is so by now
     is_dropped: bool = False  # nothing comes after the step that is acting
 
 
@@ -81,6 +72,7 @@ class Ladders:
     brakes: Brakes
     hands: Hands
     auditor: Auditor
+    store: BrakesStore
     sources: list[Source] = field(default_factory=list)
     on_notice: list[Callable[[Notice], None]] = field(default_factory=list)
     spawn: Callable[..., Any] = gevent.spawn
@@ -92,10 +84,16 @@ class Ladders:
     _busy: set[str] = field(default_factory=set)  # as of this step
     _tells: int = 0  # in this step
     _base: float = 0.0
+    _left: dict[Place, Left] = field(default_factory=dict)  # of before the hub was started
+    _is_new: bool = False  # something of it is not on the disk
+    _kept_mono: float = 0.0
+    _began_mono: float = 0.0
 
     def __post_init__(self) -> None:
         # Climbs are timed by a clock that reads like UTC and never steps.
         self._base = time.time() - self.mono()
+        self._began_mono = self.mono()
+        self._left = left(self.store.climbs(), time.time())
         self.brakes.on_reset.append(self.drop)
 
     def now(self) -> float:
@@ -112,6 +110,7 @@ class Ladders:
     # -- once a second
 
     def step(self) -> None:
+        self.brakes.tick()
         wants = self._wants = self._ask_all()
         self._part(wants)
         self._busy, self._tells = self.busy(), 0
@@ -121,6 +120,27 @@ class Ladders:
             self._climb(want)
             if turn % TURN == 0:
                 gevent.sleep(0)
+        if self.mono() - self._began_mono > LEFT_FOR_S:
+            self._left = {place: was for place, was in self._left.items()
+                          if was.source != QUOTAS}
+        has_any = bool(self._climbs or self._left)
+        if self._is_new or (has_any and self.mono() - self._kept_mono >= KEEP_EVERY_S):
+            self._keep()
+
+    def _keep(self) -> str:
+        """How far each is, for who comes after a restart; why not, or nothing."""
+        self._kept_mono = self.mono()
+        try:
+            self.store.put_climbs(kept_of(
+                ((kept.climb, kept.want, kept.command_id) for kept in self._climbs.values()),
+                self._left.values(), time.time()))
+        except CannotStore as error:
+            if not self._is_new:
+                log.warning("climbs_not_kept why=%r", str(error))
+            self._is_new = True
+            return str(error)
+        self._is_new = False
+        return ""
 
     def _ask_all(self) -> dict[Key, Want]:
         return {want.key: want for source in self.sources for want in source()}
@@ -134,6 +154,7 @@ class Ladders:
                 self._recall(kept, "it is not wanted any more")
             else:
                 del self._climbs[key]
+                self._is_new = self._is_new or bool(kept.climb.done)
 
     def _climb(self, want: Want) -> None:
         now = self.now()
@@ -141,10 +162,13 @@ class Ladders:
         if kept is not None and kept.want.mode != want.mode and kept.climb.state != "acting":
             kept = None  # who was told in a rehearsal was not told
         if kept is None:
-            kept = Kept(begin(want.cause, want.target, want.rungs, now), want)
+            climb = self._before(want, now) or begin(want.cause, want.target, want.rungs, now)
+            kept = Kept(climb, want)
             self._climbs[want.key] = kept
         elif kept.want.mode != want.mode:
             kept.is_dropped = True
+            if want.mode == "dry_run":
+                kept.back = "its rule may not act any more"
         kept.want = want
         if kept.climb.state == "acting":
             self._call_back(kept, now)
@@ -153,10 +177,28 @@ class Ladders:
         if step is not None and (why := self._braked(kept, step)):
             kept.climb = replace(kept.climb, why=why)
             return
-        kept.climb = after
-        if step is not None:
-            kept.command_id, kept.is_recalled = None, False
-            self.spawn(self._do, want, step)
+        before, kept.climb = kept.climb, after
+        if step is None:
+            self._is_new = self._is_new or (after.state != before.state and bool(after.done))
+            return
+        kept.command_id, kept.recalled_mono, self._is_new = None, None, True
+        if kept.spent is not None and (why := self._keep()):
+            self._take_back(kept, before, f"what is done cannot be noted: {why}")
+            return
+        self.spawn(self._do, want, step)
+
+    def _take_back(self, kept: Kept, before: Climb, why: str) -> None:
+        """It has not begun: after a restart nobody would know that it had."""
+        self.brakes.trip("breaker", why)
+        if kept.spent is not None:
+            self.brakes.give_back(kept.spent)
+        kept.climb, kept.spent = replace(before, why=why[:1_024]), None
+
+    def _before(self, want: Want, now: float) -> Climb | None:
+        """Where it was when the hub was started anew, if it still is."""
+        was = self._left.pop(place_of(want), None)
+        record = None if was is None or was.command_id is None else self.hands.find(was.command_id)
+        return goes_on(was, want, record, now)
 
     def _sight(self, want: Want, climb: Climb, now: float, is_confirmed: bool = False) -> Sight:
         mutes = (*want.mutes, *(held.sentence for held in self.brakes.mutes(want.source)))
@@ -199,7 +241,7 @@ class Ladders:
             sampled = self.hands.sampled_mono(node_id)
             if sampled is not None and sampled > landed:
                 del self._landed[node_id]
-        return {*self._landed, *(
+        return {*self._landed, *self.hands.acting(), *(
             kept.want.node_id for kept in self._climbs.values()
             if kept.climb.state == "acting" and kept.want.mode != "dry_run"
             and kept.climb.done[-1].do != "tell")}
@@ -209,7 +251,9 @@ class Ladders:
         want = kept.want
         if kept.climb.done[-1].do == "tell":
             return
-        if want.so in ("clearing", "no"):
+        if kept.back:
+            self._recall(kept, kept.back)
+        elif want.so in ("clearing", "no"):
             self._recall(kept, "it is not so any more")
         elif want.holds:
             self._recall(kept, want.holds[0])
@@ -219,8 +263,11 @@ class Ladders:
             self._recall(kept, found[0].sentence)
 
     def _recall(self, kept: Kept, why: str) -> None:
-        if kept.command_id is not None and not kept.is_recalled:
-            kept.is_recalled = True
+        """Until its outcome is known: a message is lost where the node has just left."""
+        mono = self.mono()
+        if kept.command_id is not None and (
+                kept.recalled_mono is None or mono - kept.recalled_mono >= RECALL_EVERY_S):
+            kept.recalled_mono = mono
             self.hands.recall(kept.want.node_id, kept.command_id, why)
 
     # -- doing
@@ -241,6 +288,8 @@ class Ladders:
         text = self._text(want, step)
         if want.mode == "dry_run":
             return self._would(want, step, "nobody was told", None)
+        if (fenced := self.hands.fenced(want.node_id)) is not None:
+            return "put_off", fenced.sentence
         kept = self._climbs.get(want.key)
         if kept is None or kept.climb.put_off == 0:  # once, however often the node is tried
             for tell in self.on_notice:
@@ -308,7 +357,7 @@ class Ladders:
             command=next((each.command for each in preview.victims if each.command), None),
             mem_used_bytes=_mem_of(preview))
         self._asked[record.id] = want.key
-        self._climbs[want.key].command_id = record.id
+        self._climbs[want.key].command_id, self._is_new = record.id, True
         try:
             made = self.hands.order(record, preview, want.condition, detail={
                 "cause": want.cause, "alert": want.alert_id, "step": step.number,
@@ -336,7 +385,7 @@ class Ladders:
         elif kept.spent is not None:
             self._landed[kept.want.node_id] = self.mono()
         kept.climb = settle(kept.climb, kind, sentence, self.now())
-        kept.command_id = kept.spent = None
+        kept.command_id, kept.spent, self._is_new = None, None, True
         if kept.climb.state == "stopped":
             self._note(kept.want, "stopped", kept.climb.why)
         if kept.is_dropped:
@@ -388,12 +437,14 @@ class Ladders:
                 kept.spent = None
             raise
         self._asked[record.id] = want.key
-        kept.command_id = record.id
+        kept.command_id, self._is_new = record.id, True
         self.changed(record)
         return record
 
     def drop(self) -> None:
         """After a reset nothing of before is done; what is under way is waited for."""
+        self._left.clear()
+        self._is_new = True
         for key, kept in list(self._climbs.items()):
             if kept.climb.state == "acting":
                 kept.is_dropped = True

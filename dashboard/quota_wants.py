@@ -1,9 +1,11 @@
 """The Quotas as a source of Wants: who is over one, and all that holds its ladder back."""
 
+import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
+from .core.alerts.watch import SKEW_S, WARM_AT_LEAST_S
 from .core.fleet import Fleet
 from .core.quota_wants import SOURCE, Beside, Kept, cause_of, progress, target_of, wants
 from .core.wants import Want
@@ -13,6 +15,9 @@ from .ladders import Ladders
 from .maintenance import MaintenanceDesk
 from .quotas import QuotaDesk
 
+# Agents that come back all at once are all here by then, and summed up (DESIGN 5).
+RETURN_WITHIN_S = 120.0
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaWants:
@@ -21,11 +26,15 @@ class QuotaWants:
     keeps: Keeps
     holds: Holds
     maintenance: MaintenanceDesk
+    # Monotonic: since when this hub looks without a break.
+    looks_since: Callable[[], float] = lambda: -math.inf
+    began_at: float = field(default_factory=time.time)
 
     def __call__(self) -> Iterable[Want]:
         desk = self.desk
         beside = Beside(lambda quota_id: desk.versions[quota_id].generation, self._held,
-                        self._kept, self._sample_age_s, len(self.fleet.nodes))
+                        self._kept, self._sample_age_s, len(self.fleet.nodes),
+                        self.began_at + RETURN_WITHIN_S)
         return wants(desk.balances, desk.over, beside, desk.hold_s, desk.steady())
 
     def told(self, ladders: Ladders) -> dict[tuple[str, str, str], str]:
@@ -43,7 +52,21 @@ class QuotaWants:
         if one is not None:
             return one.sentence
         refusal = self.holds.refusal(node_id)
-        return None if refusal is None else refusal.sentence
+        return self._unsteady(node_id) if refusal is None else refusal.sentence
+
+    def _unsteady(self, node_id: str) -> str | None:
+        """As for rules: what has just come back, or is of another time, is not acted on."""
+        node = self.fleet.nodes.get(node_id)
+        if node is None:
+            return None
+        steady_s = time.monotonic() - max(node.steady_mono, self.looks_since())
+        warm_s = min(WARM_AT_LEAST_S, 2 * self.desk.hold_s)
+        if steady_s < warm_s:
+            return (f"warming up: hub, agent and driver are there together for {steady_s:.0f} s, "
+                    f"and {warm_s:.0f} s are waited for")
+        if abs(node.clock_offset_s or 0.0) > SKEW_S:
+            return "its node's clock is off; set it right (NTP)"
+        return None
 
     def _kept(self, task_ids: tuple[str, ...]) -> Kept | None:
         keep = self.keeps.of_any(task_ids)

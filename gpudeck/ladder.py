@@ -107,6 +107,23 @@ def begin(cause: Word, target: Word, rungs: Sequence[Rung], now: float) -> Climb
     return Climb(cause, target, tuple(rungs), now, now + rungs[0].after_s)
 
 
+def resumed(was: Climb, now: float) -> Climb:
+    """After a restart of whoever climbed: no rung twice and none left out, and whoever waited waits
+    its whole time again. A rung that harms and whose outcome nobody saw is not tried again."""
+    fresh = begin(was.cause, was.target, was.rungs, now)
+    climb = replace(fresh, rung=was.rung, number=was.number, put_off=was.put_off, done=was.done)
+    rung = climb.next_rung
+    if was.state == "stopped":
+        return replace(climb, state="stopped", why=was.why)
+    if rung is None:
+        return replace(climb, state="finished", why="all rungs were done")
+    if was.state == "acting" and rung.do != "tell":
+        return replace(climb, state="stopped", why=f"'{rung.do}' was under way when the hub ended; "
+                       "the record says what became of it, and it is not tried again")
+    return replace(climb, due_at=now + rung.after_s,
+                   why="the hub was started anew; it goes on at the rung where it was")
+
+
 def look(climb: Climb, sight: Sight, now: float) -> tuple[Climb, Step | None]:
     """Once a second or so. Whoever gets a Step does it, and says by `settle` what became of it."""
     if climb.state == "acting" or climb.state == "over":

@@ -50,7 +50,9 @@ def looked_at_s() -> float:
             [{key: 10.0 for key in KEYS if key != "throttle_bits"}] * PER_NODE,
             tasks=_tasks(at), slow=[{"temp_margin_c": 30.0, "ecc_corrected": 1.0}] * PER_NODE),
             fleets.NOW, fleets.MONO)
-    rules = dict(list(parse(PACK.read_text()).rules.items())[-RULES:])
+    of_fleets = {key: rule for key, rule in parse(PACK.read_text()).rules.items()
+                 if rule.rule.of != "fleet"}  # of one row each: they cost nothing
+    rules = dict(list(of_fleets.items())[-RULES:])
     scenes, evaluator = Scenes(fleet, Events()), Evaluator()
     evaluator.set_rules(rules)
     spent = 0.0

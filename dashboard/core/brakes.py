@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 HOUR_S = 3_600.0
+BUDGET_MOST_S = 86_400.0  # no budget looks further back
 FLEET_S = 600.0
 FLEET_MOST = 10
 FLEET_SHARE = 0.05
@@ -131,9 +132,8 @@ def opens_breaker(found: Iterable[Held]) -> Held | None:
     return next((each for each in found if each.brake == "fleet"), None)
 
 
-def spend(state: Braked, source: str, node_id: str, now: float, longest_s: float = HOUR_S
-          ) -> Braked:
-    kept = tuple(each for each in state.spent if each.at > now - max(longest_s, HOUR_S))
+def spend(state: Braked, source: str, node_id: str, now: float) -> Braked:
+    kept = tuple(each for each in state.spent if each.at > now - BUDGET_MOST_S)
     return replace(state, spent=(*kept, Spent(now, source, node_id))[-MAX_SPENT:])
 
 

@@ -35,6 +35,7 @@ class Beside:
     kept: Callable[[tuple[str, ...]], Kept | None]
     sample_age_s: Callable[[str], float | None]
     nodes: int = 1
+    returned_by: float = 0.0  # until then whoever was over before a restart is seen to be so again
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ def _want(balance: Balance, offender: Offender, since: float, beside: Beside) ->
         sentence=_sentence(balance), holds=() if held is None else (held,),
         kept_until=None if kept is None else kept.until,
         kept="" if kept is None else kept.sentence, condition=_condition(balance),
-        acts=fleet_most(beside.nodes), within_s=FLEET_S)
+        acts=fleet_most(beside.nodes), within_s=FLEET_S, goes_on=since <= beside.returned_by)
 
 
 def _sentence(balance: Balance) -> str:

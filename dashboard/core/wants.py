@@ -50,6 +50,8 @@ class Want:
     kept: str = ""
     alert_id: str = ""
     condition: Condition | None = None
+    place: str = ""  # the target without its episode; without it, `target` is that
+    goes_on: bool = False  # it has been so ever since the hub was started
 
     @property
     def key(self) -> tuple[str, str]:

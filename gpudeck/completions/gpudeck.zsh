@@ -64,6 +64,7 @@ _shtab_gpudeck_gpu_commands() {
   local _commands=(
     cap:'the power, in watts'
     lock:'the SM clock, in MHz'
+    mode:'whether one process at a time may use it, as MPS should'
     release:'what gpudeck has set; what was before is set again'
     show:'the limits that gpudeck holds, and whether they are in force'
   )
@@ -408,6 +409,18 @@ _shtab_gpudeck_gpu_lock_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_gpudeck_gpu_lock_defaults_added=0
 
+_shtab_gpudeck_gpu_mode_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--reason[why\; it is recorded]:TEXT:"
+  "--grace[of stop and restart\: seconds for clients to leave]:S:"
+  "--yes[do not ask\; only where nobody\'s work is ended]"
+  ":of the Gpu, as \`gpudeck status --json\` lists it:"
+  ":mode:(default exclusive_process)"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_gpudeck_gpu_mode_defaults_added=0
+
 _shtab_gpudeck_gpu_release_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--reason[why\; it is recorded]:TEXT:"
@@ -658,8 +671,10 @@ _shtab_gpudeck_mps_tune_options=(
   "--grace[of stop and restart\: seconds for clients to leave]:S:"
   "--yes[do not ask\; only where nobody\'s work is ended]"
   "--apply[set it, with --yes --reason TEXT]"
-  "--every[S]:S:"
-  "--rounds[N]:N:"
+  "--rehearse[what it would have done in a recording of \`gpudeck agent --record\`]:FILE:_files"
+  "--from[of --rehearse\: the share that it begins with\; default 100]:PCT:"
+  "--every[seconds between two looks, from 1 on\; default 30]:S:"
+  "--rounds[how many looks\; 0\: until it is stopped\; default 10]:N:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -734,6 +749,8 @@ _shtab_gpudeck_quota_check_options=(
   "--max-age[a task runs for so long at most, such as 12h]:SPAN:"
   "--priority[of its tasks\: 4 goes first]:0-4:"
   "--because[why\; its owners read it]:TEXT:"
+  "--tell-again-after[since it was told first, such as 10m]:SPAN:"
+  "--end-after[since it was told again\; where it acts]:SPAN:"
   "--per[per]:per:(day week)"
   "--count[whether it is for each of them, or for all in one sum]:count:(each together)"
   "--mode[observe says who is over, warn tells them, act also ends tasks]:mode:(observe warn act)"
@@ -784,6 +801,8 @@ _shtab_gpudeck_quota_set_options=(
   "--max-age[a task runs for so long at most, such as 12h]:SPAN:"
   "--priority[of its tasks\: 4 goes first]:0-4:"
   "--because[why\; its owners read it]:TEXT:"
+  "--tell-again-after[since it was told first, such as 10m]:SPAN:"
+  "--end-after[since it was told again\; where it acts]:SPAN:"
   "--per[per]:per:(day week)"
   "--count[whether it is for each of them, or for all in one sum]:count:(each together)"
   "--mode[observe says who is over, warn tells them, act also ends tasks]:mode:(observe warn act)"
@@ -1207,6 +1226,7 @@ _shtab_gpudeck_gpu() {
       case $line[1] in
         cap) _arguments -C -s $_shtab_gpudeck_gpu_cap_options ;;
         lock) _arguments -C -s $_shtab_gpudeck_gpu_lock_options ;;
+        mode) _arguments -C -s $_shtab_gpudeck_gpu_mode_options ;;
         release) _arguments -C -s $_shtab_gpudeck_gpu_release_options ;;
         show) _arguments -C -s $_shtab_gpudeck_gpu_show_options ;;
       esac

@@ -5,12 +5,14 @@ really is held by tests/unit/test_ladders.py and the soak test below."""
 
 import json
 import random
+import resource
 import secrets
 import signal
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -338,6 +340,55 @@ def test_a_reset_has_a_reason_and_something_to_reset(bed: Bed) -> None:
     shown = bed.hub.get("/api/v1/brakes")
     assert [each["name"] for each in shown["brakes"]] == [
         "breaker", "storm", "node", "cause", "fleet", "pace"]
+
+
+@contextmanager
+def full_disk(hub: HubProcess) -> Iterator[None]:
+    """RLIMIT_FSIZE stands in for it: every write beyond the first byte of a file fails."""
+    usual = resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (1, usual[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, usual)
+
+
+@pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_what_cannot_be_recorded_is_not_done_and_opens_the_breaker(bed: Bed, is_long: bool) -> None:
+    """Also once there is room again, and after a restart: until an admin has looked."""
+    hog = bed.hog()
+    bed.put("auto", ladder=[{"do": "tell"}, {"do": "end", "after": "4s"}])
+    wait_for(lambda: bed.ladder(hog).get("next") == "end", 20, "it was told, and is to end")
+    with full_disk(bed.hub):
+        tripped = wait_for(lambda: bed.hub.get("/api/v1/brakes")["breaker"], 20, "it opens")
+        assert "recorded" in tripped["sentence"] or "disk" in tripped["sentence"]
+        held = wait_for(lambda: [why for why in bed.alert(hog)["holds"] if "breaker" in why], 10)
+        assert "the breaker is open" in held[0]
+        assert bed.ask("POST", "brakes", {"reason": "never mind"}).status == 503
+        time.sleep(1.0)
+        assert bed.ending(hog) is None or bed.ending(hog)["state"] in ("refused", "requested")
+        assert hog.is_alive()
+        wait_for(lambda: firing(bed, "brakes-on") and firing(bed, "audit-failing"), 10,
+                 "the hub's own rules say so")
+    wait_for(lambda: any(each["action"] == "trip" for each in bed.hub.get(
+        "/api/v1/audit?kind=brake")["items"]), 10, "it is recorded once there is room")
+    wait_for(lambda: not firing(bed, "audit-failing"), 10)
+    if is_long:
+        bed.hub.kill()
+        bed.hub.start()
+        wait_for(lambda: bed.hub.get("/api/v1/nodes")["items"][0]["state"] == "live", 90,
+                 "the agent is back")
+        wait_for(lambda: bed.alert(hog), 60, "it fires again")
+    time.sleep(2.0)
+    assert hog.is_alive()
+    assert bed.hub.get("/api/v1/brakes")["breaker"]["sentence"] == tripped["sentence"]
+    assert bed.ask("POST", "brakes", {"reason": "there is room again"}).status == 200
+    wait_for(lambda: not hog.is_alive(), 30, "the control: with the breaker closed it ends")
+    bed.check()
+
+
+def firing(bed: Bed, rule: str) -> bool:
+    return any(each["rule"] == rule for each in bed.hub.get("/api/v1/alerts")["items"])
 
 
 @pytest.mark.soak

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +23,7 @@ from dashboard.core.fleet import Fleet
 from dashboard.ladders import Kept, Ladders, Notice
 from dashboard.rule_wants import RuleWants
 from dashboard.state import State
+from dashboard.transaction import together
 from gpudeck.acts import (
     Condition,
     Held,
@@ -79,6 +80,8 @@ class World:
     fleet: Fleet = field(default_factory=lambda: Fleet(1))
     tasks: list[Busy] = field(default_factory=list)
     orders: list[CommandRecord] = field(default_factory=list)
+    fence: Refusal | None = None
+    known: dict[str, CommandRecord] = field(default_factory=dict)
     recalls: list[tuple[str, str]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     keeps: dict[str, Any] = field(default_factory=dict)
@@ -89,17 +92,37 @@ class World:
 
     def __post_init__(self) -> None:
         self.state = State(self.folder)
+        self.state._db.execute("pragma synchronous = off")
         self.audit = Auditor(self.state.audit)
-        self.desk = AlertDesk(self.state.alerts, self.audit, self.fleet, Events(), lambda: ())
-        for _rule_id, (_, rule) in self.desk.rules.items():
-            self.desk._store.put_rule(rule, "test", 0.0, is_there=False)
+        self._watch()
+        with together(self.state._db):
+            for _rule_id, (_, rule) in self.desk.rules.items():
+                self.desk._store.put_rule(rule, "test", 0.0, is_there=False)
         self.desk._load()
+        self.begin()
+
+    def _watch(self) -> None:
+        self.desk = AlertDesk(self.state.alerts, self.audit, self.fleet, Events(), lambda: ())
+
+    def restart(self, down_s: float = 5.0) -> None:
+        """The hub is gone for that long, and all that it does not keep on its disk with it."""
+        self.turn(31)  # what is kept now and then is kept
+        self.kill(down_s)
+
+    def kill(self, down_s: float = 5.0) -> None:
+        self.clock.now += down_s
+        self.clock.mono += down_s
+        self.audit = Auditor(self.state.audit)
+        self._watch()
         self.begin()
 
     def begin(self) -> None:
         """What a start of the hub makes anew."""
+        self.audit.on_trouble.clear()
         self.brakes = Brakes(self.state.brakes, self.audit)
-        self.ladders = Ladders(self.brakes, self, self.audit, on_notice=[self.notices.append],
+        self.desk.hub_says = self.brakes.says
+        self.ladders = Ladders(self.brakes, self, self.audit, self.state.brakes,
+                               on_notice=[self.notices.append],
                                spawn=lambda call, *given: call(*given), mono=self.clock.monotonic)
         keeps = SimpleNamespace(of_any=lambda task_ids: next(
             (self.keeps[each] for each in task_ids if each in self.keeps), None))
@@ -146,6 +169,17 @@ class World:
         self.desk._store.put_rule(rule, by, self.clock.now)
         self.desk._load()
         return rule
+
+    def put_all(self, rules: Iterable[Mapping[str, Any]]) -> None:
+        """In place of all that there are."""
+        expires = time.strftime("%Y-%m-%d", time.gmtime(self.clock.now + 9e6))
+        with together(self.state._db):
+            for _, rule in self.desk.rules.values():
+                self.desk._store.put_rule(rule, "ada", self.clock.now, is_there=False)
+            for each in rules:
+                made = read(dict({"title": "", "mode": "auto", "expires": expires}, **each))
+                self.desk._store.put_rule(made, "ada", self.clock.now)
+        self.desk._load()
 
     # -- time
 
@@ -205,11 +239,12 @@ class World:
               **fields: Any) -> CommandRecord:
         sent = replace(record, state="sent")
         self.orders.append(sent)
+        self.known[sent.id] = sent
         self._open.append((self.clock.mono + self.after_s, sent))
         return sent
 
     def _finish(self, record: CommandRecord) -> None:
-        done = self.outcome(record)
+        done = self.known[record.id] = self.outcome(record)
         if done.action == "end" and done.state == "done":
             one = next(each for each in self.tasks if each.task.id == done.task_id)
             one.ended_at = self.clock.now
@@ -217,6 +252,15 @@ class World:
 
     def recall(self, node_id: str, command_id: str, why: str) -> None:
         self.recalls.append((command_id, why))
+
+    def fenced(self, node_id: str) -> Refusal | None:
+        return self.fence
+
+    def find(self, command_id: str) -> CommandRecord | None:
+        return self.known.get(command_id)
+
+    def acting(self) -> set[str]:
+        return {record.node_id for _, record in self._open if record.action != "notify"}
 
     def sampled_mono(self, node_id: str) -> float | None:
         node = self.fleet.nodes[node_id]

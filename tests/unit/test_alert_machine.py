@@ -74,7 +74,9 @@ class One:
     phase: Phase = NONE
     seen: float | None = None
     since: float = 0.0
-    samples: int = 0
+    samples: float = 0.0
+    looked: float | None = None
+    credit: float = 1.0
     told: list[tuple[Phase, Phase, str]] = field(default_factory=list)
 
     def go(self, after: Phase, reason: str) -> None:
@@ -82,6 +84,9 @@ class One:
         self.phase = after
 
     def step(self, what: str, at: float, now: float) -> None:
+        is_strict = self.looked is None or self.timing.has_ladder
+        self.credit = 1.0 if is_strict else min(3.0, max(1.0, now - (self.looked or 0.0)))
+        self.looked = now
         if what == "x":
             if self.phase is not NONE:
                 self.go(NONE, "gone")
@@ -107,7 +112,7 @@ class One:
                 self.go(*((F, "held") if not self.timing.for_s and not self.timing.has_ladder
                           else (P, "breach")))
             case Phase.PENDING, "b":
-                self.samples += 1
+                self.samples += self.credit
                 held = at - self.since
                 if held >= self.timing.for_s and self.samples * self.timing.period_s >= (
                         self.timing.min_coverage * (held + self.timing.period_s)):
@@ -173,6 +178,18 @@ def test_never_firing_without_having_held(timing: Timing, story: str) -> None:
             held = run[max(run.rfind("c"), run.rfind("d")) + 1 :]
             assert held.count("b") >= math.floor(timing.min_coverage * (timing.for_s + 1))
             assert len(held) > timing.for_s
+
+
+@pytest.mark.parametrize(("timing", "every_s", "fires"), [
+    (NOTICE, 1.7, True), (NOTICE, 2.9, True), (ACTS, 1.2, True), (ACTS, 1.7, False)])
+def test_a_hub_that_looks_too_seldom_still_tells_and_does_not_act(timing: Timing, every_s: float,
+                                                                 fires: bool) -> None:
+    """Its agents told each second, and it saw every other."""
+    machine, now = Machine(timing, 1), 1_000.0
+    for _ in range(40):
+        now += every_s
+        machine.step(look_of([("b", now)]), now)
+    assert bool(machine.phase[0] == F) is fires
 
 
 def test_a_replay_is_the_same_to_the_byte() -> None:

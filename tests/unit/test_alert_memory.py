@@ -44,7 +44,7 @@ class Hub:
                     for change in self.alerts.take(each, lambda of, _: Named("t", "n", "host")):
                         self.keep(change.alert)
         self.disk["memory"] = msgspec.json.encode(remember(
-            self.evaluator.watches, lambda of, _: "t", self.now, self.restart.left))
+            self.evaluator.watches, lambda of, _: "t", self.now, self.restart))
 
     def keep(self, alert: Alert) -> None:
         kept = self.disk.setdefault("open", {})

@@ -60,6 +60,14 @@ def test_the_fleets_bound(nodes: int, most: int) -> None:
     assert brakes.fleet_most(nodes) == most
 
 
+def test_no_act_of_another_rule_gives_a_long_budget_back() -> None:
+    state = brakes.spend(Braked(), "rule rare", "n1", NOW - 20_000.0)
+    state = brakes.spend(state, "rule idle", "n1", NOW - 700.0)
+    wish = Ask("rule rare", "n2", 1, 86_400.0, 1_000, frozenset())
+    assert names(brakes.holds(state, wish, NOW)) == ["cause"]
+    assert brakes.spend(state, "rule idle", "n1", NOW + 90_000.0).spent[0].at > NOW
+
+
 def test_the_breaker_and_a_storm_hold_words_too() -> None:
     state = brakes.tripped(Braked(), Trip(NOW, "breaker", "an act ended unknown"))
     assert names(brakes.mutes(state, "rule idle")) == ["breaker"]
@@ -92,7 +100,7 @@ def test_no_order_of_wishes_gets_more_than_the_bounds(
         now = NOW + ahead - (2_000.0 if is_back else 0.0)
         wish = ask(source, node, acts=3, nodes=100)
         if not brakes.holds(state, wish, now):
-            state = brakes.spend(state, source, node, now, 600.0)
+            state = brakes.spend(state, source, node, now)
             done.append((now, source))
         latest = max(latest, now)
     for at, _ in done:

@@ -42,6 +42,15 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
+class _Said:
+    """What of a Want is its Rule's."""
+
+    rungs: tuple[Rung, ...]
+    sentence: str
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
 class Acting:
     """All Alerts of one moment, and what their Rules want."""
 
@@ -55,6 +64,7 @@ class Acting:
     beside: Beside = field(default_factory=Beside)
     _modes: dict[str, WantMode | None] = field(default_factory=dict)
     _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    _of_rule: "dict[str, _Said]" = field(default_factory=dict)
 
     def wants(self) -> Iterator[Want]:
         for row, alert in self.open:
@@ -71,20 +81,33 @@ class Acting:
         return self._modes[rule_id]
 
     def _want(self, row: int, alert: Alert, ready: Ready, mode: WantMode) -> Want:
-        rule, target = ready.rule, alert.target
+        rule, target, said = ready.rule, alert.target, self._said(ready)
         task_ids = self.task_ids(row, alert)
         kept = self.beside.kept(task_ids) if task_ids else None
         return Want(
             cause=key_of(alert)[0], source=f"rule {rule.id}", title=rule.title,
             target=key_of(alert)[1], node_id=target.node_id, host=target.host,
             task_ids=task_ids, owner=target.users[0] if len(target.users) == 1 else None,
-            rungs=tuple(Rung(do, float(after_s)) for do, after_s in ready.steps), mode=mode,
+            rungs=said.rungs, mode=mode,
             so=self._so(row, alert), sample_age_s=self._age_s(alert, task_ids),
-            since=alert.fired_at, sentence=_sentence(ready), acts=rule.budget.acts,
+            since=alert.fired_at, sentence=said.sentence, acts=rule.budget.acts,
             within_s=float(ready.budget_s), holds=tuple(self.holds(row, alert)),
             mutes=tuple(self.mutes(alert)), kept_until=None if kept is None else kept.until,
             kept="" if kept is None else kept.sentence, alert_id=alert.id,
-            condition=condition(ready))
+            condition=said.condition, place=place_of(alert),
+            goes_on=self._goes_on(row, alert))
+
+    def _said(self, ready: Ready) -> "_Said":
+        """Once for all its Alerts."""
+        found = self._of_rule.get(ready.rule.id)
+        if found is None:
+            rungs = tuple(Rung(do, float(after_s)) for do, after_s in ready.steps)
+            found = self._of_rule[ready.rule.id] = _Said(rungs, _sentence(ready), condition(ready))
+        return found
+
+    def _goes_on(self, row: int, alert: Alert) -> bool:
+        watch = self.watches.get(alert.rule_id)
+        return watch is not None and not watch.machine.has_rested[row]
 
     def _so(self, row: int, alert: Alert) -> So:
         if self._health(row, alert) != Health.OK:
@@ -220,7 +243,11 @@ class Acting:
 def key_of(alert: Alert) -> tuple[str, str]:
     """Of the Climb that is about this Alert; another episode is another Climb."""
     return (f"rule {alert.rule_id}@{alert.version[:8]}",
-            f"{alert.target.node_id} {alert.target.key} {int(alert.fired_at * 1_000)}")
+            f"{place_of(alert)} {int(alert.fired_at * 1_000)}")
+
+
+def place_of(alert: Alert) -> str:
+    return f"{alert.target.node_id} {alert.target.key}"
 
 
 def _silenced(silence: Silence) -> str:

@@ -23,7 +23,7 @@ MOVING: tuple[Of, ...] = ("task", "job", "owner")
 ENDED = {"resolved": "it is over", "gone": "the target is gone",
          "no data": "nothing was heard of it for too long", "edited": "its rule was changed",
          "restart": "the hub was started anew",
-         "reset": "the brakes were reset"}
+         "reset": "the brakes were reset", "clock": "the hub's clock was set"}
 
 
 class Named(Struct, frozen=True):

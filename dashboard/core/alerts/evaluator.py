@@ -66,8 +66,13 @@ class Evaluator:
         """All of them at rest, whatever was so."""
         known = [rule_id for rule_id in rule_ids if rule_id in self.watches]
         for rule_id in known:
-            self.watches[rule_id] = Watch(self.watches[rule_id].ready)
+            self.watches[rule_id] = Watch(self.watches[rule_id].ready, self.watches[rule_id])
         return known
+
+    def stepped(self, by_s: float) -> None:
+        """The hub's clock was set by so much: no time has gone by, and none is to come again."""
+        for watch in self.watches.values():
+            watch.stepped(by_s)
 
     def _ask_for_minutes(self) -> None:
         wanted: dict[Of, frozenset[str]] = {}
@@ -79,6 +84,11 @@ class Evaluator:
             of: known if (known := self._minutes.get(of)) and known.names == names else Minutes(
                 names, self._kept if of == "gpu" else ())
             for of, names in wanted.items()}
+
+    def is_of_history(self, watch: Watch) -> bool:
+        """It looks at minutes that are brought from there."""
+        ready = watch.ready
+        return ready.is_by_minutes and ready.rule.of == "gpu" and bool(watch.names & self._kept)
 
     def asks(self, now: float) -> Asks | None:
         """Which minute a step now would close, and what of it is to be brought from history."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpudeck.limits import Lease
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 
 from ..filters import Filter
@@ -17,6 +18,21 @@ from .xids import BY_BOARD, BY_TASK, Xids
 
 NEVER = (Absence.UNSUPPORTED, Absence.DENIED)
 TOLD_OF_THE_SILENT = frozenset(("lost", "sample_age_s"))
+# A node says these when they change: as long as it is heard of, they are so.
+TOLD_ON_CHANGE = frozenset(("power_cap_drift_w", "clock_lock_drifted"))
+
+
+@dataclass(frozen=True, slots=True)
+class HubSays:
+    """What a hub watches of itself. `blind_s`: how much of the last minute nobody looked."""
+
+    rules_failing: int = 0  # not evaluated, or not as they should be
+    blind_s: float = 0.0
+    brakes_on: int = 0  # the breaker and storms
+    is_unrecorded: bool = False  # the audit takes nothing
+
+
+CALM = HubSays()
 
 
 @dataclass(slots=True)
@@ -29,6 +45,7 @@ class Moment:
     listens_since: float  # monotonic: silence before is not theirs
     uses: UseTable
     xids: Xids
+    hub: HubSays = CALM
     scopes: dict[tuple[str, str], Mask] = field(default_factory=dict)
     kept: dict[str, Floats] = field(default_factory=dict)
     stand: dict[str, Standing] = field(default_factory=dict)
@@ -70,11 +87,44 @@ class Moment:
         return np.fromiter((users is not None for users in self.fleet.users), bool,
                            len(self.fleet))
 
+    def heard_at(self) -> Floats:
+        """Of each Node."""
+        if "heard_at" not in self.kept:
+            self.kept["heard_at"] = np.array([node.heard_at for node in self.nodes()], float)
+        return self.kept["heard_at"]
+
+    def drift(self, what: str) -> Floats:
+        """Of each slot, how far a limit that was ordered is from what its node reads back: 0 where
+        none was ordered; not known where the node has not said, or cannot tell."""
+        if what not in self.kept:
+            fleet = self.fleet
+            untold = np.array([node.limits is None for node in self.nodes()], bool)
+            found = np.where(untold[fleet.node_at[: len(fleet)]], np.nan, 0.0)
+            for node in self.nodes():
+                for lease in () if node.limits is None else node.limits.leases:
+                    slot = fleet.slot_on(node.hello.node_id, lease.gpu_uuid)
+                    if slot is not None and slot < len(found) and lease.what == what:
+                        found[slot] = _drift(lease)
+            self.kept[what] = found
+        return self.kept[what]
+
     def memory_total(self) -> Floats:
         if "mem_total" not in self.kept:
             self.kept["mem_total"] = np.array(
                 [facts.mem_total_bytes for facts in self.fleet.facts], float)
         return self.kept["mem_total"]
+
+
+def _drift(lease: Lease) -> float:
+    match lease.state:
+        case "in_force":
+            return 0.0
+        case "drifted" | "not_in_force":
+            if lease.what == "clocks":
+                return 1.0  # NVML tells the clock, and not the lock
+            return np.nan if lease.seen is None else abs(lease.seen - lease.wanted[0])
+        case _:
+            return np.nan
 
 
 @dataclass(slots=True)
@@ -100,6 +150,8 @@ class GpuScene:
     def sampled_at(self, names: frozenset[str]) -> Floats:
         if names <= TOLD_OF_THE_SILENT:
             return np.full(self.size, self.moment.now)
+        if names <= TOLD_ON_CHANGE:
+            return self.moment.heard_at()[self.fleet.node_at[: self.size]]
         return self.fleet.sampled_at[: self.size].copy()
 
     def numbers(self, term: Term) -> Numbers:
@@ -124,6 +176,10 @@ class GpuScene:
             case "xids_of_tasks" | "xids_of_boards":
                 which = BY_TASK if name == BY_TASK else BY_BOARD
                 return Numbers(moment.xids.counts(self.fleet, which)[: self.size], none)
+            case "power_cap_drift_w":
+                return Numbers(moment.drift("power")[: self.size], none)
+            case "clock_lock_drifted":
+                return Numbers(moment.drift("clocks")[: self.size], none)
         facts = np.array([getattr(each, name) for each in self.fleet.facts[: self.size]], float)
         return Numbers(facts, np.isnan(facts))
 
@@ -146,6 +202,10 @@ class GpuScene:
                              if number < len(fleet.owners)))
         return Named(fleet.uuids[row], node.hello.node_id, node.hello.host,
                      fleet.facts[row].place, users, (fleet.uuids[row],))
+
+    def identity(self, row: int) -> str:
+        """A board may have moved to another Node, where it is another target."""
+        return f"{self.fleet.node_of(row).hello.node_id} {self.fleet.uuids[row]}"
 
     def matters_to(self, row: int) -> list[tuple[str, str]]:
         """Node and id of the Tasks that it is about: of a Gpu, none can be acted on."""

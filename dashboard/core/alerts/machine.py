@@ -16,6 +16,7 @@ Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 
 STALE_AT_LEAST_S = 600.0
+LATE_MOST = 3.0  # periods
 
 
 class Phase(IntEnum):
@@ -93,6 +94,8 @@ class Resumed:
 class Machine:
     def __init__(self, timing: Timing, room: int = 0) -> None:
         self.timing = timing
+        self._looked_at: float | None = None
+        self._credit = 1.0  # in periods, of a sample that is so at this look
         self._make(room)
 
     def _make(self, room: int) -> None:
@@ -103,8 +106,10 @@ class Machine:
         self.samples = np.zeros(room)  # of this breach
         self.fired_at = np.full(room, np.nan)
         self.comebacks = np.zeros(room, np.int32)  # within this episode
+        self.has_rested = np.zeros(room, bool)  # it was not so once, or nobody knows
 
-    ARRAYS = ("phase", "health", "seen_at", "since", "samples", "fired_at", "comebacks")
+    ARRAYS = ("phase", "health", "seen_at", "since", "samples", "fired_at", "comebacks",
+              "has_rested")
 
     def grow(self, room: int) -> None:
         if room <= len(self.phase):
@@ -128,6 +133,13 @@ class Machine:
         self.samples[row], self.comebacks[row] = was.samples, was.comebacks
         self.fired_at[row] = np.nan if was.fired_at is None else was.fired_at
 
+    def stepped(self, by_s: float) -> None:
+        """The clock was set by so much."""
+        self.seen_at += by_s
+        self.since += by_s
+        if self._looked_at is not None:
+            self._looked_at += by_s
+
     def waiting(self) -> Rows:
         """Rows that are somewhere between the beginning and the end of an episode."""
         return np.flatnonzero(self.phase != Phase.INACTIVE)
@@ -143,6 +155,7 @@ class Machine:
     def step(self, look: Look, now: float) -> list[Moves]:
         """No row takes two steps at once, but for a gap that ends one breach and begins another."""
         moves: list[Moves] = []
+        self._credit = self._credited(now)
         self._gone(look, moves)
         fresh = look.there & look.known & ~(look.at <= self.seen_at) & ~np.isnan(look.at)
         gap_s = np.where(np.isnan(self.seen_at), 0.0, look.at - self.seen_at)
@@ -156,6 +169,14 @@ class Machine:
         self._healths(look, now, moves)
         return moves
 
+    def _credited(self, now: float) -> float:
+        """A look that comes late is no proof that samples were missing: it may stand for those that
+        nobody looked at, within reason. For what acts it does not, nor for a minute."""
+        last, self._looked_at = self._looked_at, now
+        if last is None or self.timing.has_ladder or self.timing.period_s > 1:
+            return 1.0
+        return min(max(1.0, (now - last) / self.timing.period_s), LATE_MOST)
+
     def _move(self, mask: Mask, after: Phase, reason: str, moves: list[Moves]) -> None:
         for before in Phase:
             rows = np.flatnonzero(mask & (self.phase == before)) if mask.any() else ()
@@ -164,6 +185,7 @@ class Machine:
                 moves.append(Moves(before, after, reason, np.asarray(rows, np.intp)))
         self.phase[mask] = after
         if after is Phase.INACTIVE:
+            self.has_rested[mask] = True
             self.since[mask] = np.nan
             self.samples[mask] = 0
             self.comebacks[mask] = 0
@@ -185,6 +207,7 @@ class Machine:
 
     def _inactive(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
         begun = mask & look.breach
+        self.has_rested |= mask & ~look.breach
         self.since[begun] = look.at[begun]
         self.samples[begun] = 1
         if self.timing.for_s == 0 and not self.timing.has_ladder:
@@ -194,7 +217,7 @@ class Machine:
 
     def _pending(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
         still = mask & look.breach
-        self.samples[still] += 1
+        self.samples[still] += self._credit
         held_s = look.at - self.since
         covered = self.samples * self.timing.period_s >= (
             self.timing.min_coverage * (held_s + self.timing.period_s))

@@ -1,21 +1,23 @@
-"""What Rules that only tell remember over a restart of the hub: how long each row has waited, and
-which alerts were open. A Rule that acts begins again: what happened meanwhile nobody saw.
+"""What Rules remember over a restart of the hub. Of all: that a target comes and goes, and how long
+it cools down. Of those that only tell: how long each row has waited, and which alerts were open. A
+Rule that acts begins again: what happened meanwhile nobody saw.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
 
 from .alerts import Alert, Alerts, Changed, Named, ended_by_restart
-from .machine import Phase, Resumed
+from .machine import Phase, Resumed, Rows
 from .rule import Of
+from .steady import DAY_S, WITHIN
 from .watch import Watch
 
 GAP_MOST_S = 3_600.0  # as Prometheus
 MOST = 50_000
 
-KeyOf = Callable[[Of, int], str]
+KeyOf = Callable[[Of, int], str | None]  # None: nobody is there any more
 
 
 class Waited(Struct, frozen=True, array_like=True):
@@ -26,35 +28,81 @@ class Waited(Struct, frozen=True, array_like=True):
     samples: float
 
 
+class Held(Struct, frozen=True, array_like=True):
+    """Bits of its last stretches, up to that one; of its cooldown, until when, when its last
+    episode ended, and how many there were."""
+
+    bits: int
+    stretch: int
+    is_flapping: bool
+    until: float | None
+    ended_at: float | None
+    episodes: int
+    is_firing: bool = False  # and will begin again
+
+
 class Memory(Struct, frozen=True):
     """By Rule (its id and version) and target."""
 
     at: float
     waited: dict[str, dict[str, Waited]] = {}
+    held: dict[str, dict[str, Held]] = {}
 
 
 def mark(ready_id: str, version: str) -> str:
     return f"{ready_id}/{version}"
 
 
-def remember(watches: Mapping[str, Watch], key_of: KeyOf, now: float,
-             left: Mapping[str, Mapping[str, Waited]]) -> Memory:
-    """At most so many: what is beyond begins its wait again. `left`: whose targets have not come
-    since the last restart."""
-    found = {key: dict(rows) for key, rows in left.items()}
+def remember(watches: Mapping[str, Watch], key_of: KeyOf, now: float, restart: "Restart"
+             ) -> Memory:
+    """At most so many: what is beyond begins its wait again. `restart`: the last one, of which some
+    targets may not have come yet."""
+    waited = {key: dict(rows) for key, rows in restart.waited.items()}
+    held = {key: dict(rows) for key, rows in restart.held.items()}
     room = MOST
     for rule_id, watch in watches.items():
-        machine = watch.machine
-        rows = np.flatnonzero(machine.phase == Phase.PENDING)[:room]
-        if watch.ready.has_ladder or not len(rows):
-            continue
-        room -= len(rows)
-        found.setdefault(mark(rule_id, watch.ready.version), {}).update({
-            key_of(watch.ready.rule.of, row): Waited(
-                float(machine.since[row]), float(machine.seen_at[row]),
-                float(machine.samples[row]))
-            for row in map(int, rows)})
-    return Memory(now, found)
+        name = mark(rule_id, watch.ready.version)
+        if new := _waited(watch, key_of, room):
+            waited.setdefault(name, {}).update(new)
+        room -= len(new)
+        if also := _held(watch, key_of, now, room):
+            held.setdefault(name, {}).update(also)
+        room -= len(also)
+    return Memory(now, waited, held)
+
+
+def _waited(watch: Watch, key_of: KeyOf, room: int) -> dict[str, Waited]:
+    if watch.ready.has_ladder:
+        return {}
+    machine = watch.machine
+    return {key: Waited(float(machine.since[row]), float(machine.seen_at[row]),
+                        float(machine.samples[row]))
+            for row, key in _named(np.flatnonzero(machine.phase == Phase.PENDING), watch, key_of,
+                                   room)}
+
+
+def _held(watch: Watch, key_of: KeyOf, now: float, room: int) -> dict[str, Held]:
+    """Of no other row there is anything to say."""
+    flaps, cool = watch.flaps, watch.cooldowns
+    stretch = flaps.stretch
+    if stretch is None:
+        return {}
+    rows = np.flatnonzero((flaps.bits != 0) | (cool.until > now) | (cool.ended_at > now - DAY_S))
+    return {key: Held(int(flaps.bits[row]), stretch, bool(flaps.is_flapping[row]),
+                      _known(cool.until[row]), _known(cool.ended_at[row]), int(cool.episodes[row]),
+                      watch.ready.has_ladder and watch.machine.phase[row] in WITHIN)
+            for row, key in _named(rows, watch, key_of, room)}
+
+
+def _named(rows: Rows, watch: Watch, key_of: KeyOf, room: int) -> Iterator[tuple[int, str]]:
+    for row in map(int, rows[:room]):
+        key = key_of(watch.ready.rule.of, row)
+        if key is not None:
+            yield row, key
+
+
+def _known(at: float) -> float | None:
+    return float(at) if np.isfinite(at) else None
 
 
 class Restart:
@@ -65,11 +113,14 @@ class Restart:
         """`ended`: alerts that cannot go on."""
         gap_s = np.inf if memory is None else now - memory.at
         self._began_at = now
-        self._waited: dict[str, dict[str, Waited]] = {}
+        self.waited: dict[str, dict[str, Waited]] = {}
+        self.held: dict[str, dict[str, Held]] = {}
         self._alerts: dict[tuple[str, str], Alert] = {}
         self.ended: list[Alert] = []
         if memory is not None and gap_s <= GAP_MOST_S:
-            self._waited = {key: dict(rows) for key, rows in memory.waited.items()}
+            self.waited = {key: dict(rows) for key, rows in memory.waited.items()}
+        if memory is not None and gap_s <= DAY_S:
+            self.held = {key: dict(rows) for key, rows in memory.held.items()}
         for alert in open_alerts:
             watch = watches.get(alert.rule_id)
             goes_on = (gap_s <= GAP_MOST_S and watch is not None
@@ -82,11 +133,7 @@ class Restart:
 
     @property
     def is_over(self) -> bool:
-        return not self._waited and not self._alerts
-
-    @property
-    def left(self) -> Mapping[str, Mapping[str, Waited]]:
-        return self._waited
+        return not self.waited and not self._alerts and not self.held
 
     def give_back(self, watches: Mapping[str, Watch], rows_of: Callable[[Of], dict[str, int]],
                   alerts: Alerts, now: float) -> list[Changed]:
@@ -94,26 +141,31 @@ class Restart:
         its Rule no longer means."""
         for watch in watches.values():
             self._give_back(watch, rows_of, alerts, now)
-        self._waited = {key: rows for key, rows in self._waited.items() if rows}
+        self.waited = {key: rows for key, rows in self.waited.items() if rows}
+        self.held = {key: rows for key, rows in self.held.items() if rows}
         is_late = now - self._began_at > GAP_MOST_S
         ended = {key: alert for key, alert in self._alerts.items() if is_late
                  or alert.rule_id not in watches
                  or watches[alert.rule_id].ready.version != alert.version}
         self._alerts = {key: alert for key, alert in self._alerts.items() if key not in ended}
         if is_late:
-            self._waited = {}
+            self.waited, self.held = {}, {}
         return [Changed(ended_by_restart(alert, now)) for alert in ended.values()]
 
     def _give_back(self, watch: Watch, rows_of: Callable[[Of], dict[str, int]], alerts: Alerts,
                    now: float) -> None:
         rule = watch.ready.rule
-        waited = self._waited.get(mark(rule.id, watch.ready.version), {})
+        name = mark(rule.id, watch.ready.version)
+        waited, held = self.waited.get(name, {}), self.held.get(name, {})
         mine = [key for key, alert in self._alerts.items()
                 if key[0] == rule.id and alert.version == watch.ready.version]
-        if not waited and not mine:
+        if not waited and not mine and not held:
             return
         rows = rows_of(rule.of)
         watch.make_room(max(rows.values(), default=-1) + 1)
+        for key in [key for key in held if key in rows]:
+            _give_back_holds(watch, rows[key], held.pop(key))
+        watch.flaps.given_back()
         for key in [key for key in waited if key in rows]:
             was = waited.pop(key)
             if watch.machine.phase[rows[key]] == Phase.INACTIVE:
@@ -128,6 +180,12 @@ class Restart:
             alerts.adopt(row, alert)
 
 
+def _give_back_holds(watch: Watch, row: int, was: Held) -> None:
+    watch.flaps.give_back(row, was.bits, was.stretch, was.is_flapping, was.is_firing)
+    watch.cooldowns.give_back(row, -np.inf if was.until is None else was.until,
+                              -np.inf if was.ended_at is None else was.ended_at, was.episodes)
+
+
 def identity(of: Of, target: Named) -> str:
-    """A board may have moved to another Node, where it is another target."""
+    """As scenes give it by row."""
     return f"{target.node_id} {target.key}" if of == "gpu" else target.key

@@ -81,6 +81,9 @@ class NodeScene:
         node_id = self.moment.fleet.node_ids[row]
         return Named(node_id, node_id, self.moment.fleet.nodes[node_id].hello.host)
 
+    def identity(self, row: int) -> str:
+        return self.moment.fleet.node_ids[row]
+
     def matters_to(self, row: int) -> list[tuple[str, str]]:
         return []
 
@@ -173,6 +176,9 @@ class FleetScene:
     def name(self, row: int) -> Named:
         return Named(FLEET, "", "")
 
+    def identity(self, row: int) -> str:
+        return FLEET
+
     def matters_to(self, row: int) -> list[tuple[str, str]]:
         return []
 
@@ -201,4 +207,8 @@ WHOLE: dict[str, Callable[[NodeScene], float]] = {
     "util_pct": lambda scene: float(found.mean()) if len(
         found := _of_live(scene, "util_pct")) else np.nan,
     "power_w": lambda scene: float(_of_live(scene, "power_w").sum()),
+    "rules_failing": lambda scene: float(scene.moment.hub.rules_failing),
+    "blind_s": lambda scene: scene.moment.hub.blind_s,
+    "brakes_on": lambda scene: float(scene.moment.hub.brakes_on),
+    "is_unrecorded": lambda scene: float(scene.moment.hub.is_unrecorded),
 }

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from gpudeck.metrics import COLUMNS, SLOW
 
+from ..brakes import BUDGET_MOST_S
 from ..filter_scene import FilterError
 from ..filters import Filter
 from ..filters import parse as parse_filter
@@ -49,17 +50,19 @@ NAMES: dict[Of, dict[str, str]] = {
     "gpu": _GPU | {"mem_total_bytes": "B", "power_limit_max_w": "W", "temp_slowdown_c": "°C",
                    "temp_shutdown_c": "°C", "pcie_width_max": "", "tasks": "", "jobs": "",
                    "owners": "", "lost": "", "sample_age_s": "s", "xids_of_tasks": "",
-                   "xids_of_boards": ""},
-    "task": _USED | {"age_s": "s", "gpu_mem_share": "", "gpu_jobs": "", "is_youngest": ""},
+                   "xids_of_boards": "", "power_cap_drift_w": "W", "clock_lock_drifted": ""},
+    "task": _USED | {"age_s": "s", "gpu_mem_share": "", "gpu_jobs": "", "is_youngest": "",
+                     "is_foreign": ""},
     "job": _USED | {"age_s": "s", "tasks": "", "nodes": "", "gpu_mem_share": "", "gpu_jobs": "",
-                    "is_youngest": ""},
+                    "is_youngest": "", "is_foreign": ""},
     "node": {"silent_s": "s", "clock_offset_s": "s", "clock_skew_s": "s", "gpus": "",
              "gpus_lost": "", "tasks": "", "util_pct": "%", "power_w": "W", "temp_c": "°C",
              "reading_age_s": "s", "pending": "", "dropped": "", "outbox_bytes": "B"},
     "owner": {"gpus": "", "tasks": "", "jobs": "", "mem_used_bytes": "B", "util_pct": "%",
               "gpus_faulty": ""},
     "fleet": {"nodes": "", "nodes_silent": "", "gpus": "", "gpus_lost": "", "gpus_free": "",
-              "util_pct": "%", "power_w": "W"},
+              "util_pct": "%", "power_w": "W", "rules_failing": "", "blind_s": "s",
+              "brakes_on": "", "is_unrecorded": ""},
 }
 ACTED_ON: frozenset[Of] = frozenset(("task", "job"))
 
@@ -212,6 +215,8 @@ class _Check:
             ("max_gap", rule.max_gap or "0s"), ("cooldown", rule.cooldown))}
         steps = tuple(self._steps())
         within_s = self._span("budget", rule.budget.within)
+        if within_s > BUDGET_MOST_S or within_s < 1:
+            self._problems.append(Problem("budget", "is counted within 1s to 1d"))
         self._problems += _refused(rule, fire, clear, spans["for"], steps)
         if self._problems or signal is None or fire is None or clear is None:
             raise RuleProblems(self._problems)

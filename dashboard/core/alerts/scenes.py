@@ -6,7 +6,7 @@ from typing import Protocol
 from ..events import Events
 from ..fleet import Fleet
 from .alerts import Named
-from .gpu_scene import GpuScene, Moment
+from .gpu_scene import CALM, GpuScene, HubSays, Moment
 from .place_scenes import FleetScene, NodeScene
 from .rule import Of
 from .use_scenes import UseScene
@@ -17,6 +17,9 @@ from .xids import Xids
 
 class NamedScene(Scene, Protocol):
     def name(self, row: int) -> Named: ...
+
+    def identity(self, row: int) -> str:
+        """Who that is, at less cost than its whole name."""
 
     def matters_to(self, row: int) -> list[tuple[str, str]]: ...
 
@@ -30,11 +33,12 @@ class Scenes:
         self._xids = Xids(events)
 
     def look(self, now: float, mono: float, listens_since: float,
-             left: Collection[str] = ()) -> Mapping[Of, NamedScene]:
+             left: Collection[str] = (), hub: HubSays = CALM) -> Mapping[Of, NamedScene]:
         """`left`: Nodes that were sent away."""
         self._uses.look()
         self._xids.look(now)
-        moment = Moment(self._fleet, now, mono, listens_since, self._uses, self._xids)
+        moment = Moment(self._fleet, now, mono, listens_since, self._uses, self._xids,
+                        hub)
         return self._of(moment, frozenset(left))
 
     def _of(self, moment: Moment, left: frozenset[str]) -> Mapping[Of, NamedScene]:

@@ -21,30 +21,64 @@ class Flaps:
     """A stretch is as long as the Rule holds, a minute at least; a bit for each of the last 21 in
     which it began to fire, or was clear again."""
 
-    ARRAYS = ("bits", "is_flapping")
+    ARRAYS = ("bits", "is_flapping", "was_firing")
 
     def __init__(self, for_s: float, room: int = 0) -> None:
         self._stretch_s = max(STRETCH_AT_LEAST_S, for_s)
         self._at: int | None = None
         self.bits = np.zeros(room, np.uint32)
         self.is_flapping = np.zeros(room, bool)
+        # Before the hub was started anew: that it begins again is no change of its own.
+        self.was_firing = np.zeros(room, bool)
 
     def grow(self, room: int) -> None:
         more = room - len(self.bits)
         if more > 0:
             self.bits = np.concatenate([self.bits, np.zeros(more, np.uint32)])
             self.is_flapping = np.concatenate([self.is_flapping, np.zeros(more, bool)])
+            self.was_firing = np.concatenate([self.was_firing, np.zeros(more, bool)])
 
     def forget(self, rows: Rows) -> None:
         self.bits[rows] = 0
-        self.is_flapping[rows] = False
+        self.is_flapping[rows] = self.was_firing[rows] = False
 
     def take(self, moves: list[Moves], now: float) -> None:
-        changed = [move.rows for move in moves if _is_change(move)]
+        changed = [self._new(move) for move in moves if _is_change(move)]
         if self._turn(int(now // self._stretch_s)) or changed:
             for rows in changed:
                 self.bits[rows] |= 1
             self._judge()
+
+    def _new(self, move: Moves) -> Rows:
+        """Without those that only go on."""
+        rows = move.rows
+        if move.after is Phase.FIRING and self.was_firing[rows].any():
+            rows = rows[~self.was_firing[rows]]
+        self.was_firing[move.rows] = False
+        return rows
+
+    def give_back(self, row: int, bits: int, stretch: int, is_flapping: bool, was_firing: bool
+                  ) -> None:
+        """As it was in that stretch."""
+        self.was_firing[row] = was_firing
+        if self._at is None:
+            self._at = stretch
+        turns = min(max(0, self._at - stretch), STRETCHES)
+        self.bits[row] |= np.uint32((bits << turns) & ((1 << STRETCHES) - 1))
+        self.is_flapping[row] |= is_flapping
+
+    def given_back(self) -> None:
+        """All of it."""
+        self._judge()
+
+    def stepped(self, by_s: float) -> None:
+        """The clock was set: no stretch has gone by because of it."""
+        if self._at is not None:
+            self._at += int(by_s // self._stretch_s)
+
+    @property
+    def stretch(self) -> int | None:
+        return self._at
 
     def catch_up(self, other: "Flaps") -> None:
         """With one of the same Rule that has looked further."""
@@ -116,6 +150,15 @@ class Cooldowns:
         most_s = max(COOLDOWN_MOST_S, self._cooldown_s)
         self.until[rows] = now + np.minimum(self._cooldown_s * 2.0**doublings, most_s)
         self.ended_at[rows] = now
+
+    def give_back(self, row: int, until: float, ended_at: float, episodes: int) -> None:
+        self.until[row] = max(self.until[row], until)
+        self.ended_at[row] = max(self.ended_at[row], ended_at)
+        self.episodes[row] += episodes
+
+    def stepped(self, by_s: float) -> None:
+        self.until += by_s
+        self.ended_at += by_s
 
     def holds(self, now: float) -> Mask:
         return np.asarray(self.until > now)

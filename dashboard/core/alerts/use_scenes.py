@@ -142,6 +142,9 @@ class UseScene:
         more = f" and {len(node_ids) - 1} more" if len(node_ids) > 1 else ""
         return Named(self.key(row), node_id, host + more, places, tuple(users), gpus)
 
+    def identity(self, row: int) -> str:
+        return self.key(row)
+
     def key(self, row: int) -> str:
         if self.of == "task":
             return self.moment.uses.of_task(row)[1]
@@ -149,9 +152,8 @@ class UseScene:
         if not isinstance(key, tuple):
             return str(key)
         # Of a launch the first Task too: the same address is another launch another day.
-        tasks = self.matters_to(row)
-        return f"{key[0]}/{key[1]}" if len(key) > 2 or not tasks else (
-            f"{key[1]} of {key[0]} with {min(tasks)[1]}")
+        tasks = [] if len(key) > 2 else self.matters_to(row)
+        return f"{key[1]} of {key[0]} with {min(tasks)[1]}" if tasks else f"{key[0]}/{key[1]}"
 
     def matters_to(self, row: int) -> list[tuple[str, str]]:
         """Node and id of the Tasks that it is about."""
@@ -225,6 +227,8 @@ NUMBERS: dict[str, Callable[[UseScene], Floats]] = {
     "gpu_mem_share": _gpu_mem_share,
     "gpu_jobs": lambda scene: scene.most(scene.moment.shares("jobs")[scene.moment.uses.slot]),
     "is_youngest": _is_youngest,
+    "is_foreign": lambda scene: scene.most(
+        scene.moment.uses.is_foreign[scene.moment.uses.row]),
     "tasks": lambda scene: scene.distinct(scene.moment.uses.row),
     "jobs": lambda scene: scene.distinct(scene.moment.uses.job[scene.moment.uses.row]),
     "nodes": lambda scene: scene.distinct(

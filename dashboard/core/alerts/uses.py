@@ -17,6 +17,8 @@ from .machine import Mask, Rows
 from .signal import Floats
 
 NONE = -1
+# How a Task stands to who gives out Gpus. FREE: somebody started it by hand.
+SCHEDULED, SERVICE, FREE, NOBODYS = 0.0, 1.0, 2.0, 3.0
 _PAIR = attrgetter("task_id", "gpu")
 
 
@@ -109,6 +111,8 @@ class UseTable:
         self._owner: list[int] = []
         self._node_at: list[int] = []
         self._started_at: list[float] = []
+        self._standing: list[float] = []
+        self._scheduled: set[int] = set()  # nodes; for good: between two jobs they are so too
         self.row: Rows = np.empty(0, np.intp)
         self.slot: Rows = np.empty(0, np.intp)
         self.mem: Floats = np.empty(0)
@@ -117,6 +121,7 @@ class UseTable:
         self.owner: Rows = np.empty(0, np.intp)
         self.node_at: Rows = np.empty(0, np.intp)
         self.started_at: Floats = np.empty(0)
+        self.is_foreign: Floats = np.empty(0)
 
     def look(self) -> None:
         for roster in (self.tasks, self.jobs, self.owners):
@@ -188,11 +193,15 @@ class UseTable:
             self._owner.append(NONE)
             self._node_at.append(0)
             self._started_at.append(np.nan)
+            self._standing.append(np.nan)
         task = node.tasks.get(task_id)
         self.task[row], self.id[row] = task, task_id
         self._node_at[row] = node.at
         self._started_at[row] = np.nan if task is None or task.started_at is None else (
             task.started_at - (node.clock_offset_s or 0.0))
+        self._standing[row] = _standing(task)
+        if self._standing[row] == SCHEDULED:
+            self._scheduled.add(node.at)
         self._job[row] = NONE if task is None else self.jobs.join(job_key(node_id, task))
         self._owner[row] = NONE if task is None or task.user is None else (
             self.owners.join(task.user))
@@ -205,6 +214,10 @@ class UseTable:
         self.job, self.owner = np.array(self._job, np.intp), np.array(self._owner, np.intp)
         self.node_at = np.array(self._node_at, np.intp)
         self.started_at = np.array(self._started_at, float)
+        standing = np.array(self._standing, float)
+        is_scheduled = np.isin(self.node_at, list(self._scheduled))
+        self.is_foreign = np.where(np.isnan(standing), np.nan, (standing == NOBODYS) | (
+            (standing == FREE) & is_scheduled))
 
     def in_job(self, row: int) -> list[tuple[str, str]]:
         """Node and id of its Tasks."""
@@ -224,6 +237,19 @@ def job_key(node_id: str, task: Task) -> Hashable:
     if task.launch is not None:
         return (task.user, task.launch)
     return (node_id, task.job_id or task.id, None)
+
+
+def _standing(task: Task | None) -> float:
+    """Whether anybody has given it its Gpus."""
+    if task is None:
+        return float("nan")
+    # From its cgroup, which a process cannot choose as it can its variables.
+    manager = (task.manager or "").partition(" ")[0]
+    if manager in ("slurm", "pod"):
+        return SCHEDULED
+    if manager == "unit" or task.kind in ("mps_server", "graphics"):
+        return SERVICE
+    return NOBODYS if task.user is None else FREE
 
 
 def _is_other(kept: _Kept | None, node: Node) -> bool:

@@ -72,7 +72,10 @@ class Seen:
 
 
 class Watch:
-    def __init__(self, ready: Ready) -> None:
+    """`former`: the same Rule, whose targets begin again at rest; that they came and went, and how
+    long they cool down, stays."""
+
+    def __init__(self, ready: Ready, former: "Watch | None" = None) -> None:
         self.ready = ready
         timing = Timing(ready.for_s, ready.keep_s, ready.gap_s, ready.period_s,
                         ready.rule.min_coverage, ready.has_ladder)
@@ -83,8 +86,9 @@ class Watch:
         self.terms = terms
         self.names = frozenset(term.name for term in terms)
         self.seen = Seen(np.empty(0), np.empty(0, bool))
-        self.flaps = Flaps(ready.for_s)
-        self.cooldowns = Cooldowns(ready.cooldown_s)
+        self.flaps: Flaps = Flaps(ready.for_s) if former is None else former.flaps
+        self.cooldowns: Cooldowns = (
+            Cooldowns(ready.cooldown_s) if former is None else former.cooldowns)
         self._parts: tuple[_OfRows, ...] = (self.machine, self.flaps, self.cooldowns,
                                             *self._windows.values())
         self.failures = 0  # in a row
@@ -105,6 +109,12 @@ class Watch:
         self._standing = scene.standing()
         self.failures, self.trouble = 0, ""
         return moves
+
+    def stepped(self, by_s: float) -> None:
+        """The clock that all times here are of was set."""
+        self._taken_at += by_s
+        for part in (self.machine, self.flaps, self.cooldowns):
+            part.stepped(by_s)
 
     def glance(self, scene: Scene, now: float) -> Look:
         """Without any hold."""
@@ -203,6 +213,9 @@ class Watch:
         if health is not Health.OK:
             return [self.why(row)]
         age_s = now - float(self.machine.seen_at[row])
+        if age_s < -2 * self.ready.period_s - SLACK_S:
+            return [f"its newest sample is of a time that is still {-age_s:.0f} s ahead: a clock "
+                    "was set"]
         if age_s <= 2 * self.ready.period_s + SLACK_S:
             return []
         return [f"its newest sample is {age_s:.0f} s old"]
