@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 SEED = os.environ.setdefault("GPUDECK_TEST_SEED", str(secrets.randbits(32)))
 random.seed(int(SEED))
+
+# How long an example takes says more of the machine, and of who else is on it, than of the code.
+settings.register_profile("gpudeck", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gpudeck")
 
 LONGEST = (
     "faults/test_pid_reuse.py", "browser/test_hostile_text.py", "faults/test_every_seq.py",
