@@ -84,8 +84,9 @@ class NodeDesk:
             if self._is_left.is_set():
                 self._news.put(_not_begun(command))
                 continue
-            def says(reply: Reply, command: CommandView = command) -> None:
-                self._news.put(_told(command, reply))
+            def says(reply: Reply, command: CommandView = command,
+                     bystanders: int = len(look.bystanders)) -> None:
+                self._news.put(_told(command, reply, bystanders))
             try:
                 says(self._local.act(look, reason, self._who, says))
             except Exception as error:  # whoever waits for it must hear of it
@@ -146,8 +147,8 @@ def _waiting(look: Preview, host: str, reason: str, at: int) -> CommandView:
                        look.task_id, look.job_id, look.owner, reason=reason)
 
 
-def _told(command: CommandView, reply: Reply) -> CommandView:
-    told = _Told(command.action, reply)
+def _told(command: CommandView, reply: Reply, bystanders: int) -> CommandView:
+    told = _Told(command.action, reply, bystanders)
     return msgspec.structs.replace(
         command, state=reply.state, step=reply.step, sentence=sentence(told), updated_at=reply.at,
         refusal=None if reply.refusal is None else RefusalView(
@@ -157,11 +158,11 @@ def _told(command: CommandView, reply: Reply) -> CommandView:
 
 
 class _Told:
-    def __init__(self, action: Any, reply: Reply) -> None:
+    def __init__(self, action: Any, reply: Reply, bystanders: int | None) -> None:
         self.action = action
         self.state = reply.state
         self.step = reply.step
-        self.bystanders: int | None = None
+        self.bystanders = bystanders
         self.refusal = reply.refusal
         self.verified = reply.verified
 

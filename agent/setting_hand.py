@@ -2,7 +2,7 @@
 back as in force, and they are told apart. Blocks; on the thread of acts."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from msgspec.structs import replace
@@ -110,7 +110,7 @@ class SettingDeed:
                 applied, is_gone, step = self._stop(daemon)
                 return applied, is_gone, step + (self._keep(setting) if is_gone else "")
             case MpsRestart():
-                return self._restart(daemon)
+                return self._restart(daemon, setting)
         try:
             words = self._set_values(daemon, setting)
         except MpsSays as why:
@@ -185,7 +185,16 @@ class SettingDeed:
                        f"  Its clients lose what they do on the GPU in {grace_s} s.",
                        f"  Reason: {self._command.reason}" if self._command.reason else ""])
 
-    def _restart(self, daemon: Daemon) -> tuple[bool, bool, str]:
+    def _wanted_mib(self, setting: MpsRestart) -> dict[int, int]:
+        """By device, as gpudeck has set it: MPS itself shows whole GiB."""
+        try:
+            wanted = self._place.wanted_mps()
+        except JournalRefuses:
+            return {}
+        return {each.ordinal: each.mem_mib for each in wanted if isinstance(each, MpsMemory)
+                and each.pipes == setting.pipes and each.mem_mib is not None}
+
+    def _restart(self, daemon: Daemon, setting: MpsRestart) -> tuple[bool, bool, str]:
         found = setting_look.ordinals(find(self._place))
         before = view(daemon, found)
         applied, is_gone, words = self._stop(daemon)
@@ -194,7 +203,7 @@ class SettingDeed:
         self._say("it has ended; it is started again")
         if trouble := daemon.start():
             return False, False, f"it has ended and does not start again: {trouble}"
-        wrong = _restore(daemon, before)
+        wrong = _restore(daemon, before, self._wanted_mib(setting))
         if wrong:
             return True, False, "started again; of its defaults not in force: " + "; ".join(wrong)
         return True, True, "started again, with the same defaults"
@@ -332,7 +341,7 @@ def _priority(daemon: Daemon, priority: int) -> str:
     return _same(daemon.priority, priority)
 
 
-def _restore(daemon: Daemon, before: MpsDaemon) -> list[str]:
+def _restore(daemon: Daemon, before: MpsDaemon, wanted_mib: Mapping[int, int]) -> list[str]:
     wrong = []
     try:
         if before.default_pct is not None and before.default_pct == int(before.default_pct):
@@ -344,7 +353,9 @@ def _restore(daemon: Daemon, before: MpsDaemon) -> list[str]:
             wrong.append(_priority(daemon, before.default_priority))
         for each in before.default_memory:
             size = int(each.limit[:-1]) * (1_024 if each.limit.endswith("G") else 1)
-            daemon.set_memory(each.ordinal, size)
+            exact = wanted_mib.get(each.ordinal, size)
+            is_it = shown_limit(exact) == each.limit  # else somebody has set another since
+            daemon.set_memory(each.ordinal, exact if is_it else size)
             wrong.append(_same(partial(daemon.memory, each.ordinal), each.limit))
     except (MpsSays, ValueError) as why:
         wrong.append(str(why))

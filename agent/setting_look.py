@@ -230,8 +230,9 @@ def _mps_warnings(ask: Ask, setting: MpsSetting, seen: MpsDaemon) -> tuple[str, 
             said.append(f"{many} will lose what they do on the Gpu: {names}. They have "
                         f"{ask.params.grace_s:.0f} s to leave by themselves.")
         if isinstance(setting, MpsRestart):
-            said.append("The defaults are set again afterwards, memory limits in whole GiB as MPS "
-                        "shows them; what was set for single servers is lost with them.")
+            said.append("The defaults are set again afterwards, memory limits that gpudeck has not "
+                        "set in whole GiB, as MPS shows them; what was set for single servers is "
+                        "lost with them.")
     elif ask.action == "set_mps":
         if seen.clients:
             keeps = "keeps" if len(seen.clients) == 1 else "keep"

@@ -243,10 +243,14 @@ def test_a_stop_names_its_victims_and_a_restart_keeps_the_defaults(
         assert server.is_alive()
         assert done(here, MpsPercent(pipes, 33)).state == "done"
         assert done(here, MpsMemory(pipes, 0, 2_048)).state == "done"
+        assert done(here, MpsMemory(pipes, 1, 1_536)).state == "done"
+        mps.ask("set_default_device_pinned_mem_limit 0 3584M")  # somebody else, since
         assert done(here, MpsRestart(pipes)).state == "done"
         wait_for(lambda: not server.is_alive())
         assert mps.ask("get_default_active_thread_percentage") == "33.0\n"
-        assert mps.ask("get_default_device_pinned_mem_limit 0") == "2G\n"
+        assert mps.ask("get_default_device_pinned_mem_limit 0") == "3G\n"
+        assert [line for line in mps.changed() if "limit 1 " in line] == [
+            "set_default_device_pinned_mem_limit 1 1536M"] * 2, "not the 1G that MPS shows"
         assert done(here, MpsStop(pipes)).state == "done"
         assert not (mps.pipes / "control").exists()
         assert done(here, MpsStart(pipes)).state == "done"

@@ -92,7 +92,7 @@ def test_it_is_held_on_the_disk_and_said_again_after_a_restart(bed: Bed) -> None
         said = bed.newest(7)
         assert [(each.quota_id, each.is_in_force) for each in said.quotas] == [("q", True)]
         assert {each.name for each in said.mechanisms} == {
-            "ladder", "memory_limit", "hami", "mig"}
+            "ladder", "memory_limit", "hami", "mps", "mig"}
         bed.hub.tell(bed.hub.desired(6))  # an older word comes late
         wait_for(lambda: bed.hub.in_force[-1].trouble)
         assert bed.hub.in_force[-1].generation == 7
