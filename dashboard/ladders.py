@@ -121,11 +121,16 @@ class Ladders:
             if turn % TURN == 0:
                 gevent.sleep(0)
         if self.mono() - self._began_mono > LEFT_FOR_S:
-            self._left = {place: was for place, was in self._left.items()
-                          if was.source != QUOTAS}
+            self._forget_quotas()
         has_any = bool(self._climbs or self._left)
         if self._is_new or (has_any and self.mono() - self._kept_mono >= KEEP_EVERY_S):
             self._keep()
+
+    def _forget_quotas(self) -> None:
+        """On the disk, too: the next start must not find them as if they were of now."""
+        left_now = {place: was for place, was in self._left.items() if was.source != QUOTAS}
+        self._is_new = self._is_new or len(left_now) < len(self._left)
+        self._left = left_now
 
     def _keep(self) -> str:
         """How far each is, for who comes after a restart; why not, or nothing."""
