@@ -86,6 +86,7 @@ class Ladders:
     _base: float = 0.0
     _left: dict[Place, Left] = field(default_factory=dict)  # of before the hub was started
     _is_new: bool = False  # something of it is not on the disk
+    _said: str = ""  # of the disk's trouble
     _kept_mono: float = 0.0
     _began_mono: float = 0.0
 
@@ -140,11 +141,11 @@ class Ladders:
                 ((kept.climb, kept.want, kept.command_id) for kept in self._climbs.values()),
                 self._left.values(), time.time()))
         except CannotStore as error:
-            if not self._is_new:
+            if str(error) != self._said:
                 log.warning("climbs_not_kept why=%r", str(error))
-            self._is_new = True
-            return str(error)
-        self._is_new = False
+            self._is_new, self._said = True, str(error)
+            return self._said
+        self._is_new, self._said = False, ""
         return ""
 
     def _ask_all(self) -> dict[Key, Want]:
