@@ -86,6 +86,7 @@ class Ladders:
     _base: float = 0.0
     _left: dict[Place, Left] = field(default_factory=dict)  # of before the hub was started
     _is_new: bool = False  # something of it is not on the disk
+    _said: str = ""  # of the disk's trouble
     _kept_mono: float = 0.0
     _began_mono: float = 0.0
 
@@ -121,11 +122,16 @@ class Ladders:
             if turn % TURN == 0:
                 gevent.sleep(0)
         if self.mono() - self._began_mono > LEFT_FOR_S:
-            self._left = {place: was for place, was in self._left.items()
-                          if was.source != QUOTAS}
+            self._forget_quotas()
         has_any = bool(self._climbs or self._left)
         if self._is_new or (has_any and self.mono() - self._kept_mono >= KEEP_EVERY_S):
             self._keep()
+
+    def _forget_quotas(self) -> None:
+        """On the disk, too: the next start must not find them as if they were of now."""
+        left_now = {place: was for place, was in self._left.items() if was.source != QUOTAS}
+        self._is_new = self._is_new or len(left_now) < len(self._left)
+        self._left = left_now
 
     def _keep(self) -> str:
         """How far each is, for who comes after a restart; why not, or nothing."""
@@ -135,11 +141,11 @@ class Ladders:
                 ((kept.climb, kept.want, kept.command_id) for kept in self._climbs.values()),
                 self._left.values(), time.time()))
         except CannotStore as error:
-            if not self._is_new:
+            if str(error) != self._said:
                 log.warning("climbs_not_kept why=%r", str(error))
-            self._is_new = True
-            return str(error)
-        self._is_new = False
+            self._is_new, self._said = True, str(error)
+            return self._said
+        self._is_new, self._said = False, ""
         return ""
 
     def _ask_all(self) -> dict[Key, Want]:

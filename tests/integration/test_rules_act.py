@@ -122,6 +122,7 @@ class Bed:
         rule = {"id": f"idle-{secrets.token_hex(3)}", "title": "Idle with memory held",
                 "of": "task", "scope": "*", "signal": "sm_pct", "fire": "<= 1", "for": "1s",
                 "where": ["mem_used_bytes >= 100MiB"], "mode": "dry_run", "cooldown": "0s",
+                "min_coverage": 0.2, "max_gap": "10s",  # on a machine that is busy with others
                 "ladder": [{"do": "tell"}, {"do": "tell"}, {"do": "end"}]} | more
         import dashboard.core.alerts.rule as grammar
         assert grammar.LADDER_FOR_S == 30, "it is the hub that hurries, not we"

@@ -6,8 +6,10 @@ import random
 import numpy as np
 import pytest
 
+from dashboard.core.alerts.evaluator import Evaluator
 from dashboard.core.alerts.signal import Term
 from dashboard.core.alerts.watch import Watch
+from dashboard.rule_past import LIVE
 from gpudeck.limits import Lease, LeaseState, LimitsNow
 from gpudeck.wire import Task, Tasks, Use
 from tests.unit import fleets
@@ -104,6 +106,25 @@ def test_an_audit_that_takes_nothing_is_an_alert(world: Acting) -> None:
     world.state._db.execute("pragma query_only = off")
     world.turn(2)
     assert firing(world) == {}
+
+
+class Broken:
+    """A history that cannot be read."""
+
+    def minute(self, *_: object) -> object:
+        raise OSError("no such minute")
+
+
+def test_a_rule_whose_minute_history_does_not_give_is_an_alert(world: Acting) -> None:
+    world.desk.evaluator = Evaluator(LIVE)
+    world.desk._spans = Broken()  # type: ignore[assignment]
+    of_hub(world, "meta", "rules_failing", ">= 1")
+    world.put("observe", id="idle-gpu", of="gpu", signal="util_pct", fire="<= 1", ladder=[],
+              expires="", **{"for": "10m"})
+    world.add(1, 1)
+    world.turn(130)
+    assert firing(world) == {"meta": 1.0}
+    assert "history" in world.desk.failing()["idle-gpu"]
 
 
 # -- limits of Gpus

@@ -256,8 +256,10 @@ def test_fifty_harmful_rules_stay_within_the_fleets_bound(world: World) -> None:
     protected = []
     for number in range(50):
         world.add(2, 2, f"user{number}")
-        world.put(id=f"harm-{number}", scope=f"user:user{number}", budget={"acts": 100},
-                  ladder=[{"do": "tell"}, {"do": "end", "after": "60s"}])
+    world.put_all({
+        "id": f"harm-{number}", "of": "task", "scope": f"user:user{number}", "signal": "sm_pct",
+        "fire": "<= 1", "for": "30s", "budget": {"acts": 100},
+        "ladder": [{"do": "tell"}, {"do": "end", "after": "60s"}]} for number in range(50))
     for one in random.sample(world.tasks, 40):
         one.refusal = Refusal("protected", "it is sshd")
         protected.append(one)

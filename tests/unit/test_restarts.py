@@ -1,6 +1,7 @@
 """What a restart of the hub must neither lose nor repeat: how far each ladder is, that a target
 comes and goes, and how long it cools down; and what a clock does that is set."""
 
+import dataclasses
 import random
 
 import numpy as np
@@ -9,10 +10,13 @@ from msgspec.structs import replace
 
 from dashboard.core.access import Actor, Role, Scope
 from dashboard.core.climbs import GAP_MOST_S, Climbed, Left, goes_on, kept, left
+from dashboard.core.quota_wants import Over, wants
 from dashboard.core.wants import Want
 from gpudeck.ladder import Climb, Rung, Sight, begin, look, resumed, settle
+from gpudeck.quota import Quota
 from tests.unit.climbing import Busy, World, a_world
 from tests.unit.test_alert_memory import BEGIN, Hub
+from tests.unit.test_hub_quotas import NOW, balance, beside
 
 __all__ = ["a_world"]
 
@@ -206,6 +210,57 @@ def test_an_alert_of_a_full_disk_is_told_and_kept_later(world: World) -> None:
     world.state._db.execute("pragma query_only = off")
     world.turn(1)
     assert [each.state for each in world.state.alerts.open_alerts()] == ["firing"]
+
+
+# -- of quotas
+
+def over_quota(world: World, one: Busy, goes_on: bool) -> None:
+    """As long as it is there; from now on."""
+    def wants() -> list[Want]:
+        climb = begin("quota q v1", f"{one.node_id}/j", RUNGS, 0.0)
+        return [] if one.ended_at is not None else [a_want(
+            climb, source="quotas", target=climb.target, place="", node_id=one.node_id,
+            task_ids=(one.task.id,), owner="ann", goes_on=goes_on)]
+
+    world.ladders.sources.append(wants)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_the_ladder_of_a_quota_goes_on_where_its_job_was_over_all_along(world: World, goes_on: bool
+                                                                       ) -> None:
+    [one, *_] = world.add(40, 1, sm_pct=80.0)
+    over_quota(world, one, False)
+    told(world, 2)
+    world.kill()
+    over_quota(world, one, goes_on)
+    world.until(lambda: world.ended)
+    assert words(world) == ["notify"] * (2 if goes_on else 4) + ["end"]
+
+
+@pytest.mark.parametrize(("away_s", "times"), [(100, 2), (200, 4)])
+def test_a_hub_that_ends_again_before_it_knows_forgets_nothing_of_quotas(
+    world: World, away_s: int, times: int,
+) -> None:
+    """Until whoever was over must have been seen again."""
+    [one, *_] = world.add(40, 1, sm_pct=80.0)
+    over_quota(world, one, False)
+    told(world, 2)
+    world.kill()
+    world.turn(away_s)
+    world.kill()
+    over_quota(world, one, True)
+    world.until(lambda: world.ended)
+    assert words(world) == ["notify"] * times + ["end"]
+
+
+@pytest.mark.parametrize(("returned_by", "goes_on"), [(NOW - 1.0, False), (NOW, True)])
+def test_who_was_over_at_the_first_sums_is_over_all_along(returned_by: float, goes_on: bool
+                                                         ) -> None:
+    quota, over = Quota("q", "*", gpus=1, mode="act"), Over()
+    over.saw([balance(quota)], NOW)
+    given = dataclasses.replace(beside(), returned_by=returned_by)
+    [found] = wants([balance(quota)], over, given, 30.0, NOW + 40.0)
+    assert found.goes_on is goes_on
 
 
 # -- a clock that is set
