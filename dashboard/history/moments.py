@@ -81,9 +81,10 @@ class Moments:
         wide = np.full((len(places.gpus), BLOCK_S), np.nan)
         found = places.within(start, start + BLOCK_S - 1, 1)
         if len(found):
-            rows = found.rows()
-            found = replace(found, t=found.pair * np.int64(BLOCK_S) + found.t - start)
-            wide.reshape(-1)[found.times(1)] = _column(file, groups, metric, rows)
+            rows = np.arange(places.all_rows) if found.length.sum() == places.all_rows else (
+                found.rows())
+            flat = replace(found, t=found.pair * np.int64(BLOCK_S) + found.t - start).times(1)
+            wide.reshape(-1)[flat] = _column(file, groups, metric, rows)
         if nodes is None:
             return places.gpus, wide.T
         meant = [pair for pair, node in enumerate(places.nodes) if node in nodes]

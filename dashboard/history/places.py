@@ -41,8 +41,8 @@ class Stretches:
     t: Ints  # of the first row
     row: Counts
     length: Counts
-    is_sorted: bool  # the pairs, by Gpu and Node, each of them once
     all_rows: int  # of the row groups
+    is_sorted: bool = False  # known to be: the pairs, by Gpu and Node, each of them once
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -174,8 +174,12 @@ class Shelf:
 
     def places(self, file: Opened, groups: Sequence[int], step_s: int) -> Stretches:
         """For a question that others will ask too: kept as a whole."""
-        return self._places.get((file.path.name, tuple(groups)), lambda: end_to_end(
-            self._read(file, groups, step_s)))
+        def made() -> Stretches:
+            found = end_to_end(self._read(file, groups, step_s))
+            pairs = pairwise(zip(found.gpus, found.nodes, strict=True))
+            return replace(found, is_sorted=all(one < other for one, other in pairs))
+
+        return self._places.get((file.path.name, tuple(groups)), made)
 
     def place(self, file: Opened, group: int, step_s: int) -> Stretches:
         return self._places.get((file.path.name, (group,)), lambda: next(
@@ -208,16 +212,11 @@ def _stretches(read: Reader, columns: Sequence[str], group: int, step_s: int) ->
     return Stretches(gpu_of, node_of, words, (np.cumsum(others[row]) - 1).astype(np.int32),
                      missing[row], t[row], row.astype(np.int32),
                      np.diff(np.append(row, len(t))).astype(np.int32),
-                     _is_sorted(gpu_of, node_of), len(t))
+                     len(t))
 
 
 def _changes(codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.asarray(codes[1:] != codes[:-1])
-
-
-def _is_sorted(gpus: Sequence[str], nodes: Sequence[str]) -> bool:
-    pairs = list(zip(gpus, nodes, strict=True))
-    return all(before < after for before, after in pairwise(pairs))
 
 
 def end_to_end(parts: Iterable[Stretches]) -> Stretches:
@@ -240,8 +239,7 @@ def end_to_end(parts: Iterable[Stretches]) -> Stretches:
     none = np.zeros(0, np.int32)
     pair, word, t, row, length = (np.concatenate(each) for each in zip(
         *(columns or [(none, none, none.astype(np.int64), none, none)]), strict=True))
-    return Stretches(gpus, nodes, list(words), pair, word, t, row, length,
-                     _is_sorted(gpus, nodes), begin)
+    return Stretches(gpus, nodes, list(words), pair, word, t, row, length, begin)
 
 
 def encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
