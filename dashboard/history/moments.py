@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .columns import Ints
 from .head import BLOCK_S
 from .parquet import HOUR_S, MINUTE_S
-from .places import Counts, Opened, Shelf, Stretches, end_to_end, values_at
+from .places import Counts, Opened, Shelf, Runs, end_to_end, values_at
 
 LARGE_ROWS = 200_000
 STEP_S = {"raw": 1, "minutes": MINUTE_S, "hours": HOUR_S}
@@ -55,7 +55,7 @@ class Moments:
                 if (one := self._newest(self._shelf.open(path), metric, start, (
                     max(first, start), min(last, start + BLOCK_S - 1)), nodes)) is not None]
 
-    def _block(self, file: Opened, start: int) -> tuple[list[int], Stretches]:
+    def _block(self, file: Opened, start: int) -> tuple[list[int], Runs]:
         groups = file.groups_at(start, start + BLOCK_S - 1)
         return groups, self._shelf.places(file, groups, 1)
 

@@ -2,7 +2,7 @@
 reads one column of few row groups and nothing else.
 
 A file is sorted by Gpu, Node and time, and time mostly goes on without a hole: what has to be kept
-of it is where each stretch without one begins, some bytes per Gpu and five minutes.
+of it is where each run without one begins, some bytes per Gpu and five minutes.
 """
 
 import sys
@@ -21,7 +21,7 @@ from .columns import Ints
 from .parquet import Table, arrow
 
 KEPT_CHUNKS = 60_000  # of a column in a row group: some hundred bytes each
-KEPT_STRETCHES = 600_000  # 24 bytes each
+KEPT_RUNS = 600_000  # 24 bytes each, beside the names
 
 Floats = npt.NDArray[np.float64]
 Reader = Callable[[Sequence[int], Sequence[str]], Table]
@@ -29,7 +29,7 @@ Counts = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(slots=True)
-class Stretches:
+class Runs:
     """Of the rows of some row groups, laid end to end: each one Gpu on one Node, from one sample to
     the next without a hole, with the same missing. By pair, then by time."""
 
@@ -47,11 +47,11 @@ class Stretches:
     def __len__(self) -> int:
         return len(self.pair)
 
-    def take(self, at: npt.NDArray[np.intp]) -> "Stretches":
+    def take(self, at: npt.NDArray[np.intp]) -> "Runs":
         return replace(self, pair=self.pair[at], word=self.word[at], t=self.t[at],
                        row=self.row[at], length=self.length[at])
 
-    def within(self, first: int, last: int, step_s: int) -> "Stretches":
+    def within(self, first: int, last: int, step_s: int) -> "Runs":
         """What of it lies from first to last, both included."""
         begins = np.maximum(0, -(-(first - self.t) // step_s))
         ends = np.minimum(self.length, (last - self.t) // step_s + 1)
@@ -60,11 +60,11 @@ class Stretches:
         return replace(found, t=found.t + begin * step_s, row=found.row + begin,
                        length=ends[at] - begin)
 
-    def of(self, gpus: Collection[str]) -> "Stretches":
+    def of(self, gpus: Collection[str]) -> "Runs":
         pairs = [at for at, gpu in enumerate(self.gpus) if gpu in gpus]
         return self.take(np.flatnonzero(np.isin(self.pair, pairs)))
 
-    def on(self, nodes: frozenset[str] | None) -> "Stretches":
+    def on(self, nodes: frozenset[str] | None) -> "Runs":
         if nodes is None:
             return self
         is_meant = np.array([node in nodes for node in self.nodes], bool)
@@ -166,37 +166,37 @@ class Shelf:
 
     def __init__(self) -> None:
         self._opened: Kept[str, Opened] = Kept(lambda one: one.chunks, KEPT_CHUNKS)
-        self._places: Kept[tuple[str, tuple[int, ...]], Stretches] = Kept(len, KEPT_STRETCHES)
+        self._places: Kept[tuple[str, tuple[int, ...]], Runs] = Kept(len, KEPT_RUNS)
 
     def open(self, path: Path) -> Opened:
         arrow()
         return self._opened.get(path.name, lambda: Opened(path))
 
-    def places(self, file: Opened, groups: Sequence[int], step_s: int) -> Stretches:
+    def places(self, file: Opened, groups: Sequence[int], step_s: int) -> Runs:
         """For a question that others will ask too: kept as a whole."""
-        def made() -> Stretches:
+        def made() -> Runs:
             found = end_to_end(self._read(file, groups, step_s))
             pairs = pairwise(zip(found.gpus, found.nodes, strict=True))
             return replace(found, is_sorted=all(one < other for one, other in pairs))
 
         return self._places.get((file.path.name, tuple(groups)), made)
 
-    def place(self, file: Opened, group: int, step_s: int) -> Stretches:
+    def place(self, file: Opened, group: int, step_s: int) -> Runs:
         return self._places.get((file.path.name, (group,)), lambda: next(
             self._read(file, [group], step_s)))
 
     @staticmethod
-    def _read(file: Opened, groups: Sequence[int], step_s: int) -> Iterator[Stretches]:
+    def _read(file: Opened, groups: Sequence[int], step_s: int) -> Iterator[Runs]:
         columns = [name for name in WHERE if name in file.names]
         read = file.reader([name for name in columns if name != "t"])
-        return (_stretches(read, columns, group, step_s) for group in groups)
+        return (_runs_of(read, columns, group, step_s) for group in groups)
 
 
 WHERE = ("gpu", "node", "t", "missing")
 NO_WORD = -1
 
 
-def _stretches(read: Reader, columns: Sequence[str], group: int, step_s: int) -> Stretches:
+def _runs_of(read: Reader, columns: Sequence[str], group: int, step_s: int) -> Runs:
     table = read([group], columns)
     gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
     t = table.column("t").to_numpy()
@@ -209,7 +209,7 @@ def _stretches(read: Reader, columns: Sequence[str], group: int, step_s: int) ->
     # The same names in file after file: kept once.
     gpu_of = [sys.intern(gpus[1][at]) for at in gpus[0][heads].tolist()]
     node_of = [sys.intern(nodes[1][at]) for at in nodes[0][heads].tolist()]
-    return Stretches(gpu_of, node_of, words, (np.cumsum(others[row]) - 1).astype(np.int32),
+    return Runs(gpu_of, node_of, words, (np.cumsum(others[row]) - 1).astype(np.int32),
                      missing[row], t[row], row.astype(np.int32),
                      np.diff(np.append(row, len(t))).astype(np.int32),
                      len(t))
@@ -219,7 +219,7 @@ def _changes(codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.asarray(codes[1:] != codes[:-1])
 
 
-def end_to_end(parts: Iterable[Stretches]) -> Stretches:
+def end_to_end(parts: Iterable[Runs]) -> Runs:
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
@@ -239,7 +239,7 @@ def end_to_end(parts: Iterable[Stretches]) -> Stretches:
     none = np.zeros(0, np.int32)
     pair, word, t, row, length = (np.concatenate(each) for each in zip(
         *(columns or [(none, none, none.astype(np.int64), none, none)]), strict=True))
-    return Stretches(gpus, nodes, list(words), pair, word, t, row, length, begin)
+    return Runs(gpus, nodes, list(words), pair, word, t, row, length, begin)
 
 
 def encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
