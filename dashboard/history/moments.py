@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .columns import Ints
 from .head import BLOCK_S
 from .parquet import HOUR_S, MINUTE_S
-from .places import Counts, Opened, Shelf, Runs, end_to_end, values_at
+from .places import Counts, Opened, Runs, Shelf, end_to_end, values_at
 
 LARGE_ROWS = 200_000
 STEP_S = {"raw": 1, "minutes": MINUTE_S, "hours": HOUR_S}
