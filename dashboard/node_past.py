@@ -17,8 +17,9 @@ from .core.fleet import Fleet
 from .core.mig import NO_PARENT
 from .history.grid import Grid, Name
 from .history.spans import Spans
-from .rule_past import MOST_CELLS, MOST_SECONDS, CannotRehearse
+from .rule_past import MOST_SECONDS, CannotRehearse
 
+CELLS = 4_000_000  # of one number in memory at once
 AT_ONCE_S = 300  # at least, and in whole ones of these
 MINUTE_S = 60
 
@@ -78,7 +79,7 @@ class NodePast:
             raise CannotRehearse(
                 f"a rule of nodes looks at each second of their Gpus: over {many:,} Gpus at most "
                 f"{MOST_SECONDS // many // 3_600} hours at once")
-        at_once_s = min(3_600, max(1, MOST_CELLS // many // AT_ONCE_S) * AT_ONCE_S)
+        at_once_s = min(3_600, max(1, CELLS // many // AT_ONCE_S) * AT_ONCE_S)
         for first, last in pieces(start, end, at_once_s):
             yield self._stretch(first, last)
 
@@ -122,12 +123,13 @@ class NodePast:
         if self._ready.scope is None:
             return np.ones(len(self.rows), bool)
         fleet, size = self._fleet, len(self._fleet)
-        there = ~fleet.retired[:size]
-        out = there & ~self._ready.scope.matches(fleet, 0.0)[:size]
+        there, at = ~fleet.retired[:size], fleet.node_at[:size]
+        meant = there & self._ready.scope.matches(fleet, 0.0)[:size]
+        of_node, mine = (np.bincount(at[which], minlength=len(fleet.node_ids))
+                         for which in (there, meant))
         nodes = [fleet.nodes.get(node_id) for node_id in self.rows]
-        at = fleet.node_at[:size]
-        return np.array([node is not None and bool((there & (at == node.at)).any())
-                         and not bool((out & (at == node.at)).any()) for node in nodes], bool)
+        return np.array([node is not None and 0 < of_node[node.at] == mine[node.at]
+                         for node in nodes], bool)
 
     def name(self, row: int) -> Named:
         node_id = list(self.rows)[row]

@@ -29,7 +29,8 @@ from tests.unit import fleets
 
 NODES, GPUS, MINUTES = 3, 4, 100
 BEGIN = 1_700_000_000 - 1_700_000_000 % 3_600
-LAST = BEGIN + (MINUTES - 1) * 60  # the minute after it is not closed when the story ends
+END = BEGIN + MINUTES * 60
+LAST = END - 60  # the minute after it is not closed when the story ends
 TASKS: dict[str, dict[str, Any]] = {
     "task-idle": {"of": "task", "signal": "max(busy_pct, 5m)", "fire": "<= 35", "clear": "> 40",
                   "for": "5m", "where": ["mem_used_bytes >= 1GiB"]},
@@ -148,7 +149,7 @@ class Recorded:
             "gpu": GpuPast, "node": NodePast}
         past = kinds.get(of.rule.of, TaskPast)(self.spans, self.fleet, of)
         rehearsal = Rehearsal(of)
-        for stretch in past.stretches(BEGIN, LAST):
+        for stretch in past.stretches(BEGIN, LAST if of.is_by_minutes else END):
             rehearsal.take(stretch)
             if isinstance(past, TaskPast):
                 past.settle(rehearsal.alerts())
@@ -175,7 +176,7 @@ def as_bytes(alerts: list[Any], name: Any) -> bytes:
 def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: Recorded, rule: str,
                                                      is_in_files: bool) -> None:
     if is_in_files:
-        recorded.history.store.tend(BEGIN + MINUTES * 60 + 10_000)
+        recorded.history.store.tend(END + 10_000)
         assert recorded.history.info().open_seconds == 0
     past, rehearsal = recorded.rehearsed(ready(rule))
     lived, would = recorded.live[rule], rehearsal.alerts()
