@@ -19,13 +19,14 @@ from .core.alerts.rule import Of, Ready, Rule, check
 from .core.fleet import Fleet
 from .history.protocol import TooMuch
 from .history.spans import Spans
+from .node_past import NodePast
 from .people import Refused
 from .rule_past import MOST_S, CannotRehearse, GpuPast
 from .task_past import TaskPast
 
 log = logging.getLogger("gpudeck.rehearsals")
 
-Past = GpuPast | TaskPast
+Past = GpuPast | TaskPast | NodePast
 
 MOST_WAITING = 4
 DUTY = 0.6  # the share of the time that it takes for itself
@@ -64,11 +65,11 @@ class Rehearsals:
         return asked
 
     def _past(self, ready: Ready) -> Past:
-        kinds: dict[Of, type[GpuPast] | type[TaskPast]] = {
-            "gpu": GpuPast, "task": TaskPast, "job": TaskPast}
+        kinds: dict[Of, type[GpuPast] | type[TaskPast] | type[NodePast]] = {
+            "gpu": GpuPast, "task": TaskPast, "job": TaskPast, "node": NodePast}
         if ready.rule.of not in kinds:
-            raise CannotChange(f"history does not keep what a rule of a {ready.rule.of} looks at: "
-                               "it can only be watched live")
+            raise CannotChange(f"history does not keep what rules with 'of: {ready.rule.of}' look "
+                               "at: they can only be watched live")
         try:
             return kinds[ready.rule.of](self._spans, self._fleet, ready)
         except CannotRehearse as error:
@@ -76,7 +77,7 @@ class Rehearsals:
 
     def _span(self, past: Past, start: float, end: float) -> tuple[int, int]:
         """In whole minutes, or seconds, within what is kept."""
-        begin = self._spans.begins(past.step_s)
+        begin = self._spans.begins(past.reads_s)
         if begin is None:
             raise CannotChange("history has nothing to rehearse on yet")
         step_s = past.step_s
@@ -85,7 +86,7 @@ class Rehearsals:
         if first >= last:
             raise CannotChange(
                 f"there is no history of that time; it begins at {_clock(begin)}" + (
-                    "" if past.step_s > 1 else ", for a rule that looks at each second"))
+                    "" if past.reads_s > 1 else ", for a rule that looks at each second"))
         if last - first > MOST_S:
             raise CannotChange(f"at most {MOST_S // 86_400} days at once")
         return first, last

@@ -54,7 +54,7 @@ class GpuPast:
         self._spans = spans
         self._fleet = fleet
         self._ready = ready
-        self.step_s = MINUTE_S if ready.is_by_minutes else 1
+        self.step_s = self.reads_s = MINUTE_S if ready.is_by_minutes else 1
         self.rows: dict[Name, int] = {}
         names = Watch(ready).names
         odd = sorted(name for name in names

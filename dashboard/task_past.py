@@ -135,7 +135,7 @@ NUMBERS: dict[str, Callable[[_Uses, bool], Floats]] = {
 class TaskPast:
     """`hours`: GPU-hours that a target had held within the span, by row and moment of an act."""
 
-    step_s = MINUTE_S
+    step_s = reads_s = MINUTE_S
 
     def __init__(self, spans: Spans, fleet: Fleet, ready: Ready) -> None:
         self._spans = spans

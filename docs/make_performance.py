@@ -37,17 +37,18 @@ WHY = (
     ("ours / theirs",
      "Of the CPU of VictoriaMetrics; the same reason."),
     ("q1:",
-     "Suspected, not measured: an hour of raw seconds of a small fleet lies in twelve files of "
-     "five minutes until the hour is merged, and each is opened anew; reading the newest hour "
-     "from one file would."),
+     "An hour of raw seconds of 500 Gpus and more lies in twelve files. To read the Gpu's seconds "
+     "out of one takes 0.3 ms, and 0.9 ms once to find where it and its neighbours lie in it; "
+     "one row group is unpacked for it, of 128 Gpus. Fewer Gpus in each would, for more bytes."),
     ("q2:",
-     "Suspected, not measured: of 10,000 Gpus at a second most of the time is the decoding of "
-     "one row group each; smaller row groups would, for more bytes on disk."),
+     "10 of 16 ms of CPU unpack one metric of 10,000 Gpus for five minutes, to take one second of "
+     "it. Of five minutes of which nobody has asked before, 80 ms go to find whose seconds lie "
+     "where; to write that down when they are sealed would save those."),
     ("bytes per metric and minute",
      "Suspected, not measured: with 900 s of a fleet, the rows of a minute share less than with "
      "an hour."),
-    ("rehearsal", "0.9 s of it is reading; the rest is the windows and the machine over every row "
-     "of a day."),
+    ("rehearsal", "Of 1.3 s of CPU, 0.7 s read the minutes; the rest are a window and a machine "
+     "over 10,000 rows, 1,440 times. What neither waits nor begins to costs next to nothing."),
 )
 CURVE = re.compile(r"growth, ([\d,]+) Gpus: (.+)")
 

@@ -13,13 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .columns import AT, KEYS, MASKS, SLOW_KEYS, STORED, missing_at, missing_words
+from .columns import AT, KEYS, MASKS, SLOW_KEYS, STORED, in_runs, missing_at, missing_words
 from .feed import Stored, event_columns
 from .folder import totals
-from .frames import added_up, by_step, fill, newest_of, plain, slow_frame, slow_reason
-from .head import BLOCK_S, joined
+from .frames import (
+    Sums,
+    added_up,
+    columns_of,
+    in_memory,
+    newest_in,
+    newest_of,
+    of_files,
+    of_frame,
+    of_memory,
+    of_slow,
+    side_by_side,
+    slow_reason,
+)
+from .head import BLOCK_S, Slots, joined
 from .held import held_sql
-from .moments import Moments, columns_of
+from .moments import Moments, Newest, Words
 from .parquet import (
     HOUR_S,
     LAYOUTS,
@@ -41,7 +54,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 500_000
 MAX_TASK_ROWS = 100_000
-FEW = 64  # Gpus times metrics; from there on DuckDB's two threads win
+UNPACKS_MOST = 8_000_000  # numbers out of files for one series; from there on DuckDB wins
 LOOK_BACK_S = 3  # an instant shows the newest sample, if it is no older
 SLOW_LOOK_BACK_S = 90
 MEMORY = "400MB"
@@ -54,7 +67,7 @@ class Embedded:
         self._db: Any = None
         self._db_lock = threading.Lock()
         self._moments = Moments()
-        self._moments_lock = threading.Lock()
+        self.unpacks_most = UNPACKS_MOST
 
     def open(self) -> None:
         self.store.open()
@@ -85,67 +98,47 @@ class Embedded:
                 files.look()
                 memory = self._memory(gpus, known, span, step, nodes)
             parts = self._files(files, gpus, known, span, step, nodes)
-        return added_up([*parts, memory], known, aggs)
+        return added_up([*parts, *memory], gpus, known, aggs, step)
 
     def _files(self, files: Files, gpus: Sequence[str], metrics: Sequence[str],
-               span: tuple[int, int], step: int, nodes: Nodes) -> "list[pd.DataFrame]":
+               span: tuple[int, int], step: int, nodes: Nodes) -> list[Sums]:
         live = [metric for metric in metrics if metric in AT]
         slow = [metric for metric in metrics if metric not in AT]
         where = f"gpu in ({_texts(gpus)})" + _on(nodes)
-        found = []
-        if slow:
-            sums = ", ".join(_sums(metric, None) for metric in slow)
-            found.append(self._grouped(files, "slow", span, step, where, sums))
+        found = [self._grouped(files, "slow", span, step, where, slow, gpus)] if slow else []
         for kind, part in _tiers(files, span, step) if live else ():
-            if kind == "raw" and len(gpus) * len(live) <= FEW:
-                found.append(self._seconds(files, gpus, live, part, step, nodes))
-                continue
-            sums = ", ".join(_sums(metric, kind) for metric in live)
-            found.append(self._grouped(files, kind, part, step, where, sums))
-        return [frame for frame in found if frame is not None]
-
-    def _seconds(self, files: Files, gpus: Sequence[str], metrics: Sequence[str],
-                 span: tuple[int, int], step: int, nodes: Nodes) -> "pd.DataFrame | None":
-        """Of few Gpus it is faster to go straight to where they lie."""
-        paths = files.find("raw", *span)
-        with self._moments_lock:
-            parts = self._moments.seconds(paths, gpus, metrics, span, nodes)
-        return by_step(parts, metrics, step) if parts else None
+            paths = _found(files, kind, *part) if part[0] < part[1] else []
+            names = columns_of(kind, live)
+            if self._moments.unpacked(paths, gpus, len(names), part) > self.unpacks_most:
+                found.append(self._grouped(files, kind, part, step, where, live, gpus))
+            elif paths:
+                some = self._moments.some(kind, paths, gpus, names, part, nodes)
+                found.append(of_files(kind, some, live))
+        return [sums for sums in found if sums is not None]
 
     def _grouped(self, files: Files, kind: str, span: tuple[int, int], step: int, where: str,
-                 sums: str) -> "pd.DataFrame | None":
+                 metrics: Sequence[str], gpus: Sequence[str]) -> Sums | None:
         first, last = span
-        return self._ask(files, kind, first, last,
-                         f"select gpu, t - t % {step} as t, {sums} from {{files}} "
-                         f"where {where} and t >= {first} and t < {last} group by all")
+        sums = ", ".join(_sums(metric, kind) for metric in metrics)
+        frame = self._ask(files, kind, first, last,
+                          f"select gpu, t - t % {step} as t, {sums} from {{files}} "
+                          f"where {where} and t >= {first} and t < {last} group by all")
+        return None if frame is None else of_frame(frame, gpus)
 
     def _memory(self, gpus: Sequence[str], metrics: Sequence[str], span: tuple[int, int], step: int,
-                nodes: Nodes) -> "pd.DataFrame":
-        import pandas as pd
-
+                nodes: Nodes) -> list[Sums]:
         feed = self.store.feed
         slots = feed.slots_of(gpus, nodes)
+        number = {gpu: at for at, gpu in enumerate(gpus)}
+        of_slot = {slot: number[feed.names.gpus[slot]] for slot in slots.tolist()}
         columns = {AT[metric] for metric in metrics if metric in AT}
         rows = joined(list(feed.head.rows(slots, *span, columns)))
+        rows = rows.take(np.lexsort((rows.t, rows.slot)))
         slow = [part for asides in (feed.asides, feed.closed_asides)
                 for aside in asides.values() for part in aside.slow
                 if span[0] <= part.t < span[1]]
-        rows = rows.take(np.lexsort((rows.t, rows.slot)))
-        rolled = rolled_up(rows, step, columns)
-        found: dict[str, Any] = {"gpu": [feed.names.gpus[slot] for slot in rolled.slot.tolist()],
-                                 "t": rolled.t}
-        for metric in metrics:
-            if metric in AT:
-                at = AT[metric]
-                none = rolled.n[at] == 0
-                found |= {f"{metric}_min": np.where(none, np.nan, rolled.low[at]),
-                          f"{metric}_max": np.where(none, np.nan, rolled.high[at]),
-                          f"{metric}_sum": rolled.total[at], f"{metric}_n": rolled.n[at]}
-        parts = [pd.DataFrame(found)]
-        for part in slow:
-            parts.append(slow_frame(part, set(slots.tolist()), feed.names.gpus, metrics, step))
-        parts = [part for part in parts if len(part)] or parts[:1]
-        return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+        return [of_memory(rolled_up(rows, step, columns), of_slot, metrics),
+                *(of_slow(part, of_slot, metrics) for part in slow)]
 
     def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
         _known([metric])
@@ -158,80 +151,64 @@ class Embedded:
                 back_s = {"raw": LOOK_BACK_S, "slow": SLOW_LOOK_BACK_S, "minutes": MINUTE_S}[kind]
                 memory = self._newest(metric, second - back_s + 1, second + 1, nodes)
             found = self._last_in_files(files, kind, metric, (second - back_s + 1, second), nodes)
-        return newest_of(found, memory, metric)
+        return newest_of([*found, *memory], metric)
 
     def _last_in_files(self, files: Files, kind: str, metric: str, span: tuple[int, int],
-                       nodes: Nodes) -> "pd.DataFrame | None":
+                       nodes: Nodes) -> list[Newest]:
         first, last = span
         if kind == "raw":
-            return self._moment(files, metric, first, last, nodes)
+            paths = files.find("raw", first, last + 1)
+            return self._moments.newest(paths, metric, first, last, nodes)
         value = f"{metric}_mean" if kind == "minutes" else metric
         words = "null" if kind == "minutes" else "missing"
-        return self._ask(
+        found = self._ask(
             files, kind, first, last + 1,
             f"select gpu, node, max(t) as t, arg_max_null({value}, t) as value, "
             f"arg_max(coalesce({words}, ''), t) as missing from {{files}} "
             f"where t >= {first} and t <= {last}{_on(nodes)} group by gpu, node")
+        return [] if found is None else [newest_in(found)]
 
-    def _moment(self, files: Files, metric: str, first: int, last: int, nodes: Nodes
-                ) -> "pd.DataFrame":
-        import pandas as pd
-
-        paths = files.find("raw", first, last + 1)
-        with self._moments_lock:
-            found = self._moments.newest(paths, metric, first, last)
-        frame = pd.DataFrame(columns_of(found))
-        if nodes is not None:
-            frame = frame[frame["node"].isin(list(nodes))]
-        return frame.sort_values("t").drop_duplicates(["gpu", "node"], keep="last") if len(
-            found) > 1 else frame
-
-    def _newest(self, metric: str, first: int, last: int, nodes: Nodes) -> "pd.DataFrame | None":
-        import pandas as pd
-
+    def _newest(self, metric: str, first: int, last: int, nodes: Nodes) -> list[Newest]:
         feed = self.store.feed
-        slots = feed.slots_of(None, nodes)
+        slots = (np.arange(len(feed.names.gpus)) if nodes is None
+                 else feed.slots_of(None, nodes))
         if metric not in AT:
-            return self._newest_slow(metric, first, last, set(slots.tolist()))
+            return [self._newest_slow(metric, first, last, set(slots.tolist()))]
         rows = joined(list(feed.head.rows(slots, first, last, {AT[metric]})))
         if not len(rows):
-            return None
+            return []
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
         rows = rows.take(np.append(np.flatnonzero(np.diff(rows.slot)), len(rows) - 1))
         at = AT[metric]
         values = rows.units[at] * STORED[at].step
-        none = missing_at(rows.missing, at) != 0
-        words = {code: missing_words(code) for code in np.unique(rows.missing).tolist()}
-        return pd.DataFrame({
-            "gpu": [feed.names.gpus[slot] for slot in rows.slot.tolist()],
-            "node": [feed.names.nodes[slot] for slot in rows.slot.tolist()],
-            "t": rows.t, "value": np.where(none, np.nan, values),
-            "missing": [words[code] for code in rows.missing.tolist()]})
+        codes, of_row = in_runs(rows.missing)
+        words = np.array([missing_words(code) for code in codes.tolist()], object)
+        return [Newest(*self._names(rows.slot), rows.t,
+                       np.where(missing_at(rows.missing, at) != 0, np.nan, values),
+                       words[of_row], False)]
 
-    def _newest_slow(self, metric: str, first: int, last: int, slots: set[int]) -> "pd.DataFrame":
-        import pandas as pd
+    def _names(self, slots: Slots) -> tuple[Words, Words]:
+        names = self.store.feed.names
+        return (np.array([names.gpus[slot] for slot in slots.tolist()], object),
+                np.array([names.nodes[slot] for slot in slots.tolist()], object))
 
+    def _newest_slow(self, metric: str, first: int, last: int, slots: set[int]) -> Newest:
         feed, at = self.store.feed, SLOW_KEYS.index(metric)
-        newest: dict[int, tuple[int, float | None, str]] = {}
+        newest: dict[int, tuple[int, float, str]] = {}
         for asides in (feed.asides, feed.closed_asides):
             for part in (part for aside in asides.values() for part in aside.slow
                          if first <= part.t < last):
                 for row, slot in enumerate(part.slot.tolist()):
-                    if slot in slots and part.t >= newest.get(slot, (0, None, ""))[0]:
+                    if slot in slots and part.t >= newest.get(slot, (0, 0.0, ""))[0]:
                         why = int(part.absent[row, at])
-                        value = None if why else float(part.values[row, at])
+                        value = np.nan if why else float(part.values[row, at])
                         newest[slot] = (part.t, value, slow_reason(metric, why))
-        return pd.DataFrame({
-            "gpu": [feed.names.gpus[slot] for slot in newest],
-            "node": [feed.names.nodes[slot] for slot in newest],
-            "t": [t for t, _, _ in newest.values()],
-            "value": np.array([np.nan if value is None else value
-                               for _, value, _ in newest.values()], np.float64),
-            "missing": [words for _, _, words in newest.values()]})
+        return Newest(*self._names(np.array(list(newest), np.intp)),
+                      np.array([t for t, _, _ in newest.values()], np.int64),
+                      np.array([value for _, value, _ in newest.values()], np.float64),
+                      np.array([words for _, _, words in newest.values()], object), False)
 
     def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
-        import pandas as pd
-
         if metric not in AT:
             raise NoSuchMetric(f"a block is of one of {', '.join(KEYS)}")
         start = int(t) - int(t) % BLOCK_S
@@ -242,20 +219,10 @@ class Embedded:
                 slots = feed.slots_of(None, nodes)
                 rows = joined(list(feed.head.rows(slots, start, start + BLOCK_S, {AT[metric]})))
             paths = files.find("raw", start, start + BLOCK_S)
-            with self._moments_lock:
-                parts = [self._moments.matrix(path, metric, start) for path in paths]
-        columns: dict[str, Any] = {}
-        for places, wide in parts:
-            for at, (gpu, node) in enumerate(zip(places.gpus, places.nodes, strict=True)):
-                if nodes is None or node in nodes:
-                    fill(columns, gpu, wide[:, at])
+            parts = [self._moments.matrix(path, metric, start, nodes) for path in paths]
         if len(rows):
-            memory = plain(rows, metric, feed.names.gpus)
-            for gpu, part in memory.groupby("gpu", sort=False):
-                one = np.full(BLOCK_S, np.nan)
-                one[part["t"].to_numpy() - start] = part["value"].to_numpy()
-                fill(columns, str(gpu), one)
-        return pd.DataFrame(columns, index=range(start, start + BLOCK_S))
+            parts.append(in_memory(rows, metric, feed.names.gpus, start))
+        return side_by_side(parts, start)
 
     def usage(self, by: By, bucket: int, t0: float, t1: float, nodes: Nodes = None,
               of: str | None = None) -> "pd.DataFrame":
@@ -414,9 +381,7 @@ class Embedded:
     def _ask(self, files: Files, kind: str, first: int, last: int, sql: str
              ) -> "pd.DataFrame | None":
         """`{files}` in it are those of this kind and time; None: there are none."""
-        if kind in ("hours", "usage"):  # rows of an hour lie in files of its parts
-            first, last = first - first % HOUR_S, -(-last // HOUR_S) * HOUR_S
-        paths = files.find(kind, first, last)
+        paths = _found(files, kind, first, last)
         if not paths:
             return None
         with self._connected() as db:
@@ -464,6 +429,12 @@ def _tiers(files: Files, span: tuple[int, int], step: int) -> list[tuple[str, tu
     return [("minutes", (first, begin)), ("raw", (begin, last))]
 
 
+def _found(files: Files, kind: str, first: int, last: int) -> list[Path]:
+    if kind in ("hours", "usage"):  # rows of an hour lie in files of its parts
+        first, last = first - first % HOUR_S, -(-last // HOUR_S) * HOUR_S
+    return files.find(kind, first, last)
+
+
 def _known(metrics: Sequence[str]) -> Sequence[str]:
     for metric in metrics:
         if metric not in AT and metric not in SLOW_KEYS:
@@ -496,4 +467,5 @@ def _sums(metric: str, kind: str | None) -> str:
         return (f"{low}({metric}) as {metric}_min, {high}({metric}) as {metric}_max, "
                 f"sum({metric}) as {metric}_sum, count({metric}) as {metric}_n")
     return (f"{low}({metric}_min) as {metric}_min, {high}({metric}_max) as {metric}_max, "
-            f"sum({metric}_mean * {metric}_n) as {metric}_sum, sum({metric}_n) as {metric}_n")
+            f"sum({metric}_mean::double * {metric}_n) as {metric}_sum, "
+            f"sum({metric}_n) as {metric}_n")

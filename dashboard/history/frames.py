@@ -1,6 +1,7 @@
 """Parts of an answer as DataFrames, and how they add up."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,11 +9,12 @@ import numpy.typing as npt
 
 from gpudeck.metrics import Absence
 
-from .columns import AT, MASKS, NO_MEAN, SLOW_KEYS, STORED, missing_at, reason
+from .columns import AT, MASKS, NO_MEAN, SLOW_KEYS, STORED, Ints, missing_at, reason
 from .feed import SlowRows
-from .head import Rows
+from .head import BLOCK_S, Rows
+from .moments import Newest, Some
 from .protocol import Agg
-from .tally import runs
+from .rollup import Rollup
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,122 +24,205 @@ def slow_reason(metric: str, why: int) -> str:
     return f"{metric}={Absence(why).word}" if why else ""
 
 
-def slow_frame(part: SlowRows, slots: set[int], gpus: list[str], metrics: Sequence[str], step: int
-                ) -> "pd.DataFrame":
-    import pandas as pd
+@dataclass(slots=True)
+class Sums:
+    """What adds up, of buckets of time. `gpu`: its number; columns: METRIC_min, _max, _sum, _n."""
 
-    rows = [row for row, slot in enumerate(part.slot.tolist()) if slot in slots]
-    found: dict[str, Any] = {"gpu": [gpus[part.slot[row]] for row in rows],
-                             "t": np.full(len(rows), part.t - part.t % step)}
+    gpu: npt.NDArray[np.intp]
+    t: Ints
+    columns: dict[str, npt.NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+
+def columns_of(kind: str, metrics: Sequence[str]) -> list[str]:
+    """Those of a file of this kind that say all of these metrics."""
+    if kind == "raw":
+        return list(metrics)
+    return [f"{metric}_{part}" for metric in metrics for part in ("min", "mean", "max", "n")]
+
+
+def of_files(kind: str, some: Some, metrics: Sequence[str]) -> Sums:
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for metric in metrics:
+        columns |= _of_second(metric, some.values[metric]) if kind == "raw" else (
+            _of_rollup(metric, some.values))
+    return Sums(some.gpu, some.t, columns)
+
+
+def _of_second(metric: str, values: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[Any]]:
+    there = ~np.isnan(values)
+    return {f"{metric}_min": values, f"{metric}_max": values, f"{metric}_n": there,
+            f"{metric}_sum": np.where(there, values, 0.0)}
+
+
+def _of_rollup(metric: str, values: Mapping[str, npt.NDArray[np.float64]]
+               ) -> dict[str, npt.NDArray[Any]]:
+    n = np.nan_to_num(values[f"{metric}_n"])
+    total = np.where(n > 0, np.nan_to_num(values[f"{metric}_mean"]) * n, 0.0)
+    return {f"{metric}_min": values[f"{metric}_min"], f"{metric}_max": values[f"{metric}_max"],
+            f"{metric}_n": n, f"{metric}_sum": total}
+
+
+def of_memory(rolled: Rollup, number: Mapping[int, int], metrics: Sequence[str]) -> Sums:
+    """`number`: of the Gpu in each slot."""
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for metric in metrics:
+        if metric in AT:
+            at = AT[metric]
+            none = rolled.n[at] == 0
+            columns |= {f"{metric}_min": np.where(none, np.nan, rolled.low[at]),
+                        f"{metric}_max": np.where(none, np.nan, rolled.high[at]),
+                        f"{metric}_sum": rolled.total[at], f"{metric}_n": rolled.n[at]}
+    return Sums(np.array([number[slot] for slot in rolled.slot.tolist()], np.intp), rolled.t,
+                columns)
+
+
+def of_slow(part: SlowRows, number: Mapping[int, int], metrics: Sequence[str]) -> Sums:
+    """`number`: of the Gpu in each slot that is asked for."""
+    rows = [row for row, slot in enumerate(part.slot.tolist()) if slot in number]
+    columns: dict[str, npt.NDArray[Any]] = {}
     for metric in metrics:
         if metric in SLOW_KEYS:
             at = SLOW_KEYS.index(metric)
             there = part.absent[rows, at] == 0
-            values = np.where(there, part.values[rows, at], np.nan)
-            found |= {f"{metric}_min": values, f"{metric}_max": values,
-                      f"{metric}_sum": np.where(there, values, 0.0),
-                      f"{metric}_n": there.astype(np.int64)}
+            columns |= _of_second(metric, np.where(there, part.values[rows, at], np.nan))
+    return Sums(np.array([number[slot] for slot in part.slot[rows].tolist()], np.intp),
+                np.full(len(rows), part.t), columns)
+
+
+def of_frame(frame: "pd.DataFrame", gpus: Sequence[str]) -> Sums:
+    number = {gpu: at for at, gpu in enumerate(gpus)}
+    return Sums(frame["gpu"].map(number).to_numpy(np.intp), frame["t"].to_numpy(np.int64),
+                {str(name): _plain(frame[name].to_numpy(np.float64), str(name))
+                 for name in frame.columns if name not in ("gpu", "t")})
+
+
+def _plain(values: npt.NDArray[np.float64], name: str) -> npt.NDArray[np.float64]:
+    """What DuckDB adds up of nothing is nothing; here it is none."""
+    return np.nan_to_num(values) if name.endswith(("_n", "_sum")) else values
+
+
+def added_up(parts: Iterable[Sums], gpus: Sequence[str], metrics: Sequence[str],
+             aggs: Sequence[Agg], step: int) -> "pd.DataFrame":
+    """By the names of the Gpus, then by time."""
+    import pandas as pd
+
+    parts = [part for part in parts if len(part)]
+    order = np.array(sorted(range(len(gpus)), key=gpus.__getitem__), np.intp)
+    rank = np.empty(len(gpus), np.intp)
+    rank[order] = np.arange(len(gpus))
+    gpu = np.concatenate([np.zeros(0, np.intp), *(rank[part.gpu] for part in parts)])
+    t = np.concatenate([np.zeros(0, np.int64), *(part.t - part.t % step for part in parts)])
+    by = np.lexsort((t, gpu))
+    gpu, t = gpu[by], t[by]
+    starts = np.flatnonzero(np.append(True, (np.diff(gpu) != 0) | (np.diff(t) != 0))[:len(t)])
+    found: dict[str, Any] = {
+        "gpu": pd.array([gpus[at] for at in order.tolist()], dtype="str").take(gpu[starts]),
+        "t": t[starts]}
+    for metric in metrics:
+        found |= _ends(metric, parts, by, starts, aggs)
     return pd.DataFrame(found)
 
 
-def by_step(parts: Iterable[dict[str, Any]], metrics: Sequence[str], step: int
-            ) -> "pd.DataFrame":
-    """Seconds of Gpus (`gpu`, `t`, and values by metric, NaN for none) in buckets of `step`."""
-    import pandas as pd
+def _ends(metric: str, parts: Sequence[Sums], by: npt.NDArray[np.intp],
+          starts: npt.NDArray[np.intp], aggs: Sequence[Agg]) -> dict[str, Any]:
+    """Of one metric, what was asked for."""
+    def joined(end: str, nothing: float) -> npt.NDArray[np.float64]:
+        name = f"{metric}_{end}"
+        return np.concatenate([np.zeros(0), *(
+            part.columns[name].astype(np.float64) if name in part.columns
+            else np.full(len(part), nothing) for part in parts)])[by]
 
-    of_gpu: dict[str, list[dict[str, Any]]] = {}
-    for part in parts:
-        of_gpu.setdefault(part["gpu"], []).append(part)
-    found: dict[str, list[Any]] = {}
-    gpus: list[str] = []
-    for gpu, ours in of_gpu.items():
-        t = np.concatenate([part["t"] for part in ours])
-        order = np.argsort(t, kind="stable")
-        bucket = t[order] - t[order] % step
-        starts = runs(bucket)
-        gpus += [gpu] * len(starts)
-        found.setdefault("t", []).append(bucket[starts])
-        for metric in metrics:
-            values = np.concatenate([part[metric] for part in ours])[order]
-            for name, column in _bucket(metric, values, starts).items():
-                found.setdefault(f"{metric}_{name}", []).append(column)
-    return pd.DataFrame({"gpu": gpus} | {name: np.concatenate(column)
-                                         for name, column in found.items()})
+    def total(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return values if len(starts) == len(by) else np.add.reduceat(values, starts)
+
+    each_n = joined("n", 0.0)
+    n, found = total(each_n), {}
+    for agg in aggs:
+        if agg == "n":
+            found[f"{metric}_n"] = n.astype(np.int64)
+        elif agg == "mean":
+            sums = np.full(len(n), np.nan) if metric in NO_MEAN else total(joined("sum", 0.0))
+            found[f"{metric}_mean"] = np.where(n > 0, sums / np.maximum(n, 1), np.nan)
+        else:
+            ends = _joined_ends(metric, agg, joined(agg, np.nan), each_n > 0, starts)
+            found[f"{metric}_{agg}"] = np.where(n > 0, ends, np.nan)
+    return found
 
 
-def _bucket(metric: str, values: npt.NDArray[np.float64], starts: npt.NDArray[np.intp]
-            ) -> dict[str, Any]:
-    there = ~np.isnan(values)
-    low: Any = np.fmin.reduceat(values, starts)
-    high: Any = np.fmax.reduceat(values, starts)
-    n = np.add.reduceat(there.astype(np.int64), starts)
+def _joined_ends(metric: str, agg: str, values: npt.NDArray[np.float64],
+                 there: npt.NDArray[np.bool_], starts: npt.NDArray[np.intp]
+                 ) -> npt.NDArray[np.float64]:
+    if len(starts) == len(values):
+        return values
     if metric in MASKS:
-        bits = np.where(there, values, 0.0).astype(np.int64)
-        low = np.where(n > 0, np.bitwise_and.reduceat(np.where(there, bits, -1), starts), np.nan)
-        high = np.where(n > 0, np.bitwise_or.reduceat(bits, starts), np.nan)
-    return {"min": low, "max": high, "n": n,
-            "sum": np.add.reduceat(np.where(there, values, 0.0), starts)}
+        join, nothing = (np.bitwise_and, -1) if agg == "min" else (np.bitwise_or, 0)
+        return join.reduceat(np.where(there, values, nothing).astype(np.int64), starts).astype(
+            np.float64)
+    return (np.fmin if agg == "min" else np.fmax).reduceat(values, starts)
 
 
-def newest_of(files: "pd.DataFrame | None", memory: "pd.DataFrame | None", metric: str
-               ) -> "pd.DataFrame":
+def newest_of(parts: Iterable[Newest], metric: str) -> "pd.DataFrame":
     import pandas as pd
 
-    parts = [part for part in (files, memory) if part is not None and len(part)]
+    parts = [part for part in parts if len(part.t)]
     if not parts:
         return pd.DataFrame({"gpu": [], "node": [], "t": [], "value": [], "missing": []})
-    found = parts[0]
-    if len(parts) > 1:
-        found = pd.concat(parts, ignore_index=True).sort_values("t").drop_duplicates(
-            ["gpu", "node"], keep="last")
-    found = found.sort_values(["gpu", "node"], ignore_index=True)
-    none = found["value"].isna()
-    why = {words: reason(words, metric) or "unknown"
-           for words in found["missing"][none].unique().tolist()}
-    found["missing"] = [why[words] if is_none else None for words, is_none in zip(
-        found["missing"].tolist(), none.tolist(), strict=True)]
-    return found[["gpu", "node", "t", "value", "missing"]]
+    found = parts[0] if len(parts) == 1 and parts[0].is_sorted else _newest_of_each(parts)
+    none = np.isnan(found.value)
+    why: dict[str, str] = {}
+    missing = np.full(len(none), None, object)
+    for at in np.flatnonzero(none).tolist():
+        words = found.missing[at]
+        if words not in why:
+            why[words] = reason(words, metric) or "unknown"
+        missing[at] = why[words]
+    return pd.DataFrame({"gpu": found.gpu, "node": found.node, "t": found.t, "value": found.value,
+                         "missing": missing})
 
 
-def fill(columns: dict[str, Any], gpu: str, values: Any) -> None:
-    """Parts of the same Gpu have different seconds."""
-    had = columns.get(gpu)
-    columns[gpu] = values if had is None else np.where(np.isnan(had), values, had)
+def _newest_of_each(parts: Sequence[Newest]) -> Newest:
+    gpu, node, t, value, missing = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("gpu", "node", "t", "value", "missing"))
+    keys = list(zip(gpu.tolist(), node.tolist(), t.tolist(), strict=True))
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    by = np.array([at for at, after in zip(order, [*order[1:], None], strict=True)
+                   if after is None or keys[at][:2] != keys[after][:2]], np.intp)
+    return Newest(gpu[by], node[by], t[by], value[by], missing[by], True)
 
 
-def plain(rows: Rows, metric: str, gpus: list[str]) -> "pd.DataFrame":
+def newest_in(frame: "pd.DataFrame") -> Newest:
+    gpu, node, missing = (frame[name].to_numpy(object) for name in ("gpu", "node", "missing"))
+    return Newest(gpu, node, frame["t"].to_numpy(np.int64), frame["value"].to_numpy(np.float64),
+                  missing, False)
+
+
+def side_by_side(parts: Sequence[tuple[Sequence[str], npt.NDArray[np.float64]]], start: int
+                 ) -> "pd.DataFrame":
+    """Of each part: Gpus, and seconds x Gpus. Parts of the same Gpu have different seconds."""
     import pandas as pd
 
+    number: dict[str, int] = {}
+    at_of = [np.array([number.setdefault(gpu, len(number)) for gpu in gpus], np.intp)
+             for gpus, _ in parts]
+    if len(parts) == 1 and len(number) == len(parts[0][0]):
+        wide = parts[0][1]
+    else:
+        wide = np.full((BLOCK_S, len(number)), np.nan)
+        for at, (_, values) in zip(at_of, parts, strict=True):
+            for column, target in enumerate(at.tolist()):
+                wide[:, target] = np.fmax(wide[:, target], values[:, column])
+    return pd.DataFrame(wide, columns=list(number), index=range(start, start + BLOCK_S))
+
+
+def in_memory(rows: Rows, metric: str, gpus: Sequence[str], start: int
+              ) -> tuple[list[str], npt.NDArray[np.float64]]:
     at = AT[metric]
-    values = np.where(missing_at(rows.missing, at) != 0, np.nan, rows.units[at] * STORED[at].step)
-    return pd.DataFrame({"gpu": [gpus[slot] for slot in rows.slot.tolist()], "t": rows.t,
-                         "value": values})
-
-
-def added_up(parts: "list[pd.DataFrame]", metrics: Sequence[str], aggs: Sequence[Agg]
-              ) -> "pd.DataFrame":
-    import pandas as pd
-
-    parts = [part for part in parts if len(part)] or parts[-1:]
-    whole = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
-    how = {f"{metric}_{part}": verb for metric in metrics
-           for part, verb in (("min", "min"), ("max", "max"), ("sum", "sum"), ("n", "sum"))
-           if f"{metric}_{part}" in whole}
-    if whole.duplicated(["gpu", "t"]).any():
-        whole = whole.groupby(["gpu", "t"], as_index=False, sort=False).agg(how)
-    whole = whole.sort_values(["gpu", "t"], ignore_index=True)
-    found: dict[str, Any] = {"gpu": whole["gpu"], "t": whole["t"]}
-    for metric in metrics:
-        n = whole.get(f"{metric}_n", pd.Series(np.zeros(len(whole)))).fillna(0)
-        for agg in aggs:
-            if agg == "n":
-                found[f"{metric}_n"] = n.astype(np.int64)
-            elif agg == "mean" and metric in NO_MEAN:
-                found[f"{metric}_mean"] = np.full(len(whole), np.nan)
-            elif agg == "mean":
-                sums = whole.get(f"{metric}_sum", pd.Series(np.full(len(whole), np.nan)))
-                found[f"{metric}_mean"] = (sums / n).where(n > 0)
-            else:
-                ends = whole.get(f"{metric}_{agg}", pd.Series(np.full(len(whole), np.nan)))
-                found[f"{metric}_{agg}"] = ends.where(n > 0)
-    return pd.DataFrame(found)
+    slots, column = np.unique(rows.slot, return_inverse=True)
+    wide = np.full((BLOCK_S, len(slots)), np.nan)
+    wide[rows.t - start, column] = np.where(missing_at(rows.missing, at) != 0, np.nan,
+                                            rows.units[at] * STORED[at].step)
+    return [gpus[slot] for slot in slots.tolist()], wide

@@ -2,9 +2,7 @@
 moments of the fleet need. What is asked of long stretches goes through DuckDB instead."""
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +28,10 @@ from .parquet import (
     schema,
     sorted_table,
 )
+from .places import encoded
 from .rollup import Rollup, coarser
 from .tally import TASK_SUMS, TASK_TOPS
 from .usage import USAGE_SUMS
-
-KEPT_CHUNKS = 60_000  # of a column in a row group: some hundred bytes each
 
 
 class Source:
@@ -156,7 +153,7 @@ def combined(kind: str, table: Table) -> Table:
 
 def rollup_of(table: Table) -> tuple[Rollup, Names]:
     """A table of roll-ups as arrays; its slots are numbers of its own."""
-    gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
+    gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
     pairs = gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0]
     used, slot = np.unique(pairs, return_inverse=True)
     names = Names([gpus[1][pair // len(nodes[1])] for pair in used.tolist()],
@@ -169,14 +166,6 @@ def rollup_of(table: Table) -> tuple[Rollup, Names]:
         made.total.append(_floats(table, f"{key}_mean") * n)
         made.n.append(n)
     return made, names
-
-
-def _encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """Where a word is missing, its number is -1."""
-    import pyarrow.compute as pc
-
-    one = column.unify_dictionaries().combine_chunks()
-    return pc.fill_null(one.indices, -1).to_numpy(), one.dictionary.to_pylist()
 
 
 def _floats(table: Table, name: str) -> npt.NDArray[np.float64]:
@@ -202,7 +191,7 @@ def seen_seconds(path: Path, t0: int, t1: int) -> tuple[list[str], list[str],
     table = table.filter(pc.and_(pc.greater_equal(table["t"], t0), pc.less(table["t"], t1)))
     if table.num_rows == 0:
         return [], [], np.zeros(0, np.intp), np.zeros(0, np.int64)
-    gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
+    gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
     pairs = gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0]
     used, at = np.unique(pairs, return_inverse=True)
     return ([gpus[1][pair // len(nodes[1])] for pair in used.tolist()],
@@ -214,40 +203,6 @@ def event_keys(path: Path) -> set[tuple[str, str, int]]:
 
     table = pq.read_table(path, columns=["node", "stream", "seq"])
     return set(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-@dataclass(slots=True)
-class Places:
-    """Of the rows of one block in a file: whose, when, and what is said to be missing."""
-
-    groups: list[int]  # row groups in which they lie
-    rows: npt.NDArray[np.intp] | None  # of these groups, those of the block; None: all
-    gpus: list[str]
-    nodes: list[str]
-    pair: npt.NDArray[np.int32]
-    t: npt.NDArray[np.int16]  # seconds since the block began
-    words: list[str]
-    missing: npt.NDArray[np.int32]  # which of the words; -1: nothing is missing
-
-
-class Footers:
-    """What stands at the end of each file, parsed: it is a good part of what a question costs.
-    Files never change under their names."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, Any] = OrderedDict()
-
-    def open(self, path: Path, words: Sequence[str] = ()) -> Any:
-        """`words`: columns that are read as numbers into a dictionary."""
-        import pyarrow.parquet as pq
-
-        found = self._kept.pop(path.name, None)
-        file = pq.ParquetFile(path, metadata=found, read_dictionary=list(words))
-        self._kept[path.name] = file.metadata
-        while len(self._kept) > 1 and sum(
-                one.num_row_groups * one.num_columns for one in self._kept.values()) > KEPT_CHUNKS:
-            self._kept.popitem(last=False)
-        return file
 
 
 def has_column(file: Any, key: str) -> bool:
@@ -263,84 +218,6 @@ def _row_groups(file: Any, name: str, low: Any, high: Any) -> list[int]:
         stats = file.metadata.row_group(group).column(at).statistics
         if stats is None or not stats.has_min_max or (stats.min <= high and low <= stats.max):
             found.append(group)
-    return found
-
-
-def seconds_of(file: Any, gpus: Sequence[str], keys: Sequence[str], span: tuple[int, int],
-               nodes: frozenset[str] | None) -> Iterator[dict[str, Any]]:
-    """Of each Gpu: its name, `t`, and an array per key, NaN where it is missing."""
-    pa = arrow()
-    of_gpu: dict[int, list[str]] = {}
-    for gpu in gpus:
-        for group in _row_groups(file, "gpu", gpu, gpu):
-            of_gpu.setdefault(group, []).append(gpu)
-    known = [key for key in keys if has_column(file, key)]
-    wanted = ["gpu", "t", *known, *(["node"] if nodes is not None else [])]
-    for group, wanted_gpus in of_gpu.items():
-        table = file.read_row_group(group, columns=wanted, use_threads=False)
-        place = {word: at for at, word in enumerate(_encoded(table.column("gpu"))[1])}
-        of_row = _encoded(table.column("gpu"))[0]
-        for gpu in dict.fromkeys(wanted_gpus):
-            rows = np.flatnonzero(of_row == place.get(gpu, -2))
-            if not len(rows):
-                continue
-            part = table.slice(rows[0], rows[-1] - rows[0] + 1)  # they lie side by side
-            t = _ints(part, "t")
-            inside = (t >= span[0]) & (t < span[1])
-            if nodes is not None:
-                inside &= np.isin(part.column("node").cast(pa.string()).to_numpy(), list(nodes))
-            found: dict[str, Any] = {"gpu": gpu, "t": t[inside]}
-            for key in keys:
-                found[key] = (part.column(key).to_numpy().astype(np.float64)[inside]
-                              if key in known else np.full(len(found["t"]), np.nan))
-            yield found
-
-
-def block_places(file: Any, t0: int, t1: int) -> Places:
-    groups = _row_groups(file, "t", t0, t1 - 1)
-    if not groups:
-        none = np.zeros(0, np.int32)
-        return Places([], None, [], [], none, none.astype(np.int16), [], none)
-    table = file.read_row_groups(groups, columns=["gpu", "node", "t", "missing"])
-    t = _ints(table, "t")
-    inside = (t >= t0) & (t < t1)
-    rows = None if inside.all() else np.flatnonzero(inside)
-    if rows is not None:
-        table, t = table.take(rows), t[rows]
-    gpus, nodes, missing = (_encoded(table.column(name)) for name in ("gpu", "node", "missing"))
-    pairs = gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0]
-    # In runs of one pair: their starts are few, and what is unique among them is found fast.
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(pairs)) + 1])
-    used, of_run = np.unique(pairs[starts], return_inverse=True)
-    pair = np.repeat(of_run, np.diff(np.append(starts, len(pairs)))).astype(np.int32)
-    return Places(groups, rows, [gpus[1][at // len(nodes[1])] for at in used.tolist()],
-                  [nodes[1][at % len(nodes[1])] for at in used.tolist()], pair,
-                  (t - t0).astype(np.int16), missing[1], missing[0])
-
-
-def block_column(file: Any, key: str, places: Places, rows: npt.NDArray[np.intp] | None = None
-                 ) -> npt.NDArray[np.float64]:
-    """A metric of these rows, or of some of them, in order; NaN where it is missing."""
-    if not has_column(file, key):
-        return np.full(len(places.t) if rows is None else len(rows), np.nan)
-    column = file.read_row_groups(places.groups, columns=[key], use_threads=False).column(0)
-    which = places.rows if rows is None else rows if places.rows is None else places.rows[rows]
-    found = column.to_numpy() if which is None else _picked(column, which)
-    values: npt.NDArray[np.float64] = found.astype(np.float64)
-    return values
-
-
-def _picked(column: Any, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-    """Piece by piece: to lay millions of numbers side by side for the sake of a few thousand costs
-    more than to read them."""
-    pa = arrow()
-    begin, parts = 0, []
-    for piece in column.chunks:
-        first, last = np.searchsorted(rows, (begin, begin + len(piece)))
-        if first < last:
-            parts.append(piece.take(pa.array(rows[first:last] - begin)))
-        begin += len(piece)
-    found: npt.NDArray[Any] = pa.chunked_array(parts, column.type).to_numpy()
     return found
 
 
@@ -362,7 +239,7 @@ def wide_parts(path: Path, kind: str, wanted: Wanted, span: tuple[int, int]) -> 
 
 def _part(table: Table, column_of: dict[tuple[str, End], str], counts: dict[str, str],
           span: tuple[int, int]) -> Part:
-    gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
+    gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
     used, name_at = in_runs(gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0])
     t = _ints(table, "t")
     values = {place: table.column(name).to_numpy() for place, name in column_of.items()
@@ -392,7 +269,7 @@ def seldom_parts(path: Path, keys: Sequence[str], span: tuple[int, int], step_s:
     for group in _row_groups(file, "t", span[0], span[1] - 1):
         table = file.read_row_group(group, columns=["gpu", "node", "t", *known],
                                     use_threads=False)
-        gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
+        gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
         used, name_at = in_runs(gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0])
         t = _ints(table, "t")
         inside = (t >= span[0]) & (t < span[1])
@@ -422,9 +299,9 @@ def held_part(table: Table, span: tuple[int, int]) -> TaskRows:
     inside = np.flatnonzero((t >= span[0]) & (t < span[1]))
     if len(inside) < len(t):
         table, t = table.take(inside), t[inside]
-    gpus, nodes = (_encoded(table.column(name)) for name in ("gpu", "node"))
+    gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
     used, name_at = in_runs(gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0])
     return TaskRows(
         [(gpus[1][at // len(nodes[1])], nodes[1][at % len(nodes[1])]) for at in used.tolist()],
-        name_at, t, {name: _encoded(table.column(name)) for name in HELD_WORDS},
+        name_at, t, {name: encoded(table.column(name)) for name in HELD_WORDS},
         {name: table.column(name).to_numpy().astype(np.float64) for name in HELD_NUMBERS})

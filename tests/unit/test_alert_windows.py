@@ -1,5 +1,7 @@
 """Spans that roll along, beside sums over everything that was ever seen."""
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -68,3 +70,44 @@ def test_a_row_that_is_somebody_elses_begins_anew() -> None:
     window.grow(3)
     window.take(6, np.array([4.0, 1.0, 7.0]))
     assert window.values().tolist() == [4.0, 98.0, 7.0]
+
+
+class PlainRing:
+    """All buckets looked at anew each time."""
+
+    def __init__(self, how: How, span: int) -> None:
+        self.how, self.buckets = how, span
+        self.ring: dict[int, float] = {}
+        self.at: int | None = None
+        self.open: list[float] = []
+        self.closed: list[float] = []
+
+    def take(self, second: int, value: float | None) -> float | None:
+        if self.at is None or second < self.at:
+            self.at = second
+        if second > self.at:
+            for number in range(max(self.at, second - self.buckets), second):
+                self.ring.pop(number % self.buckets, None)
+                if number == self.at and self.open:
+                    self.ring[number % self.buckets] = self.pick(self.open)
+            self.closed, self.open, self.at = [*self.ring.values()], [], second
+        self.open += [] if value is None else [value]
+        known = [*self.closed, *self.open]
+        return self.pick(known) if known else None
+
+    def pick(self, values: list[float]) -> float:
+        return max(values) if self.how == "max" else min(values)
+
+
+def test_a_clock_that_goes_back_loses_nothing_of_a_window() -> None:
+    for seed in random.sample(range(2**32), 100):
+        chance = random.Random(seed)
+        how: How = chance.choice(("min", "max"))
+        span, second = chance.choice((2, 7, 13)), 1_000
+        window, plain = Window(Term(how, "x", span), 1, 0.01, 1), PlainRing(how, span)
+        for _ in range(60):
+            second += chance.choice((1, 1, 1, 0, 2, 9, 40, -1, -4, -20))
+            value = chance.choice((None, float(chance.randint(0, 100))))
+            window.take(second, np.array([np.nan if value is None else value]))
+            wanted, got = plain.take(second, value), window.values()[0]
+            assert np.isnan(got) if wanted is None else got == wanted, seed

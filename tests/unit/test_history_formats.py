@@ -14,7 +14,7 @@ import pytest
 
 from dashboard.history import parquet, reading, store
 from dashboard.history.columns import KEYS
-from dashboard.history.embedded import FEW, Embedded
+from dashboard.history.embedded import UNPACKS_MOST, Embedded
 from dashboard.history.manifest import Manifest, digest
 from tests.unit.histories import START, Source, Truth, differences
 
@@ -29,8 +29,10 @@ def _folder(tmp_path: Path) -> Path:
     return tmp_path / "history"
 
 
-def opened(folder: Path) -> Embedded:
+def opened(folder: Path, unpacks_most: int = UNPACKS_MOST) -> Embedded:
+    """0: what can be asked of DuckDB is."""
     history = Embedded(folder)
+    history.unpacks_most = unpacks_most
     history.open()
     return history
 
@@ -39,9 +41,8 @@ def truth() -> Truth:
     return {(gpu, t): row for gpu, t, row in json.loads((FORMAT_1 / "truth.json").read_text())}
 
 
-def told(history: Embedded, extra: int, metrics: tuple[str, ...] = KEYS) -> Truth:
-    """With `extra` Gpus that were never there, so that the question is a large one."""
-    gpus = sorted({gpu for gpu, _ in truth()}) + [f"GPU-none-{at}" for at in range(extra)]
+def told(history: Embedded, metrics: tuple[str, ...] = KEYS) -> Truth:
+    gpus = sorted({gpu for gpu, _ in truth()})
     frame = history.series(gpus, metrics, START, START + HOUR_S, 1, ("max",))
     return {(row["gpu"], int(row["t"])): {
         key: row[f"{key}_max"] for key in metrics} for row in frame.to_dict("records")}
@@ -53,10 +54,10 @@ def are_same(said: Truth, wanted: Truth) -> bool:
         for key, row in said.items() for metric, value in row.items())
 
 
-@pytest.mark.parametrize("extra", [0, FEW])
-def test_what_format_1_says_is_what_was_said(folder: Path, extra: int) -> None:
-    history = opened(folder)
-    assert are_same(told(history, extra), truth())
+@pytest.mark.parametrize("unpacks_most", [UNPACKS_MOST, 0])
+def test_what_format_1_says_is_what_was_said(folder: Path, unpacks_most: int) -> None:
+    history = opened(folder, unpacks_most)
+    assert are_same(told(history), truth())
     t = max(t for _, t in truth())
     for row in history.instant("temp_c", t).to_dict("records"):
         wanted = truth()[row["gpu"], int(row["t"])]["temp_c"]
@@ -84,13 +85,13 @@ def without_later(folder: Path) -> None:
     manifest.rewrite()
 
 
-@pytest.mark.parametrize("extra", [0, FEW])
+@pytest.mark.parametrize("unpacks_most", [UNPACKS_MOST, 0])
 def test_a_metric_that_older_files_lack_is_missing_there_and_told_from_then_on(
-        folder: Path, extra: int) -> None:
+        folder: Path, unpacks_most: int) -> None:
     without_later(folder)
     lacking = {key: row | {LATER: "unknown"} for key, row in truth().items()}
-    history = opened(folder)
-    assert are_same(told(history, extra), lacking)
+    history = opened(folder, unpacks_most)
+    assert are_same(told(history), lacking)
     assert set(history.instant(LATER, START + 30)["missing"]) <= {"unknown", "unsupported", "stale",
                                                                   "denied"}
     assert history.block(LATER, START + 30).isna().all().all()
@@ -102,7 +103,7 @@ def test_a_metric_that_older_files_lack_is_missing_there_and_told_from_then_on(
     for now in (later + 400, START + 2 * HOUR_S):  # sealed beside the old, then one with it
         history.store.tend(now)
         assert differences(history, source, later, later + 40) == []
-        assert are_same({key: row for key, row in told(history, extra).items()
+        assert are_same({key: row for key, row in told(history).items()
                          if key[1] < later}, lacking)
         for step in (60, HOUR_S):
             gpu = source.all_uuids[0]
@@ -134,5 +135,5 @@ def test_a_step_of_the_format_is_taken_before_anything_is_asked(
               for key, row in truth().items()}
     for _ in range(2):  # once is enough
         history = opened(folder)
-        assert are_same(told(history, 0), wanted)
+        assert are_same(told(history), wanted)
         assert {one.schema for one in history.store.manifest.segments.values()} == {2}

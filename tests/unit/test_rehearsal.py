@@ -20,6 +20,8 @@ from dashboard.core.fleet import Fleet
 from dashboard.history.embedded import Embedded
 from dashboard.history.feed import Stored
 from dashboard.history.spans import Spans
+from dashboard.node_past import NUMBERS, Gpus, NodePast
+from dashboard.rehearsals import Past
 from dashboard.rule_past import LIVE, CannotRehearse, GpuPast, closed_minute
 from dashboard.task_past import TaskPast
 from gpudeck.wire import Inventory, Task, Tasks, Use
@@ -27,7 +29,8 @@ from tests.unit import fleets
 
 NODES, GPUS, MINUTES = 3, 4, 100
 BEGIN = 1_700_000_000 - 1_700_000_000 % 3_600
-LAST = BEGIN + (MINUTES - 1) * 60  # the minute after it is not closed when the story ends
+END = BEGIN + MINUTES * 60
+LAST = END - 60  # the minute after it is not closed when the story ends
 TASKS: dict[str, dict[str, Any]] = {
     "task-idle": {"of": "task", "signal": "max(busy_pct, 5m)", "fire": "<= 35", "clear": "> 40",
                   "for": "5m", "where": ["mem_used_bytes >= 1GiB"]},
@@ -44,6 +47,13 @@ RULES: dict[str, dict[str, Any]] = {
     "held": {"signal": "mem_used_bytes / mem_total_bytes", "fire": ">= 50%", "clear": "< 40%",
              "for": "5m", "where": ["util_pct < 30"]},
     "near": {"signal": "temp_margin_c", "fire": "<= 30", "clear": "> 40", "for": "5m"},
+    "node-hot": {"of": "node", "signal": "temp_c", "fire": ">= 75", "clear": "< 72", "for": "5m"},
+    "node-works": {"of": "node", "signal": "avg(power_w, 5m)", "fire": ">= 800", "clear": "< 790",
+                   "for": "6m", "where": ["max(temp_c, 5m) > 40"]},
+    "node-idle": {"of": "node", "signal": "max(util_pct, 5m)", "fire": "<= 31", "clear": "> 32",
+                  "for": "5m"},
+    "node-quick": {"of": "node", "signal": "util_pct", "fire": ">= 27", "clear": "< 26",
+                   "for": "20s"},
     **TASKS,
 }
 
@@ -98,8 +108,9 @@ class Recorded:
                 self.level[at, gpu] = self.random.uniform(0, 100)
             level = self.level[at, gpu]
             noisy = min(100.0, max(0.0, level + self.random.gauss(0, 4)))
-            rows.append({"temp_c": noisy, "util_pct": round(noisy) / 2, "power_w": 4 * noisy,
-                         "mem_used_bytes": level * 8e8})
+            # In the steps that history keeps.
+            rows.append({"temp_c": float(round(noisy)), "util_pct": round(noisy) / 2,
+                         "power_w": float(round(4 * noisy)), "mem_used_bytes": level * 8e8})
             slow.append({"temp_margin_c": round(90 - level)})
         frame = fleets.frame(rows, second - BEGIN + 1, second + 0.2, slow=slow,
                              tasks=self.tasks(at, second) if (second + at) % 2 == 0 else None)
@@ -133,11 +144,12 @@ class Recorded:
         mine[alert.id] = msgspec.structs.replace(alert, value=first.value)
         self.live[alert.rule_id] = list(mine.values())
 
-    def rehearsed(self, of: Ready) -> tuple[GpuPast | TaskPast, Rehearsal]:
-        past: GpuPast | TaskPast = (GpuPast if of.rule.of == "gpu" else TaskPast)(
-            self.spans, self.fleet, of)
+    def rehearsed(self, of: Ready) -> tuple[Past, Rehearsal]:
+        kinds: dict[str, type[GpuPast] | type[TaskPast] | type[NodePast]] = {
+            "gpu": GpuPast, "node": NodePast}
+        past = kinds.get(of.rule.of, TaskPast)(self.spans, self.fleet, of)
         rehearsal = Rehearsal(of)
-        for stretch in past.stretches(BEGIN, LAST):
+        for stretch in past.stretches(BEGIN, LAST if of.is_by_minutes else END):
             rehearsal.take(stretch)
             if isinstance(past, TaskPast):
                 past.settle(rehearsal.alerts())
@@ -153,9 +165,10 @@ def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 
 
 def as_bytes(alerts: list[Any], name: Any) -> bytes:
+    """In whole seconds: life looks half a second after each was sampled."""
     return msgspec.json.encode(sorted(
-        [name(each), each.since, each.fired_at, each.value, each.comebacks, each.ended_at]
-        for each in alerts))
+        [name(each), int(each.since), int(each.fired_at), each.value, each.comebacks,
+         None if each.ended_at is None else int(each.ended_at)] for each in alerts))
 
 
 @pytest.mark.parametrize("is_in_files", [False, True])
@@ -163,7 +176,7 @@ def as_bytes(alerts: list[Any], name: Any) -> bytes:
 def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: Recorded, rule: str,
                                                      is_in_files: bool) -> None:
     if is_in_files:
-        recorded.history.store.tend(BEGIN + MINUTES * 60 + 10_000)
+        recorded.history.store.tend(END + 10_000)
         assert recorded.history.info().open_seconds == 0
     past, rehearsal = recorded.rehearsed(ready(rule))
     lived, would = recorded.live[rule], rehearsal.alerts()
@@ -207,6 +220,9 @@ def test_what_history_does_not_keep_is_refused() -> None:
         TaskPast(None, Fleet(1), ready("task-big", **{"for": "1m"}))  # type: ignore[arg-type]
     with pytest.raises(CannotRehearse, match="does not keep age_s of a task"):
         TaskPast(None, Fleet(1), ready("task-big", signal="age_s", fire="> 5"))  # type: ignore[arg-type]
+    for signal in ("silent_s", "gpus_lost", "tasks"):
+        with pytest.raises(CannotRehearse, match=f"does not keep {signal} of a node"):
+            NodePast(None, Fleet(1), ready("node-hot", signal=signal, fire="> 5", clear=""))  # type: ignore[arg-type]
     for signal in ("sample_age_s", "lost", "jobs"):
         with pytest.raises(CannotRehearse, match=f"does not keep {signal}"):
             GpuPast(None, Fleet(1), check(read(  # type: ignore[arg-type]
@@ -253,3 +269,20 @@ def test_a_rest_of_its_own_holds_the_next_ladder() -> None:
     first, second = played([20.0] * 10 + [0.0] * 2 + [20.0] * 60, cooldown="30m")
     assert first.acted_at is None
     assert second.acts[0][1] >= first.ended_at + 1_800  # type: ignore[operator]
+
+
+def test_a_node_is_meant_where_all_of_its_gpus_are(recorded: Recorded) -> None:
+    past, all_of_them = recorded.rehearsed(ready("node-quick"))
+    some, one = recorded.rehearsed(ready("node-quick", scope="node:n0"))
+    assert {past.name(each.row).key for each in all_of_them.alerts()} > {"n0"}
+    assert {some.name(each.row).key for each in one.alerts()} == {"n0"}
+    assert recorded.rehearsed(ready("node-quick", scope="gpu:0"))[1].alerts() == []
+
+
+def test_the_power_of_a_node_is_not_known_while_a_board_does_not_tell() -> None:
+    nan = np.nan
+    gpus = Gpus(np.array([[10.0, nan, nan], [20.0, 30.0, nan], [7.0, nan, 5.0]]), np.array([0, 2]))
+    for name, wanted in {"util_pct": [[15.0, 30.0, nan], [7.0, nan, 5.0]],
+                         "power_w": [[30.0, nan, nan], [7.0, nan, 5.0]],
+                         "temp_c": [[20.0, 30.0, nan], [7.0, nan, 5.0]]}.items():
+        np.testing.assert_array_equal(NUMBERS[name](gpus), wanted)

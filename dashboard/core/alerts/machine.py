@@ -146,10 +146,9 @@ class Machine:
 
     def leave(self, rows: Rows) -> list[Moves]:
         """Who was in these rows is gone, though the rows are there."""
-        mask = np.zeros(len(self.phase), bool)
-        mask[rows] = True
         moves: list[Moves] = []
-        self._move(mask & (self.phase != Phase.INACTIVE), Phase.INACTIVE, "gone", moves)
+        there = np.unique(rows)
+        self._move(there[self.phase[there] != Phase.INACTIVE], Phase.INACTIVE, "gone", moves)
         return moves
 
     def step(self, look: Look, now: float) -> list[Moves]:
@@ -157,15 +156,16 @@ class Machine:
         moves: list[Moves] = []
         self._credit = self._credited(now)
         self._gone(look, moves)
-        fresh = look.there & look.known & ~(look.at <= self.seen_at) & ~np.isnan(look.at)
-        gap_s = np.where(np.isnan(self.seen_at), 0.0, look.at - self.seen_at)
-        self._gaps(fresh & (gap_s > self.timing.gap_s), look.at, moves)
+        # NaN: it was never sampled, or never before.
+        fresh = look.there & look.known & ~(look.at <= self.seen_at) & (look.at == look.at)
+        self._gaps(fresh & (look.at - self.seen_at > self.timing.gap_s), look.at, moves)
         phase = self.phase.copy()
-        self._inactive(fresh & (phase == Phase.INACTIVE), look, moves)
-        self._pending(fresh & (phase == Phase.PENDING), look, moves)
-        self._firing(fresh & (phase == Phase.FIRING), look, moves)
-        self._resolving(fresh & (phase == Phase.RESOLVING), look, moves)
-        self.seen_at = np.where(fresh, look.at, self.seen_at)
+        for of, step in ((Phase.INACTIVE, self._inactive), (Phase.PENDING, self._pending),
+                         (Phase.FIRING, self._firing), (Phase.RESOLVING, self._resolving)):
+            rows = _rows(fresh & (phase == of))
+            if len(rows):
+                step(rows, look, moves)
+        np.copyto(self.seen_at, look.at, where=fresh)
         self._healths(look, now, moves)
         return moves
 
@@ -177,37 +177,41 @@ class Machine:
             return 1.0
         return min(max(1.0, (now - last) / self.timing.period_s), LATE_MOST)
 
-    def _move(self, mask: Mask, after: Phase, reason: str, moves: list[Moves]) -> None:
-        for before in Phase:
-            rows = np.flatnonzero(mask & (self.phase == before)) if mask.any() else ()
-            if len(rows):
-                assert TABLE[before][reason] is after, (before, reason, after)
-                moves.append(Moves(before, after, reason, np.asarray(rows, np.intp)))
-        self.phase[mask] = after
+    def _move(self, rows: Rows, after: Phase, reason: str, moves: list[Moves]) -> None:
+        if not len(rows):
+            return
+        phase = self.phase[rows]
+        for before in np.unique(phase).tolist():
+            assert TABLE[Phase(before)][reason] is after, (before, reason, after)
+            moves.append(Moves(Phase(before), after, reason, rows[phase == before]))
+        self.phase[rows] = after
         if after is Phase.INACTIVE:
-            self.has_rested[mask] = True
-            self.since[mask] = np.nan
-            self.samples[mask] = 0
-            self.comebacks[mask] = 0
-            self.fired_at[mask] = np.nan
+            self.has_rested[rows] = True
+            self.since[rows] = np.nan
+            self.samples[rows] = 0
+            self.comebacks[rows] = 0
+            self.fired_at[rows] = np.nan
 
     def _gone(self, look: Look, moves: list[Moves]) -> None:
-        self._move(~look.there & (self.phase != Phase.INACTIVE), Phase.INACTIVE, "gone", moves)
-        self.seen_at[~look.there] = np.nan
-        self.health[~look.there] = Health.OK
+        if look.there.all():
+            return
+        gone = _rows(~look.there)
+        self._move(gone[self.phase[gone] != Phase.INACTIVE], Phase.INACTIVE, "gone", moves)
+        self.seen_at[gone] = np.nan
+        self.health[gone] = Health.OK
 
     def _gaps(self, gap: Mask, at: Floats, moves: list[Moves]) -> None:
         """Nothing is known of that time: what acts begins anew, what tells does not count it."""
-        waiting = gap & (self.phase == Phase.PENDING)
+        waiting = _rows(gap & (self.phase == Phase.PENDING))
         if self.timing.has_ladder:
             self._move(waiting, Phase.INACTIVE, "gap", moves)
         else:
-            lost = at - self.seen_at - self.timing.period_s
-            self.since = np.where(waiting, self.since + lost, self.since)
+            self.since[waiting] += at[waiting] - self.seen_at[waiting] - self.timing.period_s
 
-    def _inactive(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
-        begun = mask & look.breach
-        self.has_rested |= mask & ~look.breach
+    def _inactive(self, rows: Rows, look: Look, moves: list[Moves]) -> None:
+        breach = look.breach[rows]
+        begun = rows[breach]
+        self.has_rested[rows[~breach]] = True
         self.since[begun] = look.at[begun]
         self.samples[begun] = 1
         if self.timing.for_s == 0 and not self.timing.has_ladder:
@@ -215,40 +219,48 @@ class Machine:
         else:
             self._move(begun, Phase.PENDING, "breach", moves)
 
-    def _pending(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
-        still = mask & look.breach
-        self.samples[still] += self._credit
-        held_s = look.at - self.since
-        covered = self.samples * self.timing.period_s >= (
+    def _pending(self, rows: Rows, look: Look, moves: list[Moves]) -> None:
+        breach = look.breach[rows]
+        still = rows[breach]
+        samples = self.samples[still] + self._credit
+        self.samples[still] = samples
+        held_s = look.at[still] - self.since[still]
+        covered = samples * self.timing.period_s >= (
             self.timing.min_coverage * (held_s + self.timing.period_s))
-        self._fire(still & (held_s >= self.timing.for_s) & covered, look, moves)
-        self._move(mask & ~look.breach, Phase.INACTIVE, "not so any more", moves)
+        self._fire(still[(held_s >= self.timing.for_s) & covered], look, moves)
+        self._move(rows[~breach], Phase.INACTIVE, "not so any more", moves)
 
-    def _fire(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
-        self._move(mask, Phase.FIRING, "held", moves)
-        self.fired_at[mask] = look.at[mask]
+    def _fire(self, rows: Rows, look: Look, moves: list[Moves]) -> None:
+        self._move(rows, Phase.FIRING, "held", moves)
+        self.fired_at[rows] = look.at[rows]
 
-    def _firing(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
-        rests = mask & look.clear
+    def _firing(self, rows: Rows, look: Look, moves: list[Moves]) -> None:
+        rests = rows[look.clear[rows]]
         self.since[rests] = look.at[rests]
         if self.timing.keep_s == 0:
             self._move(rests, Phase.INACTIVE, "resolved", moves)
         else:
             self._move(rests, Phase.RESOLVING, "clear", moves)
 
-    def _resolving(self, mask: Mask, look: Look, moves: list[Moves]) -> None:
-        again = mask & look.breach
+    def _resolving(self, rows: Rows, look: Look, moves: list[Moves]) -> None:
+        breach, clear = look.breach[rows], look.clear[rows]
+        again = rows[breach]
         self.comebacks[again] += 1
         self._move(again, Phase.FIRING, "breach", moves)
-        between = mask & ~look.breach & ~look.clear
+        between = rows[~breach & ~clear]
         self.since[between] = look.at[between]  # it is at rest from when it is clear again
-        rested = mask & look.clear & (look.at - self.since >= self.timing.keep_s)
+        rested = rows[clear & (look.at[rows] - self.since[rows] >= self.timing.keep_s)]
         self._move(rested, Phase.INACTIVE, "resolved", moves)
 
     def _healths(self, look: Look, now: float, moves: list[Moves]) -> None:
         unseen_s = now - self.seen_at
-        silent = look.there & ~(unseen_s <= self.timing.gap_s)
-        self.health = np.where(silent, np.where(look.cannot, Health.CANNOT, Health.NO_DATA),
-                               Health.OK).astype(np.uint8)
-        given_up = silent & (self.phase != Phase.INACTIVE) & ~(unseen_s <= self.timing.stale_s)
-        self._move(given_up, Phase.INACTIVE, "no data", moves)
+        self.health[:] = Health.OK
+        silent = _rows(look.there & ~(unseen_s <= self.timing.gap_s))
+        self.health[silent] = np.where(look.cannot[silent], Health.CANNOT, Health.NO_DATA)
+        given_up = silent[~(unseen_s[silent] <= self.timing.stale_s)]
+        self._move(given_up[self.phase[given_up] != Phase.INACTIVE], Phase.INACTIVE, "no data",
+                   moves)
+
+
+def _rows(mask: Mask) -> Rows:
+    return mask.nonzero()[0]

@@ -5,7 +5,7 @@ stretch is not looked at in it: a row at rest that nothing happens to stays at r
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -66,35 +66,43 @@ class _Climb:
     done: int = 0
 
 
-@dataclass(slots=True)
 class _Column:
     """The rows of interest at one moment, as a Watch looks at them."""
 
-    stretch: Stretch
-    rows: Rows
-    cached: dict[Term, AnyFloats]
-    column: int = 0
-    fresh: Rows = field(default_factory=lambda: np.empty(0, np.intp))
+    fresh: Rows = np.empty(0, np.intp)
+
+    def __init__(self, stretch: Stretch, rows: Rows) -> None:
+        self.stretch = stretch
+        self.rows = rows
+        self.column = 0
+        self._all = np.ones(len(rows), bool)
+        self._scope = stretch.scope[rows]
+        self._can = np.zeros(len(rows), bool)
+        self._values: dict[Term, AnyFloats] = {}
+        self._next: dict[Term, tuple[int, Floats]] = {}  # from this column on, columns x rows
 
     @property
     def there(self) -> Mask:
-        if self.stretch.there is None:
-            return np.ones(len(self.rows), bool)
-        return self.stretch.there(self.column)[self.rows]
+        return self._all if self.stretch.there is None else (
+            self.stretch.there(self.column)[self.rows])
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
         return np.full(len(self.rows), self.stretch.ends_at(self.column))
 
     def numbers(self, term: Term) -> Numbers:
-        if term not in self.cached:
-            # Column after column is read: they are laid side by side once.
-            rows = slice(None) if len(self.rows) == self.stretch.size else self.rows
-            self.cached[term] = np.ascontiguousarray(self.stretch.values(term, rows).T)
-        return Numbers(self.cached[term][self.column].astype(np.float64),
-                       np.zeros(len(self.rows), bool))
+        """Column after column is read, row after row they lie: some columns at a time are laid side
+        by side, or each number would be fetched from far away."""
+        first = self.column - self.column % AT_ONCE
+        if self._next.get(term, (-1, None))[0] != first:
+            if term not in self._values:
+                rows = slice(None) if len(self.rows) == self.stretch.size else self.rows
+                self._values[term] = self.stretch.values(term, rows)
+            part = self._values[term][:, first : first + AT_ONCE]
+            self._next[term] = first, np.ascontiguousarray(part.T, np.float64)
+        return Numbers(self._next[term][1][self.column - first], self._can)
 
     def in_scope(self, scope: Filter) -> Mask:
-        return self.stretch.scope[self.rows]
+        return self._scope
 
     def standing(self) -> Standing | None:
         return None
@@ -122,7 +130,7 @@ class Rehearsal:
         if not len(rows):
             return
         watch = self._part(rows)
-        scene = _Column(stretch, rows, {})
+        scene = _Column(stretch, rows)
         for column in range(stretch.width):
             scene.column = column
             if column % RESTS_EVERY == 0:
@@ -178,11 +186,12 @@ class Rehearsal:
     # -- what comes of it
 
     def _note(self, moves: Moves, rows: Rows, watch: Watch, at: float) -> None:
-        for place in map(int, moves.rows):
+        if moves.after is Phase.PENDING:
+            self.pending += len(moves.rows)
+            return
+        for place in moves.rows.tolist():
             row = int(rows[place])
             match moves.after:
-                case Phase.PENDING:
-                    self.pending += 1
                 case Phase.FIRING if row not in self._open:
                     value = float(watch.seen.values[place])
                     self._open[row] = WouldBe(row, float(watch.machine.since[place]), at,
@@ -220,7 +229,7 @@ class Rehearsal:
         return sorted([*self._over, *self._open.values()], key=lambda one: (one.fired_at, one.row))
 
 
-ROWS_AT_ONCE = 1_024
+ROWS_AT_ONCE, AT_ONCE = 1_024, 16  # columns
 RESTS_EVERY = 60
 
 

@@ -28,6 +28,10 @@ class Window:
     def _make(self, room: int) -> None:
         self._ring = np.full((self._buckets, room), self._kind.nothing)
         self._counts = np.zeros((self._buckets, room), np.uint16)
+        # Of the lowest or highest, what the ring comes to.
+        self._older = np.full((self._buckets if self._kind.is_end else 0, room),
+                              self._kind.nothing)
+        self._newer = np.full(room, self._kind.nothing)
         self._closed = np.full(room, self._kind.nothing)
         self._closed_n = np.zeros(room)
         self._open = np.full(room, self._kind.nothing)
@@ -43,11 +47,13 @@ class Window:
         for name, array in old.items():
             getattr(self, name)[..., :old_room] = array
 
-    ARRAYS = ("_ring", "_counts", "_closed", "_closed_n", "_open", "_open_n", "_former")
+    ARRAYS = ("_ring", "_counts", "_older", "_newer", "_closed", "_closed_n", "_open", "_open_n",
+              "_former")
 
     def forget(self, rows: npt.NDArray[np.intp]) -> None:
         """These rows belong to somebody else from now on."""
         for name, nothing in (("_ring", self._kind.nothing), ("_counts", 0),
+                              ("_older", self._kind.nothing), ("_newer", self._kind.nothing),
                               ("_closed", self._kind.nothing), ("_closed_n", 0),
                               ("_open", self._kind.nothing), ("_open_n", 0), ("_former", np.nan)):
             getattr(self, name)[..., rows] = nothing
@@ -58,7 +64,9 @@ class Window:
         there = ~np.isnan(values)
         if self._kind.is_counter:
             there, values = self._increments(there, values)
-        self._open = np.where(there, self._kind.join(self._open, values), self._open)
+        # Of two the lowest or highest passes over what is not there.
+        joined = self._kind.join(self._open, values)
+        self._open = joined if self._kind.is_end else np.where(there, joined, self._open)
         self._open_n += there
 
     def _increments(self, there: npt.NDArray[np.bool_], values: Floats
@@ -72,20 +80,36 @@ class Window:
     def _turn(self, bucket: int) -> None:
         if self._at is None or bucket < self._at:
             self._at = bucket
-        turns = bucket - self._at
-        if turns == 0:
-            return
-        for turn in range(min(turns, self._buckets)):
-            place = (bucket - 1 - turn) % self._buckets
-            is_open = turn == turns - 1
+            self._look_back(bucket % self._buckets)
+        for number in range(max(self._at, bucket - self._buckets), bucket):
+            place, is_open = number % self._buckets, number == self._at
             self._closed_n -= self._counts[place]
             self._ring[place] = self._open if is_open else self._kind.nothing
             self._counts[place] = self._open_n if is_open else 0
             self._closed_n += self._counts[place]
+            if self._kind.is_end:
+                self._close(place)
+        if bucket > self._at:
+            self._closed = self._kind.join(self._older[bucket % self._buckets], self._newer) if (
+                self._kind.is_end) else self._ring.sum(axis=0)
+            self._open[:] = self._kind.nothing
+            self._open_n[:] = 0
         self._at = bucket
-        self._closed = self._kind.reduce(self._ring)
-        self._open[:] = self._kind.nothing
-        self._open_n[:] = 0
+
+    def _close(self, place: int) -> None:
+        """The lowest or highest of the ring without a look at all of it."""
+        if place == self._buckets - 1:
+            self._look_back(0)
+        else:
+            self._newer = self._kind.join(self._newer, self._ring[place])
+
+    def _look_back(self, place: int) -> None:
+        """Joined from each place to the ring's end, and in one number what is before this place:
+        together the whole ring, now and while places are filled until it is once around."""
+        if self._kind.is_end:
+            self._older[:] = self._kind.join.accumulate(self._ring[::-1], axis=0)[::-1]
+            self._newer = self._kind.join.reduce(self._ring[:place], axis=0,
+                                                 initial=self._kind.nothing)
 
     def values(self) -> Floats:
         n = self._closed_n + self._open_n
@@ -101,21 +125,9 @@ class Window:
 class _Kind:
     def __init__(self, how: How) -> None:
         self.is_counter = how in ("rate", "increase")
+        self.is_end = how in ("min", "max")
         self.nothing = {"min": np.inf, "max": -np.inf}.get(how, 0.0)
-        self.join = {"min": np.fmin, "max": np.fmax}.get(how, np.add)
-        self.reduce = {"min": _least, "max": _most}.get(how, _sum)
-
-
-def _least(ring: Floats) -> Floats:
-    return np.asarray(ring.min(axis=0))
-
-
-def _most(ring: Floats) -> Floats:
-    return np.asarray(ring.max(axis=0))
-
-
-def _sum(ring: Floats) -> Floats:
-    return np.asarray(ring.sum(axis=0))
+        self.join: np.ufunc = {"min": np.fmin, "max": np.fmax}.get(how, np.add)
 
 
 _KINDS: dict[How, _Kind] = {how: _Kind(how) for how in ("avg", "min", "max", "rate", "increase")}

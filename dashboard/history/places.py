@@ -1,0 +1,276 @@
+"""Where in a file whose seconds lie: so that a question about few Gpus, or about one moment of all,
+reads one column of few row groups and nothing else.
+
+A file is sorted by Gpu, Node and time, and time mostly goes on without a hole: what has to be kept
+of it is where each run without one begins, some bytes per Gpu and five minutes.
+"""
+
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .columns import Ints
+from .parquet import Table, arrow
+
+KEPT_CHUNKS = 60_000  # of a column in a row group: some hundred bytes each
+KEPT_RUNS = 600_000  # 24 bytes each, beside the names
+
+Floats = npt.NDArray[np.float64]
+Reader = Callable[[Sequence[int], Sequence[str]], Table]
+Counts = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(slots=True)
+class Runs:
+    """Of the rows of some row groups, laid end to end: each one Gpu on one Node, from one sample to
+    the next without a hole, with the same missing. By pair, then by time."""
+
+    gpus: list[str]  # of each pair
+    nodes: list[str]
+    words: list[str]  # what is said to be missing
+    pair: npt.NDArray[np.int32]
+    word: npt.NDArray[np.int32]  # -1: nothing is missing
+    t: Ints  # of the first row
+    row: Counts
+    length: Counts
+    all_rows: int  # of the row groups
+    is_sorted: bool = False  # known to be: the pairs, by Gpu and Node, each of them once
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+    def take(self, at: npt.NDArray[np.intp]) -> "Runs":
+        return replace(self, pair=self.pair[at], word=self.word[at], t=self.t[at],
+                       row=self.row[at], length=self.length[at])
+
+    def within(self, first: int, last: int, step_s: int) -> "Runs":
+        """What of it lies from first to last, both included."""
+        begins = np.maximum(0, -(-(first - self.t) // step_s))
+        ends = np.minimum(self.length, (last - self.t) // step_s + 1)
+        at = np.flatnonzero(begins < ends)
+        found, begin = self.take(at), begins[at]
+        return replace(found, t=found.t + begin * step_s, row=found.row + begin,
+                       length=ends[at] - begin)
+
+    def of(self, gpus: Collection[str]) -> "Runs":
+        pairs = [at for at, gpu in enumerate(self.gpus) if gpu in gpus]
+        return self.take(np.flatnonzero(np.isin(self.pair, pairs)))
+
+    def on(self, nodes: frozenset[str] | None) -> "Runs":
+        if nodes is None:
+            return self
+        is_meant = np.array([node in nodes for node in self.nodes], bool)
+        return self.take(np.flatnonzero(is_meant[self.pair]))
+
+    def rows(self) -> Counts:
+        """Each of them."""
+        return _counted(self.row, self.length, 1)
+
+    def times(self, step_s: int) -> Ints:
+        return _counted(self.t, self.length, step_s)
+
+
+def _counted(begin: Counts, length: Counts, step: int) -> Ints:
+    ends = np.cumsum(length)
+    whole = int(ends[-1]) if len(ends) else 0
+    return np.repeat(begin - (ends - length) * step, length) + np.arange(whole) * step
+
+
+class Opened:
+    """One file. What stands at its end is parsed once: that is a good part of what a question
+    costs."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        self.path = path
+        file = pq.ParquetFile(path)
+        self.metadata = file.metadata
+        self.names = frozenset(file.schema_arrow.names)
+        self.groups = self.metadata.num_row_groups
+        self.chunks = self.groups * self.metadata.num_columns
+        order = file.schema_arrow.names
+        self._gpus = self._bounds(order.index("gpu"))
+        self._times = self._bounds(order.index("t"))
+
+    def _bounds(self, column: int) -> list[tuple[Any, Any]]:
+        found = (self.metadata.row_group(group).column(column).statistics
+                 for group in range(self.groups))
+        return [(None, None) if each is None or not each.has_min_max else (each.min, each.max)
+                for each in found]
+
+    def rows(self, group: int) -> int:
+        return int(self.metadata.row_group(group).num_rows)
+
+    def groups_at(self, first: int, last: int) -> list[int]:
+        """That may hold something from first to last, both included."""
+        return [group for group, (least, most) in enumerate(self._times)
+                if least is None or (least <= last and first <= most)]
+
+    def groups_of(self, gpus: Collection[str], first: int, last: int) -> list[int]:
+        return [group for group in self.groups_at(first, last)
+                if (low := self._gpus[group][0]) is None
+                or any(low <= gpu <= self._gpus[group][1] for gpu in gpus)]
+
+    def reader(self, words: Sequence[str] = ()) -> Reader:
+        """Of row groups and columns; `words`: those that are read as numbers into a dictionary."""
+        import pyarrow.parquet as pq
+
+        file = pq.ParquetFile(self.path, metadata=self.metadata, read_dictionary=list(words))
+        return lambda groups, columns: file.read_row_groups(
+            list(groups), columns=list(columns), use_threads=False)
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Kept(Generic[Key, Value]):
+    """Of what was made, that which was asked for last, up to a size in all; the newest in any
+    case."""
+
+    def __init__(self, size: Callable[[Value], int], most: int) -> None:
+        self._size = size
+        self._most = most
+        self._kept: OrderedDict[Key, Value] = OrderedDict()
+        self._total = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Key, make: Callable[[], Value]) -> Value:
+        """Two that ask for the same at once both make it: neither waits for the other's disk."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        made = make()
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = made
+                self._total += self._size(made)
+            while len(self._kept) > 1 and self._total > self._most:
+                self._total -= self._size(self._kept.popitem(last=False)[1])
+        return made
+
+
+class Shelf:
+    """What is known of files, kept for the next question. They never change under their names."""
+
+    def __init__(self) -> None:
+        self._opened: Kept[str, Opened] = Kept(lambda one: one.chunks, KEPT_CHUNKS)
+        self._places: Kept[tuple[str, tuple[int, ...]], Runs] = Kept(len, KEPT_RUNS)
+
+    def open(self, path: Path) -> Opened:
+        arrow()
+        return self._opened.get(path.name, lambda: Opened(path))
+
+    def places(self, file: Opened, groups: Sequence[int], step_s: int) -> Runs:
+        """For a question that others will ask too: kept as a whole."""
+        def made() -> Runs:
+            found = end_to_end(self._read(file, groups, step_s))
+            pairs = pairwise(zip(found.gpus, found.nodes, strict=True))
+            return replace(found, is_sorted=all(one < other for one, other in pairs))
+
+        return self._places.get((file.path.name, tuple(groups)), made)
+
+    def place(self, file: Opened, group: int, step_s: int) -> Runs:
+        return self._places.get((file.path.name, (group,)), lambda: next(
+            self._read(file, [group], step_s)))
+
+    @staticmethod
+    def _read(file: Opened, groups: Sequence[int], step_s: int) -> Iterator[Runs]:
+        columns = [name for name in WHERE if name in file.names]
+        read = file.reader([name for name in columns if name != "t"])
+        return (_runs_of(read, columns, group, step_s) for group in groups)
+
+
+WHERE = ("gpu", "node", "t", "missing")
+NO_WORD = -1
+
+
+def _runs_of(read: Reader, columns: Sequence[str], group: int, step_s: int) -> Runs:
+    table = read([group], columns)
+    gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
+    t = table.column("t").to_numpy()
+    missing, words = encoded(table.column("missing")) if "missing" in columns else (
+        np.full(len(t), NO_WORD, np.int32), [])
+    others = np.append(True, _changes(gpus[0]) | _changes(nodes[0]))[: len(t)]
+    row = np.flatnonzero(others | np.append(
+        True, (np.diff(t) != step_s) | _changes(missing))[: len(t)])
+    heads = np.flatnonzero(others)
+    # The same names in file after file: kept once.
+    gpu_of = [sys.intern(gpus[1][at]) for at in gpus[0][heads].tolist()]
+    node_of = [sys.intern(nodes[1][at]) for at in nodes[0][heads].tolist()]
+    return Runs(gpu_of, node_of, words, (np.cumsum(others[row]) - 1).astype(np.int32),
+                     missing[row], t[row], row.astype(np.int32),
+                     np.diff(np.append(row, len(t))).astype(np.int32),
+                     len(t))
+
+
+def _changes(codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    return np.asarray(codes[1:] != codes[:-1])
+
+
+def end_to_end(parts: Iterable[Runs]) -> Runs:
+    parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
+    gpus: list[str] = []
+    nodes: list[str] = []
+    words: dict[str, int] = {}
+    columns: list[tuple[npt.NDArray[Any], ...]] = []
+    begin = 0
+    for part in parts:
+        renamed = np.array([*(words.setdefault(word, len(words)) for word in part.words), NO_WORD],
+                           np.int32)  # the last one is that of NO_WORD
+        columns.append((part.pair + np.int32(len(gpus)), renamed[part.word], part.t,
+                        part.row + np.int32(begin), part.length))
+        gpus += part.gpus
+        nodes += part.nodes
+        begin += part.all_rows
+    none = np.zeros(0, np.int32)
+    pair, word, t, row, length = (np.concatenate(each) for each in zip(
+        *(columns or [(none, none, none.astype(np.int64), none, none)]), strict=True))
+    return Runs(gpus, nodes, list(words), pair, word, t, row, length, begin)
+
+
+def encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Numbers, and the words they stand for. Where a word is missing, its number is -1."""
+    import pyarrow.compute as pc
+
+    one = column.unify_dictionaries().combine_chunks()
+    indices = one.indices if one.indices.null_count == 0 else pc.fill_null(one.indices, NO_WORD)
+    return indices.to_numpy(), one.dictionary.to_pylist()
+
+
+def values_at(column: Any, rows: Counts) -> Floats:
+    """Of some rows, in order; NaN where there is none."""
+    if not len(rows):
+        return np.zeros(0)
+    first, many = int(rows[0]), int(rows[-1] - rows[0]) + 1
+    if many > SPREAD * len(rows):
+        return np.asarray(_taken(column, rows).to_numpy(), np.float64)
+    found = column.slice(first, many).to_numpy()
+    return np.asarray(found if many == len(rows) else found[rows - first], np.float64)
+
+
+SPREAD = 8  # so far apart that to lay all side by side would cost more
+
+
+def _taken(column: Any, rows: Counts) -> Any:
+    pa = arrow()
+    begin, parts = 0, []
+    for piece in column.chunks:
+        first, last = np.searchsorted(rows, (begin, begin + len(piece)))
+        if first < last:
+            parts.append(piece.take(pa.array(rows[first:last] - begin)))
+        begin += len(piece)
+    return pa.chunked_array(parts, column.type)
