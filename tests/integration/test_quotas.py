@@ -236,7 +236,8 @@ def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client
     assert alive(theirs) == theirs
 
 
-def test_a_hub_that_is_killed_comes_back_with_them(demo: Demo, client: Client) -> None:
+def killed(demo: Demo, client: Client) -> None:
+    """And back, with the quota `stays`."""
     client.put_quota("stays", {"subject": "*", "scope": "group:real", "gpus": 1})
     assert soon(lambda: one(client, "stays")["in_force"] == len(REAL), 20)
     generation = one(client, "stays")["generation"]
@@ -252,3 +253,32 @@ def test_a_hub_that_is_killed_comes_back_with_them(demo: Demo, client: Client) -
     assert soon(lambda: not is_back(), 5)
     assert soon(is_back, 60)
     assert one(client, "stays")["generation"] == generation
+
+
+def test_a_hub_that_is_killed_comes_back_with_them(demo: Demo, client: Client) -> None:
+    killed(demo, client)
+
+
+@pytest.mark.soak
+def test_after_a_hub_was_killed_nobody_is_told_again(demo: Demo, client: Client) -> None:
+    """In short: tests/unit/test_restarts.py."""
+    warned = random.choice(sorted(settled(demo)))
+    client.put_quota("told", {"subject": f"user:{warned}", "scope": "group:real", "mode": "warn",
+                              "max_age_s": 0.5, "ladder": [
+                                  {"do": "tell"}, {"do": "tell", "after_s": 600}]})
+
+    def told() -> list[str]:
+        return [str(each.task_id) for each in client.commands(limit="100", state="all")
+                if each.action == "notify" and "; told gives" in each.reason]
+
+    def is_told_once() -> bool:
+        found = [each["ladder"] for balance in one(client, "told")["balances"]
+                 for each in balance["offenders"]]
+        return bool(found) and all("told once" in each for each in found)
+
+    assert soon(is_told_once, 30)
+    time.sleep(3)  # it is on the disk a second later; within that, telling is at least once
+    before = {*told()}
+    killed(demo, client)
+    assert soon(is_told_once, 30)
+    assert sorted(before) == sorted(each for each in told() if each in before)
