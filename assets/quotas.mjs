@@ -72,7 +72,7 @@ export class QuotasPage {
       const card = this.card(item);
       if (this.place.children[at] !== card.root && !card.root.contains(document.activeElement)) this.place.insertBefore(card.root, this.place.children[at] ?? null);
     });
-    if (!this.hasArrived) byId(`quota-${decodeURIComponent(location.hash.slice(1))}`)?.scrollIntoView({ block: "start" });
+    if (!this.hasArrived) byId(`quota-${location.hash.slice(1)}`)?.scrollIntoView({ block: "start" });
     this.hasArrived = true;
   }
 

@@ -270,7 +270,9 @@ class QuotaDesk:
 
     def sees_all(self, lens: Lens, quota: Quota) -> bool:
         """A sum over more than one may see is told only to whom it is about."""
-        return lens.is_whole or all(lens.sees_node(each.node_id) for each in self.deployed(quota))
+        return lens.is_whole or all(
+            lens.sees_node(node_id) for node_id, node in self._fleet.nodes.items()
+            if concerns(quota, self._fleet, node))
 
     def of(self, quota_id: str) -> list[Balance]:
         return worst_first(each for each in self.balances if each.quota.id == quota_id)
@@ -291,17 +293,17 @@ class QuotaDesk:
         now = time.time()
         held = on_gpu(holdings(self._fleet, node), uuid) if is_current(node, now) else []
         task_ids = frozenset(each.task.id for each in held)
-        parts = balances(self.quotas, held, now, self._hours.of, frozenset(self.spared))
+        parts = {(each.quota.id, each.limit, each.holder): each for each in balances(
+            self.quotas, held, now, self._hours.of, frozenset(self.spared))}
         found, node_id = [], node.hello.node_id
         for quota in for_node(self.quotas.all, self._fleet, node):
             if quota.scope_kind == "gpu" and uuid not in (None, quota.scope_name):
                 continue
-            told = {(each.limit, each.holder): each for each in self.seen_by(lens, quota)[1]}
             found.append(Here(
                 quota, deployment(quota, self.generation, node_id, node,
                                   self.in_force.get(node_id)),
-                [(told[key], part) for part in parts if part.quota.id == quota.id
-                 and (key := (part.limit, part.holder)) in told], task_ids))
+                [(each, part) for each in self.seen_by(lens, quota)[1]
+                 if (part := parts.get((quota.id, each.limit, each.holder)))], task_ids))
         return found
 
     def of_owner(self, name: str, lens: Lens) -> list[Balance]:
@@ -317,7 +319,8 @@ class QuotaDesk:
 
     def _nothing(self, quota: Quota, limit: Limit, name: str) -> Balance:
         hours = self._hours.of.get((quota.id, name)) if limit == "gpu_hours" else None
-        return Balance(quota, limit, name, hours or 0.0, quota.limit(limit) or 0.0, True, 0, ())
+        is_known = limit != "gpu_hours" or self.looked_at is not None
+        return Balance(quota, limit, name, hours or 0.0, quota.limit(limit) or 0.0, is_known, 0, ())
 
     def looks(self, lens: Lens) -> list[QuotaLook]:
         return [quota_look(version.quota, *self.seen_by(lens, version.quota))
@@ -331,12 +334,7 @@ class QuotaDesk:
         span = end - int(span_s), end
         asked = span[0] - int(PER_S[quota.per] + HOUR_S if is_hours else 0), end
         column = "mem_byte_s" if limit == "mem_bytes" else "gpu_s"
-        taken = narrower(quota, limit, holder, self.groups.get(holder, ()), self.quotas.all)
-        nodes = frozenset(
-            node_id for node_id, node in self._fleet.nodes.items() if concerns(
-                quota, self._fleet, node) and not any(
-                    each.scope_kind != "gpu" and concerns(each, self._fleet, node)
-                    for each in taken))
+        nodes = self._counted_on(quota, limit, holder)
         # Where not one of several Nodes was seen, nothing is known: the hub was away.
         witnesses = [self._fleet.uuids[node.listing.order[0]] for node in list(
             self._fleet.nodes.values()) if node.listing and node.listing.order][:WITNESSES]
@@ -344,6 +342,8 @@ class QuotaDesk:
                 for each in self.history(quota.id)]
 
         def ask() -> Line:
+            if not witnesses or nodes == frozenset():
+                return line(quota, limit, span, step_s, {}, frozenset(), gave)
             seen = self._history.series(witnesses, ["mem_used_bytes"], *span, step_s, ("n",))
             own = self._history.usage("user", step_s, *asked, nodes, holder)
             return line(quota, limit, span, step_s,
@@ -352,6 +352,17 @@ class QuotaDesk:
 
         told: Line = gevent.get_hub().threadpool.apply(ask)
         return step_s, told
+
+    def _counted_on(self, quota: Quota, limit: Limit, holder: str) -> frozenset[str] | None:
+        """Where nothing narrower counts for them; None: everywhere, also where no Node is now."""
+        taken = [each for each in narrower(quota, limit, holder, self.groups.get(holder, ()),
+                                           self.quotas.all) if each.scope_kind != "gpu"]
+        if quota.scope == "fleet" and not taken:
+            return None
+        return frozenset(
+            node_id for node_id, node in self._fleet.nodes.items()
+            if concerns(quota, self._fleet, node) and not any(
+                concerns(each, self._fleet, node) for each in taken))
 
     def history(self, quota_id: str) -> list[Version]:
         return self._store.versions(quota_id)

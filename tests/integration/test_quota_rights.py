@@ -101,6 +101,11 @@ def test_who_sees_all_is_told_of_all(site: Site) -> None:
 def test_what_is_asked_wrong_is_said(site: Site, query: str) -> None:
     with pytest.raises(CommandError, match="holder and limit are needed"):
         site.client._told("GET", f"quotas/all/past?{query}")
+    site.client.put_quota("off", {"subject": "user:alice", "scope": "node:gone", "gpus": 1})
+    assert set(site.client._told("GET", "quotas/off/past?holder=alice&limit=gpus")["used"]) == {
+        None}
+    with pytest.raises(CommandError, match="is seen here"):
+        site.client._told("GET", "quotas/off/past?holder=bob&limit=gpus")
     with pytest.raises(CommandError, match="does not limit mem_bytes"):
         site.client._told("GET", "quotas/all/past?holder=alice&limit=mem_bytes")
 

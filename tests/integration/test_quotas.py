@@ -172,33 +172,8 @@ def test_from_the_terminal_and_a_notebook(
     assert client.quota("typed") is None
 
 
-def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client: Client) -> None:
-    held = settled(demo)
-    spared = random.choice(sorted(held))
-    permit(demo, True, f'protected_users = ["{spared}"]')
-    theirs = {task["pid"] for task in held[spared]}
-    others = pids_of(held) - theirs
-    quota_id = f"star-{random.randrange(10**6)}"
-    client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 0, "mode": "act",
-                                "ladder": QUICK, "because": "the night is for others"})
-    assert soon(lambda: ("end", "done") in commands(client, quota_id), 45), commands(
-        client, quota_id)
-    assert alive(others) != others
-    said = [offender["ladder"] for each in one(client, quota_id)["balances"]
-            for offender in each["offenders"]]
-    assert any("told twice" in each or "protects" in each for each in said), said
-    assert soon(lambda: any("protects the tasks of" in str(each) for each in client.audit(
-        kind="ladder", limit="50")["items"]), 30), "the end of the protected was tried, and refused"
-    client.remove_quota(quota_id)
-    told = [each for each in reversed(client.commands(limit="200")) if quota_id in str(each)]
-    ended = next(each for each in told if (each.action, each.state) == ("end", "done"))
-    of_it = [each.action for each in told if each.task_id == ended.task_id]
-    assert of_it == ["notify", "notify", "end"]
-    assert all("the night is for others" in each.reason for each in told)
-    assert alive(theirs) == theirs
-
-
 def test_priority_4_goes_before_1_and_who_is_within_stays(demo: Demo, client: Client) -> None:
+    """Before the one that ends several: the fleet bears three acts, and all tests share them."""
     held = settled(demo)
     first, last = random.sample(sorted(held), 2)
     for user, priority in ((first, 4), (last, 1)):
@@ -235,7 +210,34 @@ def test_where_rules_may_not_act_it_says_so_and_ends_nothing(demo: Demo, client:
     assert alive(pids) == pids
 
 
-def test_a_hub_that_is_killed_comes_back_with_them(demo: Demo, client: Client) -> None:
+def test_star_tells_tells_again_ends_and_spares_the_protected(demo: Demo, client: Client) -> None:
+    held = settled(demo)
+    spared = random.choice(sorted(held))
+    permit(demo, True, f'protected_users = ["{spared}"]')
+    theirs = {task["pid"] for task in held[spared]}
+    others = pids_of(held) - theirs
+    quota_id = f"star-{random.randrange(10**6)}"
+    client.put_quota(quota_id, {"subject": "*", "scope": "group:real", "gpus": 0, "mode": "act",
+                                "ladder": QUICK, "because": "the night is for others"})
+    assert soon(lambda: ("end", "done") in commands(client, quota_id), 45), commands(
+        client, quota_id)
+    assert alive(others) != others
+    said = [offender["ladder"] for each in one(client, quota_id)["balances"]
+            for offender in each["offenders"]]
+    assert any("told twice" in each or "protects" in each for each in said), said
+    assert soon(lambda: any("protects the tasks of" in str(each) for each in client.audit(
+        kind="ladder", limit="50")["items"]), 30), "the end of the protected was tried, and refused"
+    client.remove_quota(quota_id)
+    told = [each for each in reversed(client.commands(limit="200")) if quota_id in str(each)]
+    ended = next(each for each in told if (each.action, each.state) == ("end", "done"))
+    of_it = [each.action for each in told if each.task_id == ended.task_id]
+    assert of_it == ["notify", "notify", "end"]
+    assert all("the night is for others" in each.reason for each in told)
+    assert alive(theirs) == theirs
+
+
+def killed(demo: Demo, client: Client) -> None:
+    """And back, with the quota `stays`."""
     client.put_quota("stays", {"subject": "*", "scope": "group:real", "gpus": 1})
     assert soon(lambda: one(client, "stays")["in_force"] == len(REAL), 20)
     generation = one(client, "stays")["generation"]
@@ -251,3 +253,32 @@ def test_a_hub_that_is_killed_comes_back_with_them(demo: Demo, client: Client) -
     assert soon(lambda: not is_back(), 5)
     assert soon(is_back, 60)
     assert one(client, "stays")["generation"] == generation
+
+
+def test_a_hub_that_is_killed_comes_back_with_them(demo: Demo, client: Client) -> None:
+    killed(demo, client)
+
+
+@pytest.mark.soak
+def test_after_a_hub_was_killed_nobody_is_told_again(demo: Demo, client: Client) -> None:
+    """In short: tests/unit/test_restarts.py."""
+    warned = random.choice(sorted(settled(demo)))
+    client.put_quota("told", {"subject": f"user:{warned}", "scope": "group:real", "mode": "warn",
+                              "max_age_s": 0.5, "ladder": [
+                                  {"do": "tell"}, {"do": "tell", "after_s": 600}]})
+
+    def told() -> list[str]:
+        return [str(each.task_id) for each in client.commands(limit="100", state="all")
+                if each.action == "notify" and "; told gives" in each.reason]
+
+    def is_told_once() -> bool:
+        found = [each["ladder"] for balance in one(client, "told")["balances"]
+                 for each in balance["offenders"]]
+        return bool(found) and all("told once" in each for each in found)
+
+    assert soon(is_told_once, 30)
+    time.sleep(3)  # it is on the disk a second later; within that, telling is at least once
+    before = {*told()}
+    killed(demo, client)
+    assert soon(is_told_once, 30)
+    assert sorted(before) == sorted(each for each in told() if each in before)
