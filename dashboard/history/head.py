@@ -79,15 +79,18 @@ class Batch:
 
 
 class Block:
-    """Five open minutes. Seconds x slots; a state of 0 is a hole.
+    """Five open minutes. Seconds x places; a state of 0 is a hole.
 
     Each column is as narrow as what came so far: half of the memory. Why numbers are missing is an
-    index into `codes`, since a fleet has few ways to lack them.
+    index into `codes`, since a fleet has few ways to lack them. Slots that were known when it began
+    lie in the order of files, so that what a file takes at once lies together.
     """
 
-    def __init__(self, start: int, room: int) -> None:
+    def __init__(self, start: int, room: int, order: Slots) -> None:
         self.start = start
         self.first_segment: int | None = None
+        self._place_of = np.argsort(order)  # slots that came later lie where their number says
+        room = max(room, len(order))
         self.codes = [0]
         self._code_of = {0: 0}
         self.state = _zeros(room, np.uint8)
@@ -95,8 +98,9 @@ class Block:
         self.units = [_zeros(room, column.narrow) for column in STORED]
 
     def grow(self, wanted: int) -> None:
-        had = self.state.shape[1]
-        if wanted <= had:
+        if (known := len(self._place_of)) < wanted:
+            self._place_of = np.append(self._place_of, np.arange(known, wanted))
+        if wanted <= self.state.shape[1]:
             return
         room = wanted + wanted // 4
         last = int(np.flatnonzero(self.state.any(axis=1)).max(initial=-1)) + 1
@@ -133,8 +137,7 @@ class Block:
         """Which of them were new. The state comes last: who sees it sees the row."""
         at = batch.t - self.start
         self.grow(int(batch.slot.max(initial=-1)) + 1)
-        room = self.state.shape[1]
-        flat = at * room + batch.slot
+        flat = at * self.state.shape[1] + self._place_of[batch.slot]
         new = _first_of_each(flat)
         new &= self.state.reshape(-1)[flat] == 0
         if not new.all():
@@ -157,30 +160,23 @@ class Block:
         """By slot as given, then by second. Of columns that are not asked for, zeros."""
         first = 0 if t0 is None else min(BLOCK_S, max(0, t0 - self.start))
         last = BLOCK_S if t1 is None else min(BLOCK_S, max(0, t1 - self.start))
-        room = self.state.shape[1]
-        slots = slots[slots < room]
-        state = self._turned(self.state, slots, first, last)
+        slots = slots[slots < len(self._place_of)]
+        places = self._place_of[slots]
+        state = _turned(self.state, places, first, last)
         hits = np.flatnonzero(state)
         seconds = max(1, last - first)
         at_slot = hits // seconds
         none = np.broadcast_to(np.int8(0), len(hits))
-        why = self._turned(self.why, slots, first, last).take(hits)
+        why = _turned(self.why, places, first, last).take(hits)
         return Rows(slots[at_slot], hits - at_slot * seconds + (first + self.start),
                     state.take(hits), np.array(self.codes, np.int64)[why],
-                    [self._turned(array, slots, first, last).take(hits) if at in only else none
+                    [_turned(array, places, first, last).take(hits) if at in only else none
                      for at, array in enumerate(self.units)])
-
-    @staticmethod
-    def _turned(array: npt.NDArray[Any], slots: Slots, first: int, last: int) -> npt.NDArray[Any]:
-        """Slot by slot. Picked row by row and then turned: to go down the columns of the whole
-        would be a miss of the cache per number."""
-        part = array[first:last].take(slots, axis=1)
-        turned: npt.NDArray[Any] = np.ascontiguousarray(part.T).reshape(-1)
-        return turned
 
     @property
     def seen(self) -> Bools:
-        seen: Bools = self.state != 0
+        """Seconds x slots."""
+        seen: Bools = self.state.take(self._place_of, axis=1) != 0
         return seen
 
     @property
@@ -205,6 +201,19 @@ def _moved(array: npt.NDArray[Any], room: int, kind: type[np.integer[Any]], last
     new = _zeros(room, kind)
     new[:last, : array.shape[1]] = array[:last]
     return new
+
+
+def _turned(array: npt.NDArray[Any], places: Slots, first: int, last: int) -> npt.NDArray[Any]:
+    """Place by place. Picked row by row and then turned: to go down the columns of the whole would
+    be a miss of the cache per number."""
+    part = array[first:last]
+    low, high = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+    if high - low == len(places) and (places[1:] > places[:-1]).all():
+        part = np.ascontiguousarray(part[:, low:high])
+    else:
+        part = part.take(places, axis=1)
+    turned: npt.NDArray[Any] = np.ascontiguousarray(part.T).reshape(-1)
+    return turned
 
 
 def _first_of_each(key: npt.NDArray[Any]) -> Bools:
@@ -243,9 +252,12 @@ class Past:
 class Head:
     """All that is not in a file yet."""
 
-    def __init__(self, seen_in_files: Callable[[int], Bools | None]) -> None:
-        """`seen_in_files`: of a block that begins there, seconds x slots; None: there is none."""
+    def __init__(self, seen_in_files: Callable[[int], Bools | None], order: Callable[[], Slots]
+                 ) -> None:
+        """`seen_in_files`: of a block that begins there, seconds x slots; None: there is none.
+        `order`: slots as files are sorted."""
         self._seen_in_files = seen_in_files
+        self._order = order
         self.open: dict[int, Block] = {}
         self.closed: dict[int, Block] = {}  # on their way into a file
         self.pasts: OrderedDict[int, Past] = OrderedDict()
@@ -282,7 +294,7 @@ class Head:
         seen = self._seen_in_files(start)
         if seen is None and start >= now - now % BLOCK_S - BLOCK_S:
             room = max((block.state.shape[1] for block in self.open.values()), default=64)
-            self.open[start] = Block(start, room)
+            self.open[start] = Block(start, room, self._order())
             return self.open[start]
         return self._remember(start, Past(np.packbits(
             np.zeros((BLOCK_S, 64), bool) if seen is None else seen, axis=1)))

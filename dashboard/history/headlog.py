@@ -47,12 +47,15 @@ class Damage:
 
 
 _encode = msgspec.msgpack.Encoder().encode
+_head, _crc = HEAD.pack, zlib.crc32
 _decoder = msgspec.msgpack.Decoder(Entry)
 
 
-def pack(entry: Entry) -> bytes:
-    body = _encode(entry)
-    return HEAD.pack(len(body), zlib.crc32(body)) + body
+def packed(entries: Iterable[Entry]) -> bytes:
+    parts: list[bytes] = []
+    for body in map(_encode, entries):
+        parts += _head(len(body), _crc(body)), body
+    return b"".join(parts)
 
 
 def scan(data: bytes, damage: Damage) -> Iterator[Entry]:
@@ -153,7 +156,7 @@ class HeadLog:
 
     def append(self, entries: Iterable[Entry]) -> None:
         """On disk when it returns; on OSError the log is as it was before."""
-        data = b"".join(map(pack, entries))
+        data = packed(entries)
         file = self._file
         if file is None:
             raise OSError("the head log is not open")

@@ -17,6 +17,7 @@ from .head import BLOCK_S
 from .manifest import SCHEMA_VERSION
 from .parquet import (
     GROUP_GPUS,
+    GROUP_ROWS,
     HOUR_S,
     LAYOUTS,
     MINUTE_S,
@@ -26,12 +27,15 @@ from .parquet import (
     Table,
     arrow,
     is_sorted_by_gpu,
+    keys_of,
+    numbers,
+    picked,
     rollup_table,
     schema,
     sorted_table,
 )
 from .rollup import Rollup, coarser
-from .tally import TASK_SUMS, TASK_TOPS
+from .tally import TASK_SUMS, TASK_TOPS, runs
 from .usage import USAGE_SUMS
 
 KEPT_CHUNKS = 60_000  # of a column in a row group: some hundred bytes each
@@ -45,6 +49,7 @@ class Source:
 
         self.file = pq.ParquetFile(path)
         self.shape = schema(kind)
+        self._read: dict[int, Table] = {}
         self._bounds = {name: [self._bounds_of(at, name)
                                for at in range(self.file.num_row_groups)]
                         for name in ("gpu", "t") if name in self.file.schema_arrow.names}
@@ -63,28 +68,27 @@ class Source:
         return least is not None and bool(low <= least and most <= high)
 
     def gpus(self) -> set[str]:
-        found: set[str] = set()
-        for at in range(self.file.num_row_groups):
-            column = self.file.read_row_group(at, columns=["gpu"]).column(0)
-            found.update(column.unique().to_pylist())
-        return found
+        return {gpu for at in range(self.file.num_row_groups)
+                for chunk in self.file.read_row_group(at, columns=["gpu"]).column(0).chunks
+                for gpu in chunk.dictionary.to_pylist()}
 
     def table(self, low: str, high: str, t0: int, t1: int) -> Table | None:
         """The rows of these Gpus, both included, from t0 until before t1."""
-        pa = arrow()
-        import pyarrow.compute as pc
-
         groups = sorted(self._groups("gpu", low, high) & self._groups("t", t0, t1 - 1))
         if not groups:
             return None
-        table = migrated(self.file.read_row_groups(groups), self.shape)
+        # The last one may reach into what is asked for next.
+        self._read = {at: self._read.get(at) or migrated(self.file.read_row_group(at), self.shape)
+                      for at in groups}
+        found = arrow().concat_tables(self._read.values())
+        self._read = {groups[-1]: self._read[groups[-1]]}
         if all(self._is_within(at, "gpu", low, high) and self._is_within(at, "t", t0, t1 - 1)
                for at in groups):
-            return table
-        gpu, t = table.column("gpu").cast(pa.string()), table.column("t")
-        return table.filter(pc.and_(
-            pc.and_(pc.greater_equal(gpu, low), pc.less_equal(gpu, high)),
-            pc.and_(pc.greater_equal(t, t0), pc.less(t, t1))))
+            return found
+        t, gpu = numbers(found.column("t")), np.concatenate([
+            np.array([low <= word <= high for word in chunk.dictionary.to_pylist()], bool)[
+                numbers(chunk.indices)] for chunk in found.column("gpu").chunks])
+        return picked(found, gpu & (t >= t0) & (t < t1))
 
     def whole(self) -> Table:
         return migrated(self.file.read(), self.shape)
@@ -116,7 +120,7 @@ def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[T
         yield sorted_table(kind, pa.concat_tables([one.whole() for one in sources]))
         return
     gpus = sorted(set().union(*(one.gpus() for one in sources)))
-    many, window_s = (RAW_GROUP_GPUS, BLOCK_S) if kind == "raw" else (GROUP_GPUS, end - start)
+    many, window_s = _pieces(kind, end - start)
     for t0 in range(start, end, window_s):
         for at in range(0, len(gpus), many):
             part = gpus[at : at + many]
@@ -128,10 +132,18 @@ def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[T
                 yield combined(kind, sorted_table(kind, pa.concat_tables(found)))
 
 
+def _pieces(kind: str, span_s: int) -> tuple[int, int]:
+    """How many Gpus of how long a time make a row group."""
+    if kind == "raw":
+        return RAW_GROUP_GPUS, BLOCK_S
+    grain_s = {"hours": HOUR_S, "usage": HOUR_S}.get(kind, MINUTE_S)
+    return max(GROUP_GPUS, GROUP_ROWS * grain_s // span_s), span_s
+
+
 def combined(kind: str, table: Table) -> Table:
     """Of a sorted table, rows with the same keys made one."""
     how = LAYOUTS[kind].merge
-    if how == "none" or table.num_rows == 0:
+    if how == "none" or len(runs(*keys_of(kind, table))) == table.num_rows:
         return table
     if how == "rollup":
         made, names = rollup_of(table)
@@ -173,23 +185,17 @@ def rollup_of(table: Table) -> tuple[Rollup, Names]:
 
 def _encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Where a word is missing, its number is -1."""
-    import pyarrow.compute as pc
-
     one = column.unify_dictionaries().combine_chunks()
-    return pc.fill_null(one.indices, -1).to_numpy(), one.dictionary.to_pylist()
+    return numbers(one.indices, -1), one.dictionary.to_pylist()
 
 
 def _floats(table: Table, name: str) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = table.column(name).to_numpy().astype(np.float64)
-    return np.nan_to_num(found)
+    return np.nan_to_num(numbers(table.column(name)).astype(np.float64))
 
 
 def _ints(table: Table, name: str) -> npt.NDArray[np.int64]:
     """Null counts as 0: of a metric that was not there yet, no second had a value."""
-    column = table.column(name)
-    found: npt.NDArray[np.int64] = (column.fill_null(0) if column.null_count else column
-                                    ).to_numpy().astype(np.int64)
-    return found
+    return numbers(table.column(name)).astype(np.int64)
 
 
 def seen_seconds(path: Path, t0: int, t1: int) -> tuple[list[str], list[str],

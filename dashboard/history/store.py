@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from .head import BLOCK_S, Block, Bools, Rows, Slots, joined
 from .manifest import SCHEMA_VERSION, Manifest, Segment
 from .merge import merges
 from .parquet import (
-    GROUP_GPUS,
+    GROUP_ROWS,
     HOUR_S,
     MINUTE_S,
     RAW_GROUP_GPUS,
@@ -380,12 +381,12 @@ class Files:
 
 
 def _by_gpus(kind: str, made: Rollup, store: Store) -> Iterator[Table]:
-    """In row groups of some Gpus."""
-    changes = np.concatenate([[0], np.flatnonzero(np.diff(made.slot)) + 1, [len(made)]])
-    for at in range(0, len(changes) - 1, GROUP_GPUS):
-        first, last = changes[at], changes[min(at + GROUP_GPUS, len(changes) - 1)]
-        if first < last:
-            yield rollup_table(kind, made.take(np.s_[int(first) : int(last)]), store.feed.names)
+    """In row groups of some Gpus, of much the same size."""
+    ends = np.append(np.flatnonzero(np.diff(made.slot)) + 1, len(made))
+    pieces = max(1, round(len(made) / GROUP_ROWS))
+    cuts = ends[np.searchsorted(ends, np.linspace(0, len(made), pieces + 1)[1:])]
+    for first, last in pairwise([0, *np.unique(cuts).tolist()]):
+        yield rollup_table(kind, made.take(np.s_[first:last]), store.feed.names)
 
 
 def _joined_asides(asides: Sequence[Aside]) -> Aside:
