@@ -6,6 +6,7 @@ missing takes three bits per metric in one integer per row: 0 means that all are
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +32,8 @@ class Column:
         """As they stand in a file."""
         if self.kind == "int":
             return units if self.step == 1.0 else units.astype(np.int64) * int(self.step)
-        return np.multiply(units, np.float32(self.step), dtype=np.float32)
+        found: npt.NDArray[Any] = np.multiply(units, np.float32(self.step), dtype=np.float32)
+        return found
 
 
 _STEPS: dict[str, tuple[float, type[np.signedinteger[Any]], Kind, type[np.integer[Any]]]] = {
@@ -97,8 +99,8 @@ def quantise(values: bytes, absent: bytes) -> tuple[npt.NDArray[np.float64], Int
 def _packed(codes: npt.NDArray[np.uint8]) -> Ints:
     """Three bits of each byte, side by side."""
     many = len(codes)
-    if many > 1 and (codes == codes[:1]).all():  # one kind of board
-        return np.repeat(_packed(codes[:1]), many)
+    if many > 1 and (codes == codes[0]).all():  # one kind of board
+        return np.full(many, _packed_row(codes[0].tobytes()))
     wide = np.zeros((many, _BYTES), np.uint8)
     wide[:, :WIDTH] = codes
     words = wide.view("<u8")
@@ -108,6 +110,11 @@ def _packed(codes: npt.NDArray[np.uint8]) -> Ints:
     for at in range(1, words.shape[1]):
         found |= words[:, at].astype(np.int64) << (24 * at)
     return found
+
+
+@lru_cache(256)
+def _packed_row(codes: bytes) -> int:
+    return int(_packed(np.frombuffer(codes, np.uint8).reshape(1, -1))[0])
 
 
 def slow_values(values: bytes, absent: bytes

@@ -20,7 +20,6 @@ from gpudeck.wire import GPU_STATES, Task
 from .columns import (
     AT,
     COUNTERS,
-    MASKS,
     NO_MEAN,
     SLOW_KEYS,
     STORED,
@@ -88,7 +87,7 @@ class Words:
         spells out all."""
         used, at = np.unique(self.number[slot], return_inverse=True)
         return arrow().DictionaryArray.from_arrays(
-            _column(np.repeat(at.astype(np.int32), times)), self.words.take(_column(used)))
+            column_of(np.repeat(at.astype(np.int32), times)), self.words.take(column_of(used)))
 
 
 def _words_of_slots(names: Sequence[str]) -> Words:
@@ -170,9 +169,9 @@ def _rollup_fields(word: Any) -> list[tuple[str, Any]]:
     return fields
 
 
-def _column(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> Any:
-    """As it lies in memory; True in `mask`: null. `pyarrow.array` would import pandas, which whoever
-    only writes has no use for."""
+def column_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> Any:
+    """As it lies in memory; True in `mask`: null. `pyarrow.array` would import pandas, for which
+    whoever only writes has no use."""
     pa = arrow()
     values = np.ascontiguousarray(values)
     there = (pa.py_buffer(np.packbits(~mask, bitorder="little"))
@@ -194,12 +193,12 @@ def _words(indices: npt.NDArray[Any], words: Sequence[str | None]) -> Any:
     """Of each row, which word; None is null."""
     there = [word for word in words if word is not None]
     if len(there) == len(words):
-        return arrow().DictionaryArray.from_arrays(_column(indices.astype(np.int32)),
+        return arrow().DictionaryArray.from_arrays(column_of(indices.astype(np.int32)),
                                                    _strings(there))
     places = np.cumsum([word is not None for word in words]) - 1
     absent = np.array([word is None for word in words], bool)
     return arrow().DictionaryArray.from_arrays(
-        _column(np.maximum(places, 0)[indices].astype(np.int32), absent[indices]),
+        column_of(np.maximum(places, 0)[indices].astype(np.int32), absent[indices]),
         _strings(there))
 
 
@@ -213,29 +212,30 @@ def words_of(values: Sequence[str | None], which: npt.NDArray[np.intp] | None = 
 def raw_table(rows: Rows, names: Names) -> Table:
     pa = arrow()
     codes, at = in_runs(rows.missing)
-    columns = [*names.columns(rows.slot), _column(rows.t), _words(rows.state - 1, GPU_STATES)]
+    columns = [*names.columns(rows.slot), column_of(rows.t), _words(rows.state - 1, GPU_STATES)]
     for number, column in enumerate(STORED):
         of_code = missing_at(codes, number) != 0
         mask = of_code[at] if of_code.any() else None
         kind = _type(column.kind, column.dtype)
         values = column.values(rows.units[number]).astype(kind.to_pandas_dtype(), copy=False)
-        columns.append(_column(values, mask))
+        columns.append(column_of(values, mask))
     columns.append(_words(at, [missing_words(code) or None for code in codes.tolist()]))
     return pa.Table.from_arrays(columns, schema=schema("raw"))
 
 
 def rollup_table(kind: str, made: Rollup, names: Names) -> Table:
     pa = arrow()
-    columns = [*names.columns(made.slot), _column(made.t), _column(made.seconds.astype(np.int32))]
+    columns = [*names.columns(made.slot), column_of(made.t),
+               column_of(made.seconds.astype(np.int32))]
     for at, column in enumerate(STORED):
         none = made.n[at] == 0
         mean = rounded(made.total[at] / np.maximum(made.n[at], 1), column.key, column.step)
         no_mean = np.ones_like(none) if column.key in NO_MEAN else none
         ends = _type(column.kind, column.dtype).to_pandas_dtype()
-        low, high = (_column(np.where(none, 0.0, values).astype(ends), none)
+        low, high = (column_of(np.where(none, 0.0, values).astype(ends), none)
                      for values in (made.low[at], made.high[at]))
-        columns += [low, _column(mean.astype(np.float32), no_mean), high,
-                    _column(made.n[at].astype(np.int32))]
+        columns += [low, column_of(mean.astype(np.float32), no_mean), high,
+                    column_of(made.n[at].astype(np.int32))]
     return pa.Table.from_arrays(columns, schema=schema(kind))
 
 
@@ -243,21 +243,21 @@ def tasks_table(held: Held, names: Names) -> Table:
     pa = arrow()
     tasks = [UNKNOWN if task is None else task for task in held.tasks]
     gpu, node = names.columns(held.slot)
-    columns = {"gpu": gpu, "node": node, "t": _column(held.t),
+    columns = {"gpu": gpu, "node": node, "t": column_of(held.t),
                "task": words_of(held.ids, held.lane)}
     for name in TASK_WORDS[1:]:
         said = map(attrgetter("job_id" if name == "job" else name), tasks)
         columns[name] = words_of(list(said), held.lane)
     for name, values in held.numbers.items():
-        columns[name] = _column(values, np.isnan(values))
+        columns[name] = column_of(values, np.isnan(values))
     shape = schema("tasks")
     return pa.Table.from_arrays([columns[field.name] for field in shape], schema=shape)
 
 
 def usage_table(usage: Usage, names: Names) -> Table:
     pa = arrow()
-    columns = [*names.columns(usage.slot), _column(usage.t), words_of(usage.users, usage.user),
-               *(_column(usage.numbers[name]) for name in USAGE_SUMS)]
+    columns = [*names.columns(usage.slot), column_of(usage.t), words_of(usage.users, usage.user),
+               *(column_of(usage.numbers[name]) for name in USAGE_SUMS)]
     return pa.Table.from_arrays(columns, schema=schema("usage"))
 
 
@@ -266,7 +266,7 @@ def table_of(kind: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     shape = schema(kind)
     arrays = [words_of(columns[field.name]) if pa.types.is_dictionary(field.type)
               else _strings(columns[field.name]) if pa.types.is_string(field.type)
-              else _column(np.array(columns[field.name], field.type.to_pandas_dtype()))
+              else column_of(np.array(columns[field.name], field.type.to_pandas_dtype()))
               for field in shape]
     return pa.Table.from_arrays(arrays, schema=shape)
 
@@ -280,8 +280,8 @@ def slow_table(parts: Sequence["SlowRows"], names: Names) -> Table:
     rank = np.argsort(names.order())
     by = np.lexsort((t, rank[slot]))
     codes, at = np.unique(absent[by], axis=0, return_inverse=True)
-    columns = [*names.columns(slot[by]), _column(t[by])]
-    columns += [_column(values[by, number], absent[by, number] != 0)
+    columns = [*names.columns(slot[by]), column_of(t[by])]
+    columns += [column_of(values[by, number], absent[by, number] != 0)
                 for number in range(len(SLOW_KEYS))]
     columns.append(_words(at.reshape(-1), [slow_words(code) or None for code in codes]))
     return pa.Table.from_arrays(columns, schema=schema("slow"))
@@ -307,7 +307,7 @@ def is_sorted_by_gpu(kind: str) -> bool:
 def sorted_table(kind: str, table: Table) -> Table:
     """With one dictionary for each column of words."""
     table = table.unify_dictionaries()
-    return table.take(_column(np.lexsort([*reversed(keys_of(kind, table))])))
+    return table.take(column_of(np.lexsort([*reversed(keys_of(kind, table))])))
 
 
 def keys_of(kind: str, table: Table) -> list[npt.NDArray[Any]]:

@@ -26,6 +26,7 @@ from .parquet import (
     Names,
     Table,
     arrow,
+    column_of,
     is_sorted_by_gpu,
     keys_of,
     numbers,
@@ -149,12 +150,11 @@ def combined(kind: str, table: Table) -> Table:
         made, names = rollup_of(table)
         bucket_s = MINUTE_S if kind == "minutes" else HOUR_S
         return rollup_table(kind, coarser(made, bucket_s), names)
-    sums = TASK_SUMS if how == "tasks" else USAGE_SUMS
-    tops = TASK_TOPS if how == "tasks" else ()
+    if how == "usage":
+        return _summed(table, keys_of(kind, table))
     keys = [*LAYOUTS[kind].keys]
-    firsts = [name for name in TASK_WORDS if name not in keys] if how == "tasks" else []
-    pairs = ([(name, "sum") for name in sums] + [(name, "max") for name in tops]
-             + [(name, "first") for name in firsts])
+    pairs = ([(name, "sum") for name in TASK_SUMS] + [(name, "max") for name in TASK_TOPS]
+             + [(name, "first") for name in TASK_WORDS if name not in keys])
     pa = arrow()
     plain = pa.Table.from_arrays(
         [column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
@@ -164,6 +164,16 @@ def combined(kind: str, table: Table) -> Table:
         f"{name}_{verb}" for name, verb in pairs if name == field.name)).cast(field.type)
         for field in schema(kind)]
     return pa.Table.from_arrays(arrays, schema=schema(kind))
+
+
+def _summed(table: Table, keys: list[npt.NDArray[Any]]) -> Table:
+    starts = runs(*keys)
+    found = picked(table, np.isin(np.arange(table.num_rows), starts))
+    for name in USAGE_SUMS:
+        sums = np.add.reduceat(numbers(table.column(name)), starts)
+        found = found.set_column(found.column_names.index(name), table.schema.field(name),
+                                 column_of(sums))
+    return found
 
 
 def rollup_of(table: Table) -> tuple[Rollup, Names]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.wire import Frame, Task, Tasks, Use
+from gpudeck.wire import Frame, Task, Tasks
 
 from .columns import Ints
 
