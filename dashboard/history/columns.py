@@ -85,7 +85,7 @@ assert max(Absence) <= WHY
 def quantise(values: bytes, absent: bytes) -> tuple[npt.NDArray[np.float64], Ints]:
     """Rows of steps, and why what is missing is missing. What is out of range is a driver's
     sentinel or a lie, here as in the live picture. Column by column in memory, as blocks are."""
-    steps = np.ascontiguousarray(np.frombuffer(values, "<f8").reshape(-1, WIDTH).T)
+    steps = np.array(np.frombuffer(values, "<f8").reshape(-1, WIDTH).T, order="C")
     codes = np.frombuffer(absent, np.uint8).reshape(-1, WIDTH)
     if len(codes) and not ((steps.min(axis=1) >= _LOW) & (steps.max(axis=1) <= _HIGH)).all():
         inside = (steps >= _LOW[:, None]) & (steps <= _HIGH[:, None])

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,11 @@ def arrow() -> Any:
 
 
 def schema(kind: str) -> Any:
+    return _schema(kind, SCHEMA_VERSION)
+
+
+@lru_cache(64)
+def _schema(kind: str, version: int) -> Any:
     pa = arrow()
     word = pa.dictionary(pa.int32(), pa.string())
     kinds: dict[str, Callable[[], list[tuple[str, Any]]]] = {
@@ -148,7 +154,7 @@ def schema(kind: str) -> Any:
                            ("task", word), ("text", pa.string()), ("numbers", pa.string()),
                            ("stream", word), ("seq", pa.int64())],
     }
-    says = json.dumps({"version": SCHEMA_VERSION, "kind": kind})
+    says = json.dumps({"version": version, "kind": kind})
     return pa.schema(kinds[kind](), metadata={"gpudeck": says})
 
 

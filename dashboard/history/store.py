@@ -9,7 +9,7 @@ picture, and the head log brings the rest again: what is in files already is kno
 import logging
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -203,13 +203,11 @@ class Store:
     def _write_late(self, now: float) -> None:
         with self.lock:
             late = self.feed.head.late()
-            self.feed.tally.add_up()
-            gone = {start for starts in (late, self.feed.asides, self.feed.tally.blocks,
-                                   self.feed.closed_asides)
-                    for start in starts if self._is_past(start, now)}
-            if not gone:
+            if not self._gone(late, now):
                 self._late_since = None
                 return
+            self.feed.tally.add_up()
+            gone = self._gone(late, now)
             if self._late_since is None:
                 self._late_since = now
             count = sum(len(part) for parts in late.values() for part in parts)
@@ -235,6 +233,12 @@ class Store:
             for start in asides:
                 self.feed.written(start)
             self._late_since = None
+
+    def _gone(self, late: Iterable[int], now: float) -> set[int]:
+        """Blocks that are in files already, and have more."""
+        feed = self.feed
+        return {start for starts in (late, feed.asides, feed.tally.blocks, feed.closed_asides)
+                for start in starts if self._is_past(start, now)}
 
     def _is_past(self, start: int, now: float) -> bool:
         head = self.feed.head
