@@ -220,7 +220,7 @@ def _first_of_each(key: npt.NDArray[Any]) -> Bools:
     if (key[1:] > key[:-1]).all():
         return np.ones(len(key), bool)
     near = key - key.min()
-    if (span := int(near.max()) + 1) <= SPARSE * len(key):  # a tenth of what sorting costs
+    if (span := int(near.max()) + 1) <= SPARSE * len(key):  # cheaper than to sort them
         at = np.arange(len(key))
         first = np.zeros(span, np.intp)
         first[near[::-1]] = at[::-1]
