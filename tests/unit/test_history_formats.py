@@ -149,16 +149,18 @@ def test_files_cut_elsewhere_are_merged_row_by_row(tmp_path: Path, monkeypatch: 
     history = Embedded(tmp_path)
     history.open()
     history.append(source.greetings(), 1)
-    for start in range(START, START + 900, 300):
-        monkeypatch.setattr(store, "GROUP_ROWS", random.choice([5, 9, 14, 40]))
+    for start, rows in zip(range(START, START + 900, 300), (14, 40, 9), strict=True):
+        monkeypatch.setattr(store, "GROUP_ROWS", rows)
         history.append(source.span(start, start + 300), 1)
         history.store.tend(start + 300 + store.GRACE_S)
-    before = history.series(source.all_uuids, KEYS, START, START + 900, 60)
+    before = history.series(source.all_uuids, KEYS, START, START + 900, 60,
+                            ("n", "mean", "min", "max"))
     monkeypatch.setattr(reading, "GROUP_ROWS", 1)
-    monkeypatch.setattr(reading, "GROUP_GPUS", random.choice([1, 2, 4, 7]))
+    monkeypatch.setattr(reading, "GROUP_GPUS", 2)
     history.store.tend(START + 3_600 + 1_000)
     assert history.info().kinds["minutes"]["files"] == 1
-    after = history.series(source.all_uuids, KEYS, START, START + 900, 60)
+    after = history.series(source.all_uuids, KEYS, START, START + 900, 60,
+                            ("n", "mean", "min", "max"))
     order = ["gpu", "t"]
     pd.testing.assert_frame_equal(before.sort_values(order, ignore_index=True),
                                   after.sort_values(order, ignore_index=True))
