@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.wire import Event, Frame, Hello, Inventory
+from gpudeck.wire import Event, Frame, Hello, Inventory, Slow
 
 from .columns import Ints, quantise, slow_values
 from .head import BLOCK_S, Batch, Bools, Head, Slots
@@ -57,13 +57,34 @@ class Counts:
     shed_seconds: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The Gpus of an Inventory."""
+
+    slots: list[int]
+    array: Slots
+
+
+@dataclass(slots=True)
+class _Taken:
+    """Frames that are placed together."""
+
+    saids: list[Stored] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    listed: list[Listed] = field(default_factory=list)
+
+    def clear(self) -> None:
+        for part in (self.saids, self.frames, self.listed):
+            part.clear()
+
+
 class Feed:
     """Called from one native thread at a time, under the store's lock."""
 
     def __init__(self, seen_in_files: Callable[[int], Bools | None],
                  events_in_files: Callable[[int], set[EventKey]]) -> None:
         self.names = Names([], [])
-        self.head = Head(seen_in_files)
+        self.head = Head(seen_in_files, self.order)
         self.tally = Tally(BLOCK_S)
         self.asides: dict[int, Aside] = {}
         self.closed_asides: dict[int, Aside] = {}
@@ -72,7 +93,7 @@ class Feed:
         self._known_events: dict[int, set[EventKey]] = {}
         self._slot_of: dict[tuple[str, str], int] = {}
         self._slots_of: dict[str, list[int]] = {}
-        self._catalog: dict[tuple[str, str, int], tuple[Slots, list[int]]] = {}
+        self._catalog: dict[tuple[str, str, int], Listed] = {}
         self._order: Slots = np.zeros(0, np.intp)
 
     def slot(self, gpu: str, node_id: str) -> int:
@@ -104,51 +125,64 @@ class Feed:
 
     def take(self, messages: Sequence[Stored], segment: int) -> None:
         """In the order in which they came."""
-        frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]] = []
+        taken = _Taken()
+        find = self._catalog.get
         for said in messages:
-            match said.message:
-                case Frame() as frame:
-                    listed = self._catalog.get((said.node_id, said.stream, frame.generation))
-                    if listed is None or len(listed[1]) != len(frame.states):
-                        self.counts.unreadable += 1
-                    elif said.second == CARRIED:
-                        self._place(frames, segment)
-                        self.tally.frame(said.node_id, listed[1], 0, frame.tasks, False, False)
-                    else:
-                        second = said.second or int(min(frame.taken_at, said.received_at))
-                        frames.append((said, frame, second, listed))
-                case Hello():
-                    self._place(frames, segment)
-                    if said.second != CARRIED:
-                        self.tally.hello(said.node_id)
-                case Inventory():
-                    self._inventory(said, said.message)
-                case Event():
-                    self._event(said, said.message, segment)
-        self._place(frames, segment)
+            frame = said.message
+            if type(frame) is Frame:
+                listed = find((said.node_id, said.stream, frame.generation))
+                if listed is None or len(listed.slots) != len(frame.states):
+                    self.counts.unreadable += 1
+                elif said.second == CARRIED:
+                    self._place(taken, segment)
+                    self.tally.carried(said.node_id, listed.slots, frame.tasks)
+                else:
+                    taken.saids.append(said)
+                    taken.frames.append(frame)
+                    taken.listed.append(listed)
+            else:
+                if type(frame) is Hello:
+                    self._place(taken, segment)
+                self._other(said, segment)
+        self._place(taken, segment)
+
+    def _other(self, said: Stored, segment: int) -> None:
+        match said.message:
+            case Hello():
+                if said.second != CARRIED:
+                    self.tally.hello(said.node_id)
+            case Inventory() as inventory:
+                self._inventory(said, inventory)
+            case Event() as event:
+                self._event(said, event, segment)
 
     def _inventory(self, said: Stored, inventory: Inventory) -> None:
         slots = [self.slot(facts.uuid, said.node_id) for facts in inventory.gpus]
         key = (said.node_id, said.stream, inventory.generation)
         known = self._catalog.get(key)
-        if known is None or known[1] != slots:
-            self._catalog[key] = (np.array(slots, np.intp), slots)
+        if known is None or known.slots != slots:
+            self._catalog[key] = Listed(slots, np.array(slots, np.intp))
 
-    def _place(self, frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]],
-               segment: int) -> None:
-        if not frames:
+    def _place(self, taken: "_Taken", segment: int) -> None:
+        saids, frames, listed = taken.saids, taken.frames, taken.listed
+        if not saids:
             return
-        batch, now = _batch(frames)
-        new = _any_of_each(self.head.place(batch, now, segment), frames)
+        seconds = [said.second or int(min(frame.taken_at, said.received_at))
+                   for said, frame in zip(saids, frames, strict=True)]
+        now = int(min([said.received_at for said in saids]))
+        placed = self.head.place(_batch(frames, listed, seconds), now, segment)
+        new = _any_of_each(placed, listed)
         self.counts.frames += sum(new)
-        add_up = self.tally.frame
-        for (said, frame, second, (slots, listed)), is_new in zip(frames, new, strict=True):
-            add_up(said.node_id, listed, second, frame.tasks, said.is_backfill, is_new)
-            if frame.slow is not None and is_new:
-                values, absent = slow_values(frame.slow.values, frame.slow.absent)
-                self._aside(second, segment).slow.append(SlowRows(slots, second, values, absent))
-        frames.clear()
-        self.tally.settle()
+        self.tally.take(zip(saids, frames, listed, seconds, new, strict=True))
+        for at in [at for at, frame in enumerate(frames) if frame.slow is not None and new[at]]:
+            self._slow(frames[at].slow, listed[at], seconds[at], segment)
+        taken.clear()
+
+    def _slow(self, slow: Slow | None, listed: Listed, second: int, segment: int) -> None:
+        if slow is not None:
+            values, absent = slow_values(slow.values, slow.absent)
+            self._aside(second, segment).slow.append(
+                SlowRows(listed.array, second, values, absent))
 
     def _aside(self, second: int, segment: int) -> Aside:
         start = second - second % BLOCK_S
@@ -202,28 +236,24 @@ def _join(into: Aside, more: Aside) -> None:
         into.first_segment = more.first_segment
 
 
-def _any_of_each(new: Bools, frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]
-                 ) -> list[bool]:
+def _any_of_each(new: Bools, listed: "Sequence[Listed]") -> list[bool]:
     """Of each Frame, whether a row was new."""
-    if new.all() and all(listed for _, _, _, (_, listed) in frames):
-        return [True] * len(frames)
-    ends = np.cumsum([len(listed) for _, _, _, (_, listed) in frames])
+    if new.all() and all(one.slots for one in listed):
+        return [True] * len(listed)
+    ends = np.cumsum([len(one.slots) for one in listed])
     count = np.concatenate([[0], np.cumsum(new)])
     starts = np.concatenate([[0], ends[:-1]])
     found: list[bool] = (count[ends] > count[starts]).tolist()
     return found
 
 
-def _batch(frames: list[tuple[Stored, Frame, int, tuple[Slots, list[int]]]]) -> tuple[Batch, int]:
-    saids, said, seconds, listed = zip(*frames, strict=True)
-    states = [frame.states for frame in said]
-    steps, missing = quantise(b"".join([frame.values for frame in said]),
-                              b"".join([frame.absent for frame in said]))
+def _batch(frames: Sequence[Frame], listed: "Sequence[Listed]", seconds: Sequence[int]) -> Batch:
+    states = [frame.states for frame in frames]
+    steps, missing = quantise(b"".join([frame.values for frame in frames]),
+                              b"".join([frame.absent for frame in frames]))
     t: Ints = np.repeat(np.array(seconds, np.int64), list(map(len, states)))
-    slots = np.concatenate([slots for slots, _ in listed])
-    now = int(min([one.received_at for one in saids]))
-    return Batch(slots, t, np.frombuffer(b"".join(states), np.uint8) + np.uint8(1), missing,
-                 steps), now
+    return Batch(np.concatenate([one.array for one in listed]), t,
+                 np.frombuffer(b"".join(states), np.uint8) + np.uint8(1), missing, steps)
 
 
 def event_columns(events: dict[EventKey, tuple[float, Event]]) -> dict[str, list[Any]]:

@@ -18,6 +18,7 @@ from .columns import STORED, Ints
 
 BLOCK_S = 300
 MAX_PASTS = 8
+SPARSE = 16  # places there may be for each row that comes
 ALL = range(len(STORED))
 
 Bools = npt.NDArray[np.bool_]
@@ -79,24 +80,31 @@ class Batch:
 
 
 class Block:
-    """Five open minutes. Seconds x slots; a state of 0 is a hole.
+    """Five open minutes. Seconds x places; a state of 0 is a hole.
 
     Each column is as narrow as what came so far: half of the memory. Why numbers are missing is an
-    index into `codes`, since a fleet has few ways to lack them.
+    index into `codes`, since a fleet has few ways to lack them. Slots that were known when it began
+    lie in the order of files, so that what a file takes at once lies together.
     """
 
-    def __init__(self, start: int, room: int) -> None:
+    def __init__(self, start: int, room: int, order: Slots) -> None:
         self.start = start
         self.first_segment: int | None = None
+        self._place_of = np.argsort(order)  # slots that came later lie where their number says
+        room = max(room, len(order))
         self.codes = [0]
         self._code_of = {0: 0}
         self.state = _zeros(room, np.uint8)
         self.why = _zeros(room, np.uint8)
         self.units = [_zeros(room, column.narrow) for column in STORED]
+        self._least, self._most = (np.array(ends, np.float64) for ends in zip(*(
+            (np.iinfo(column.narrow).min, np.iinfo(column.narrow).max) for column in STORED),
+            strict=True))
 
     def grow(self, wanted: int) -> None:
-        had = self.state.shape[1]
-        if wanted <= had:
+        if (known := len(self._place_of)) < wanted:
+            self._place_of = np.append(self._place_of, np.arange(known, wanted))
+        if wanted <= self.state.shape[1]:
             return
         room = wanted + wanted // 4
         last = int(np.flatnonzero(self.state.any(axis=1)).max(initial=-1)) + 1
@@ -105,11 +113,10 @@ class Block:
         self.state = _moved(self.state, room, np.uint8, last)
 
     def _widen(self, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> None:
-        for at, column in enumerate(STORED):
+        for at in np.flatnonzero((low < self._least) | (high > self._most)).tolist():
             had = self.units[at]
-            least, most = _BOUNDS[had.dtype.type]
-            if low[at] < least or high[at] > most:
-                self.units[at] = _moved(had, had.shape[1], column.dtype, BLOCK_S)
+            self.units[at] = _moved(had, had.shape[1], STORED[at].dtype, BLOCK_S)
+            self._least[at], self._most[at] = -np.inf, np.inf
 
     def _why_of(self, missing: Ints) -> npt.NDArray[np.intp]:
         """The index of each code."""
@@ -133,8 +140,7 @@ class Block:
         """Which of them were new. The state comes last: who sees it sees the row."""
         at = batch.t - self.start
         self.grow(int(batch.slot.max(initial=-1)) + 1)
-        room = self.state.shape[1]
-        flat = at * room + batch.slot
+        flat = at * self.state.shape[1] + self._place_of[batch.slot]
         new = _first_of_each(flat)
         new &= self.state.reshape(-1)[flat] == 0
         if not new.all():
@@ -157,39 +163,28 @@ class Block:
         """By slot as given, then by second. Of columns that are not asked for, zeros."""
         first = 0 if t0 is None else min(BLOCK_S, max(0, t0 - self.start))
         last = BLOCK_S if t1 is None else min(BLOCK_S, max(0, t1 - self.start))
-        room = self.state.shape[1]
-        slots = slots[slots < room]
-        state = self._turned(self.state, slots, first, last)
+        slots = slots[slots < len(self._place_of)]
+        places = self._place_of[slots]
+        state = _turned(self.state, places, first, last)
         hits = np.flatnonzero(state)
         seconds = max(1, last - first)
         at_slot = hits // seconds
         none = np.broadcast_to(np.int8(0), len(hits))
-        why = self._turned(self.why, slots, first, last).take(hits)
+        why = _turned(self.why, places, first, last).take(hits)
         return Rows(slots[at_slot], hits - at_slot * seconds + (first + self.start),
                     state.take(hits), np.array(self.codes, np.int64)[why],
-                    [self._turned(array, slots, first, last).take(hits) if at in only else none
+                    [_turned(array, places, first, last).take(hits) if at in only else none
                      for at, array in enumerate(self.units)])
-
-    @staticmethod
-    def _turned(array: npt.NDArray[Any], slots: Slots, first: int, last: int) -> npt.NDArray[Any]:
-        """Slot by slot. Picked row by row and then turned: to go down the columns of the whole
-        would be a miss of the cache per number."""
-        part = array[first:last].take(slots, axis=1)
-        turned: npt.NDArray[Any] = np.ascontiguousarray(part.T).reshape(-1)
-        return turned
 
     @property
     def seen(self) -> Bools:
-        seen: Bools = self.state != 0
+        """Seconds x slots."""
+        seen: Bools = self.state.take(self._place_of, axis=1) != 0
         return seen
 
     @property
     def row_count(self) -> int:
         return int(np.count_nonzero(self.state))
-
-
-_BOUNDS = {kind: (np.iinfo(kind).min, np.iinfo(kind).max)
-           for column in STORED for kind in (column.narrow, column.dtype)}
 
 
 def _zeros(room: int, kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
@@ -207,13 +202,33 @@ def _moved(array: npt.NDArray[Any], room: int, kind: type[np.integer[Any]], last
     return new
 
 
+def _turned(array: npt.NDArray[Any], places: Slots, first: int, last: int) -> npt.NDArray[Any]:
+    """Place by place. Picked row by row and then turned: to go down the columns of the whole would
+    be a miss of the cache per number."""
+    part = array[first:last]
+    low, high = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+    if high - low == len(places) and (places[1:] > places[:-1]).all():
+        part = np.ascontiguousarray(part[:, low:high])
+    else:
+        part = part.take(places, axis=1)
+    turned: npt.NDArray[Any] = np.ascontiguousarray(part.T).reshape(-1)
+    return turned
+
+
 def _first_of_each(key: npt.NDArray[Any]) -> Bools:
     """Of rows with the same key, the first."""
     if (key[1:] > key[:-1]).all():
         return np.ones(len(key), bool)
-    _, first = np.unique(key, return_index=True)
+    near = key - key.min()
+    if (span := int(near.max()) + 1) <= SPARSE * len(key):  # cheaper than to sort them
+        at = np.arange(len(key))
+        first = np.zeros(span, np.intp)
+        first[near[::-1]] = at[::-1]
+        found: Bools = first[near] == at
+        return found
+    _, firsts = np.unique(key, return_index=True)
     new = np.zeros(len(key), bool)
-    new[first] = True
+    new[firsts] = True
     return new
 
 
@@ -243,9 +258,12 @@ class Past:
 class Head:
     """All that is not in a file yet."""
 
-    def __init__(self, seen_in_files: Callable[[int], Bools | None]) -> None:
-        """`seen_in_files`: of a block that begins there, seconds x slots; None: there is none."""
+    def __init__(self, seen_in_files: Callable[[int], Bools | None], order: Callable[[], Slots]
+                 ) -> None:
+        """`seen_in_files`: of a block that begins there, seconds x slots; None: there is none.
+        `order`: slots as files are sorted."""
         self._seen_in_files = seen_in_files
+        self._order = order
         self.open: dict[int, Block] = {}
         self.closed: dict[int, Block] = {}  # on their way into a file
         self.pasts: OrderedDict[int, Past] = OrderedDict()
@@ -254,11 +272,12 @@ class Head:
     def place(self, batch: Batch, now: int, segment: int) -> Bools:
         """Which rows were new. No block is opened that began before the one before that of
         `now`."""
-        starts = batch.t - batch.t % BLOCK_S
-        if len(starts) and (starts == starts[0]).all():
-            new = self._place(int(starts[0]), batch, now, segment)
+        if len(batch.t) and (first := int(batch.t.min()) // BLOCK_S) == (
+                int(batch.t.max()) // BLOCK_S):
+            new = self._place(first * BLOCK_S, batch, now, segment)
             self.doubled += len(new) - int(np.count_nonzero(new))
             return new
+        starts = batch.t - batch.t % BLOCK_S
         new = np.zeros(len(batch.slot), bool)
         for start in np.unique(starts).tolist():
             which = np.flatnonzero(starts == start)
@@ -282,7 +301,7 @@ class Head:
         seen = self._seen_in_files(start)
         if seen is None and start >= now - now % BLOCK_S - BLOCK_S:
             room = max((block.state.shape[1] for block in self.open.values()), default=64)
-            self.open[start] = Block(start, room)
+            self.open[start] = Block(start, room, self._order())
             return self.open[start]
         return self._remember(start, Past(np.packbits(
             np.zeros((BLOCK_S, 64), bool) if seen is None else seen, axis=1)))

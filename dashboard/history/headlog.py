@@ -4,8 +4,10 @@ Segments `head-<number>.log`, each a magic and then records:
 
     u32 size of body | u32 crc32 of body | body
 
-with body = MessagePack [node, stream, seq, received_at, payload, second, is_backfill]; the last two
-came later and may be missing. A segment begins with what is needed to read it alone: Hello,
+with body = MessagePack of some entries, each [node, stream, seq, received_at, payload, second,
+is_backfill]; the last two came later and may be missing. What is appended at once is written in
+records of some messages: one by one they would cost twice as much. Older logs have one entry in
+place of some. A segment begins with what is needed to read it alone: Hello,
 Inventories and Tasks of every Node, marked CARRIED.
 
 All little-endian. A torn tail is cut and counted; a record whose checksum is wrong is skipped and
@@ -25,6 +27,7 @@ import msgspec
 MAGIC = b"GPUDECK HEAD 1\n\x00"
 HEAD = struct.Struct("<II")
 MAX_BODY_BYTES = 1_100_000
+GROUP_BYTES = 16_384  # of payload in a record, and what a flipped bit costs; or one message
 CARRIED = -1
 
 
@@ -47,12 +50,29 @@ class Damage:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(Entry)
+_decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
+_decoder_of_one = msgspec.msgpack.Decoder(Entry)
 
 
-def pack(entry: Entry) -> bytes:
-    body = _encode(entry)
-    return HEAD.pack(len(body), zlib.crc32(body)) + body
+def packed(entries: Iterable[Entry]) -> bytes:
+    parts: list[bytes] = []
+    for group in _groups(entries):
+        body = _encode(group)
+        parts += HEAD.pack(len(body), zlib.crc32(body)), body
+    return b"".join(parts)
+
+
+def _groups(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    group: list[Entry] = []
+    room = GROUP_BYTES
+    for entry in entries:
+        room -= len(entry.payload)
+        if room < 0 and group:
+            yield group
+            group, room = [], GROUP_BYTES - len(entry.payload)
+        group.append(entry)
+    if group:
+        yield group
 
 
 def scan(data: bytes, damage: Damage) -> Iterator[Entry]:
@@ -66,15 +86,15 @@ def scan(data: bytes, damage: Damage) -> Iterator[Entry]:
         if end is None:
             damage.torn_bytes += len(data) - at
             return
-        entry = _entry(data, at, end)
-        if entry is None and end < len(data) and not _is_whole(data, end):
+        entries = _entries(data, at, end)
+        if entries is None and end < len(data) and not _is_whole(data, end):
             # Not one bad record but a lost thread: nothing after this can be trusted.
             damage.torn_bytes += len(data) - at
             return
-        if entry is None:
+        if entries is None:
             damage.bad_records += 1
         else:
-            yield entry
+            yield from entries
         at = end
 
 
@@ -82,7 +102,7 @@ def sound_length(data: bytes) -> int:
     """Up to where a segment can be appended to."""
     at = len(MAGIC) if data[: len(MAGIC)] == MAGIC else 0
     while at and (end := _end_of(data, at)) is not None:
-        if _entry(data, at, end) is None and not _is_whole(data, end):
+        if _entries(data, at, end) is None and not _is_whole(data, end):
             break
         at = end
     return at
@@ -98,18 +118,20 @@ def _end_of(data: bytes, at: int) -> int | None:
 
 def _is_whole(data: bytes, at: int) -> bool:
     end = _end_of(data, at)
-    return end is not None and _entry(data, at, end) is not None
+    return end is not None and _entries(data, at, end) is not None
 
 
-def _entry(data: bytes, at: int, end: int) -> Entry | None:
+def _entries(data: bytes, at: int, end: int) -> tuple[Entry, ...] | None:
     _, crc = HEAD.unpack_from(data, at)
     body = data[at + HEAD.size : end]
     if zlib.crc32(body) != crc:
         return None
-    try:
-        return _decoder.decode(body)
-    except msgspec.MsgspecError:
-        return None
+    for decode in (_decoder.decode, lambda one: (_decoder_of_one.decode(one),)):
+        try:
+            return decode(body)
+        except msgspec.MsgspecError:
+            continue
+    return None
 
 
 @dataclass(slots=True)
@@ -153,7 +175,7 @@ class HeadLog:
 
     def append(self, entries: Iterable[Entry]) -> None:
         """On disk when it returns; on OSError the log is as it was before."""
-        data = b"".join(map(pack, entries))
+        data = packed(entries)
         file = self._file
         if file is None:
             raise OSError("the head log is not open")

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ import numpy.typing as npt
 from gpudeck.wire import GPU_STATES, Task
 
 from .columns import (
-    MASKS,
+    AT,
+    COUNTERS,
     NO_MEAN,
     SLOW_KEYS,
     STORED,
@@ -43,7 +45,10 @@ Table = Any  # of pyarrow, which has no types
 
 RAW_GROUP_GPUS = 128
 GROUP_GPUS = 512
+GROUP_ROWS = 16_384  # of fewer, most of a row group is what is said about it
 LEVEL = 3
+# What is kept for a day is to cost little time, what is kept for months few bytes.
+LEVELS = {"raw": 1, "minutes": 4, "hours": 4}
 MINUTE_S, HOUR_S = 60, 3_600
 
 TASK_WORDS = ("task", "user", "job", "launch", "manager", "container", "pod", "namespace",
@@ -71,12 +76,42 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Of each slot, the number of its word."""
+
+    words: Any  # an array of pyarrow, each word once
+    number: npt.NDArray[np.int32]
+
+    def column(self, slot: npt.NDArray[np.intp], times: npt.NDArray[np.intp]) -> Any:
+        """The word of each slot so many times, with those words only that are in it: the writer
+        spells out all."""
+        used, at = np.unique(self.number[slot], return_inverse=True)
+        return arrow().DictionaryArray.from_arrays(
+            column_of(np.repeat(at.astype(np.int32), times)), self.words.take(column_of(used)))
+
+
+def _words_of_slots(names: Sequence[str]) -> Words:
+    words = sorted(set(names))
+    number = {word: at for at, word in enumerate(words)}
+    return Words(_strings(words), np.array([number[name] for name in names], np.int32))
+
+
 @dataclass(slots=True)
 class Names:
-    """Of each slot."""
+    """Of each slot. They only become more."""
 
     gpus: list[str]
     nodes: list[str]
+    _words: tuple[Words, Words] | None = None
+
+    def columns(self, slot: npt.NDArray[np.intp]) -> list[Any]:
+        """Gpu and node of each row."""
+        if self._words is None or len(self._words[0].number) != len(self.gpus):
+            self._words = (_words_of_slots(self.gpus), _words_of_slots(self.nodes))
+        starts = np.flatnonzero(np.append(True, np.diff(slot) != 0)) if len(slot) else slot
+        times = np.diff(np.append(starts, len(slot)))
+        return [words.column(slot[starts], times) for words in self._words]
 
     def order(self) -> npt.NDArray[np.intp]:
         """Slots as files are sorted."""
@@ -95,6 +130,11 @@ def arrow() -> Any:
 
 
 def schema(kind: str) -> Any:
+    return _schema(kind, SCHEMA_VERSION)
+
+
+@lru_cache(64)
+def _schema(kind: str, version: int) -> Any:
     pa = arrow()
     word = pa.dictionary(pa.int32(), pa.string())
     kinds: dict[str, Callable[[], list[tuple[str, Any]]]] = {
@@ -114,7 +154,7 @@ def schema(kind: str) -> Any:
                            ("task", word), ("text", pa.string()), ("numbers", pa.string()),
                            ("stream", word), ("seq", pa.int64())],
     }
-    says = json.dumps({"version": SCHEMA_VERSION, "kind": kind})
+    says = json.dumps({"version": version, "kind": kind})
     return pa.schema(kinds[kind](), metadata={"gpudeck": says})
 
 
@@ -135,90 +175,95 @@ def _rollup_fields(word: Any) -> list[tuple[str, Any]]:
     return fields
 
 
-def _words(indices: npt.NDArray[Any], words: Sequence[str | None]) -> Any:
+def column_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> Any:
+    """As it lies in memory; True in `mask`: null. `pyarrow.array` would import pandas, for which
+    whoever only writes has no use."""
     pa = arrow()
+    values = np.ascontiguousarray(values)
+    there = (pa.py_buffer(np.packbits(~mask, bitorder="little"))
+             if mask is not None and mask.any() else None)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values),
+                                 [there, pa.py_buffer(values)])
+
+
+def _strings(words: Sequence[str]) -> Any:
+    pa = arrow()
+    packed = [word.encode() for word in words]
+    ends = np.zeros(len(packed) + 1, np.int32)
+    np.cumsum(list(map(len, packed)), out=ends[1:])
+    return pa.Array.from_buffers(pa.string(), len(packed),
+                                 [None, pa.py_buffer(ends), pa.py_buffer(b"".join(packed))])
+
+
+def _words(indices: npt.NDArray[Any], words: Sequence[str | None]) -> Any:
+    """Of each row, which word; None is null."""
     there = [word for word in words if word is not None]
     if len(there) == len(words):
-        return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)),
-                                              pa.array(there, pa.string()))
+        return arrow().DictionaryArray.from_arrays(column_of(indices.astype(np.int32)),
+                                                   _strings(there))
     places = np.cumsum([word is not None for word in words]) - 1
-    absent = np.array([word is None for word in words])[indices]
-    return pa.DictionaryArray.from_arrays(
-        pa.array(places[indices].astype(np.int32), mask=absent), pa.array(there, pa.string()))
+    absent = np.array([word is None for word in words], bool)
+    return arrow().DictionaryArray.from_arrays(
+        column_of(np.maximum(places, 0)[indices].astype(np.int32), absent[indices]),
+        _strings(there))
 
 
-def words_of(values: Sequence[str | None]) -> Any:
-    pa = arrow()
-    return pa.array(values, pa.string()).dictionary_encode()
-
-
-def _slot_words(slot: npt.NDArray[np.intp], names: Sequence[str]) -> Any:
-    """A word that several slots share is there once: else the writer spells all of them out."""
-    used, indices = in_runs(slot)
-    found: dict[str, int] = {}
-    at = np.array([found.setdefault(names[one], len(found)) for one in used.tolist()], np.intp)
-    return _words(at[indices] if len(at) else indices, list(found))
+def words_of(values: Sequence[str | None], which: npt.NDArray[np.intp] | None = None) -> Any:
+    """Each word once; `which`: of each row, the number of its value."""
+    number: dict[str | None, int] = {}
+    of_value = np.array([number.setdefault(value, len(number)) for value in values], np.intp)
+    return _words(of_value if which is None else of_value[which], list(number))
 
 
 def raw_table(rows: Rows, names: Names) -> Table:
     pa = arrow()
     codes, at = in_runs(rows.missing)
-    columns = [_slot_words(rows.slot, names.gpus), _slot_words(rows.slot, names.nodes),
-               pa.array(rows.t), _words(rows.state - 1, GPU_STATES)]
+    columns = [*names.columns(rows.slot), column_of(rows.t), _words(rows.state - 1, GPU_STATES)]
     for number, column in enumerate(STORED):
         of_code = missing_at(codes, number) != 0
         mask = of_code[at] if of_code.any() else None
         kind = _type(column.kind, column.dtype)
         values = column.values(rows.units[number]).astype(kind.to_pandas_dtype(), copy=False)
-        columns.append(pa.array(values, kind, mask=mask))
+        columns.append(column_of(values, mask))
     columns.append(_words(at, [missing_words(code) or None for code in codes.tolist()]))
     return pa.Table.from_arrays(columns, schema=schema("raw"))
 
 
 def rollup_table(kind: str, made: Rollup, names: Names) -> Table:
     pa = arrow()
-    columns = [_slot_words(made.slot, names.gpus), _slot_words(made.slot, names.nodes),
-               pa.array(made.t), pa.array(made.seconds, pa.int32())]
+    columns = [*names.columns(made.slot), column_of(made.t),
+               column_of(made.seconds.astype(np.int32))]
     for at, column in enumerate(STORED):
         none = made.n[at] == 0
-        ends = _type(column.kind, column.dtype)
         mean = rounded(made.total[at] / np.maximum(made.n[at], 1), column.key, column.step)
-        no_mean = none | (column.key in NO_MEAN)
-        for values in (made.low[at], None, made.high[at]):
-            if values is None:
-                columns.append(pa.array(mean.astype(np.float32), mask=no_mean))
-                continue
-            values = np.where(none, 0.0, values)
-            columns.append(pa.array(values.astype(np.int64) if column.kind == "int" else values,
-                                    mask=none).cast(ends))
-        columns.append(pa.array(made.n[at], pa.int32()))
+        no_mean = np.ones_like(none) if column.key in NO_MEAN else none
+        ends = _type(column.kind, column.dtype).to_pandas_dtype()
+        low, high = (column_of(np.where(none, 0.0, values).astype(ends), none)
+                     for values in (made.low[at], made.high[at]))
+        columns += [low, column_of(mean.astype(np.float32), no_mean), high,
+                    column_of(made.n[at].astype(np.int32))]
     return pa.Table.from_arrays(columns, schema=schema(kind))
 
 
 def tasks_table(held: Held, names: Names) -> Table:
     pa = arrow()
     tasks = [UNKNOWN if task is None else task for task in held.tasks]
-    lane = pa.array(held.lane)
-
-    def words(of: Sequence[str | None]) -> Any:
-        return words_of(of).take(lane)
-
-    columns = {"gpu": _slot_words(held.slot, names.gpus),
-               "node": _slot_words(held.slot, names.nodes),
-               "t": pa.array(held.t), "task": words(held.ids)}
+    gpu, node = names.columns(held.slot)
+    columns = {"gpu": gpu, "node": node, "t": column_of(held.t),
+               "task": words_of(held.ids, held.lane)}
     for name in TASK_WORDS[1:]:
-        columns[name] = words(list(map(attrgetter("job_id" if name == "job" else name), tasks)))
+        said = map(attrgetter("job_id" if name == "job" else name), tasks)
+        columns[name] = words_of(list(said), held.lane)
     for name, values in held.numbers.items():
-        columns[name] = pa.array(values, mask=np.isnan(values))
+        columns[name] = column_of(values, np.isnan(values))
     shape = schema("tasks")
     return pa.Table.from_arrays([columns[field.name] for field in shape], schema=shape)
 
 
 def usage_table(usage: Usage, names: Names) -> Table:
     pa = arrow()
-    columns = [_slot_words(usage.slot, names.gpus), _slot_words(usage.slot, names.nodes),
-               pa.array(usage.t), words_of(usage.users).take(pa.array(usage.user)),
-               *(pa.array(usage.numbers[name]) for name in USAGE_SUMS)]
+    columns = [*names.columns(usage.slot), column_of(usage.t), words_of(usage.users, usage.user),
+               *(column_of(usage.numbers[name]) for name in USAGE_SUMS)]
     return pa.Table.from_arrays(columns, schema=schema("usage"))
 
 
@@ -226,7 +271,9 @@ def table_of(kind: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     pa = arrow()
     shape = schema(kind)
     arrays = [words_of(columns[field.name]) if pa.types.is_dictionary(field.type)
-              else pa.array(columns[field.name], field.type) for field in shape]
+              else _strings(columns[field.name]) if pa.types.is_string(field.type)
+              else column_of(np.array(columns[field.name], field.type.to_pandas_dtype()))
+              for field in shape]
     return pa.Table.from_arrays(arrays, schema=shape)
 
 
@@ -239,9 +286,8 @@ def slow_table(parts: Sequence["SlowRows"], names: Names) -> Table:
     rank = np.argsort(names.order())
     by = np.lexsort((t, rank[slot]))
     codes, at = np.unique(absent[by], axis=0, return_inverse=True)
-    columns = [_slot_words(slot[by], names.gpus), _slot_words(slot[by], names.nodes),
-               pa.array(t[by])]
-    columns += [pa.array(values[by, number], mask=absent[by, number] != 0)
+    columns = [*names.columns(slot[by]), column_of(t[by])]
+    columns += [column_of(values[by, number], absent[by, number] != 0)
                 for number in range(len(SLOW_KEYS))]
     columns.append(_words(at.reshape(-1), [slow_words(code) or None for code in codes]))
     return pa.Table.from_arrays(columns, schema=schema("slow"))
@@ -265,39 +311,92 @@ def is_sorted_by_gpu(kind: str) -> bool:
 
 
 def sorted_table(kind: str, table: Table) -> Table:
-    """Dictionaries are not sorted by their words, so that words stand in for them."""
-    pa = arrow()
-    keys = pa.Table.from_arrays(
-        [column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
-         for column in (table.column(key) for key in LAYOUTS[kind].keys)],
-        names=list(LAYOUTS[kind].keys))
-    import pyarrow.compute as pc
+    """With one dictionary for each column of words."""
+    table = table.unify_dictionaries()
+    return table.take(column_of(np.lexsort([*reversed(keys_of(kind, table))])))
 
-    order = pc.sort_indices(keys, [(key, "ascending") for key in LAYOUTS[kind].keys])
-    return table.unify_dictionaries().take(order)
+
+def keys_of(kind: str, table: Table) -> list[npt.NDArray[Any]]:
+    """What rows are sorted by, as numbers in the same order; null comes first."""
+    return [_ranks(table.column(key)) for key in LAYOUTS[kind].keys]
+
+
+def _ranks(column: Any) -> npt.NDArray[Any]:
+    pa = arrow()
+    if not pa.types.is_dictionary(column.type):
+        return numbers(column)
+    one = column.unify_dictionaries().combine_chunks()
+    words = one.dictionary.to_pylist()
+    rank = np.zeros(len(words) + 1, np.int32)
+    rank[np.array(sorted(range(len(words)), key=words.__getitem__), np.intp)] = np.arange(
+        1, len(words) + 1)  # 0 is left for null, whose number is -1
+    ranked: npt.NDArray[Any] = rank[numbers(one.indices, -1)]
+    return ranked
+
+
+def numbers(column: Any, null: int = 0) -> npt.NDArray[Any]:
+    """As they lie in memory. `to_numpy` would import pandas, which whoever only merges has no use
+    for."""
+    parts = [np.zeros(0, column.type.to_pandas_dtype())]
+    for chunk in getattr(column, "chunks", [column]):
+        if not len(chunk):
+            continue
+        valid, data = chunk.buffers()
+        part = np.frombuffer(data, parts[0].dtype, len(chunk) + chunk.offset)
+        if chunk.null_count:
+            bits = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")
+            part = np.where(bits[: len(part)], part, part.dtype.type(null))
+        parts.append(part[chunk.offset :])
+    return parts[1] if len(parts) == 2 else np.concatenate(parts)
+
+
+def picked(table: Table, rows: npt.NDArray[np.bool_]) -> Table:
+    pa = arrow()
+    packed = pa.py_buffer(np.packbits(rows, bitorder="little"))
+    return table.filter(pa.Array.from_buffers(pa.bool_(), len(rows), [None, packed]))
 
 
 # -- files
 
 
 def _options(kind: str) -> dict[str, Any]:
-    """Measured: what returns among a hundred Gpus within five minutes (watts, degrees, clocks)
-    packs best as a dictionary, a quarter smaller than as differences; what only grows, as those."""
-    pa = arrow()
     dictionary, encodings = [], {}
     for field in schema(kind):
-        returns = kind == "raw" and field.name not in ("t", "energy_j")
-        if (pa.types.is_dictionary(field.type) or field.name in MASKS or kind == "slow" or returns):
+        encoding = _encoding(kind, field)
+        if encoding is None:
             dictionary.append(field.name)
-        elif pa.types.is_integer(field.type):
-            encodings[field.name] = "DELTA_BINARY_PACKED"
-        elif pa.types.is_floating(field.type):
-            encodings[field.name] = "BYTE_STREAM_SPLIT"
-    if kind == "slow":
-        encodings = {"t": "DELTA_BINARY_PACKED"}
-        dictionary.remove("t")
-    return {"compression": "zstd", "compression_level": LEVEL, "use_dictionary": dictionary,
-            "column_encoding": encodings, "write_statistics": ["gpu", "t"]}
+        elif encoding != "PLAIN":
+            encodings[field.name] = encoding
+    return {"compression": "zstd", "compression_level": LEVELS.get(kind, LEVEL),
+            "use_dictionary": dictionary, "column_encoding": encodings,
+            "write_statistics": ["gpu", "t"]}
+
+
+def _encoding(kind: str, field: Any) -> str | None:
+    """None: a dictionary. Measured, bytes and time: what returns among many Gpus within some
+    minutes (watts, degrees, clocks) packs best as that, a quarter smaller than as differences; what
+    only grows, as those; shares of seconds byte by byte, in half of the time."""
+    pa = arrow()
+    if not pa.types.is_dictionary(field.type) and field.name != "t":
+        if kind == "slow":
+            return None
+        if kind == "raw" and field.name not in COUNTERS:
+            return "BYTE_STREAM_SPLIT" if STORED[AT[field.name]].kind == "share" else None
+        if kind in ("minutes", "hours"):
+            return _rollup_encoding(field.name)
+    if pa.types.is_integer(field.type):
+        return "DELTA_BINARY_PACKED"
+    return "BYTE_STREAM_SPLIT" if pa.types.is_floating(field.type) else None
+
+
+def _rollup_encoding(name: str) -> str | None:
+    key, _, part = name.rpartition("_")
+    if part not in ("min", "mean", "max"):
+        return None  # seconds that were there
+    column = STORED[AT[key]]
+    if column.key in COUNTERS:
+        return "BYTE_STREAM_SPLIT" if part == "mean" else "DELTA_BINARY_PACKED"
+    return "PLAIN" if column.kind == "int" and column.narrow is np.int64 else None
 
 
 def write(folder: Path, kind: str, stretch: tuple[int, int, int],

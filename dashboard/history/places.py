@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import Ints
-from .parquet import Table, arrow
+from .parquet import Table, arrow, numbers
 
 KEPT_CHUNKS = 60_000  # of a column in a row group: some hundred bytes each
 KEPT_RUNS = 600_000  # 24 bytes each, beside the names
@@ -244,11 +244,8 @@ def end_to_end(parts: Iterable[Runs]) -> Runs:
 
 def encoded(column: Any) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Numbers, and the words they stand for. Where a word is missing, its number is -1."""
-    import pyarrow.compute as pc
-
     one = column.unify_dictionaries().combine_chunks()
-    indices = one.indices if one.indices.null_count == 0 else pc.fill_null(one.indices, NO_WORD)
-    return indices.to_numpy(), one.dictionary.to_pylist()
+    return numbers(one.indices, NO_WORD), one.dictionary.to_pylist()
 
 
 def values_at(column: Any, rows: Counts) -> Floats:

@@ -15,6 +15,7 @@ from .head import BLOCK_S
 from .manifest import SCHEMA_VERSION
 from .parquet import (
     GROUP_GPUS,
+    GROUP_ROWS,
     HOUR_S,
     LAYOUTS,
     MINUTE_S,
@@ -23,14 +24,18 @@ from .parquet import (
     Names,
     Table,
     arrow,
+    column_of,
     is_sorted_by_gpu,
+    keys_of,
+    numbers,
+    picked,
     rollup_table,
     schema,
     sorted_table,
 )
 from .places import encoded
 from .rollup import Rollup, coarser
-from .tally import TASK_SUMS, TASK_TOPS
+from .tally import TASK_SUMS, TASK_TOPS, runs
 from .usage import USAGE_SUMS
 
 
@@ -42,6 +47,7 @@ class Source:
 
         self.file = pq.ParquetFile(path)
         self.shape = schema(kind)
+        self._read: dict[int, Table] = {}
         self._bounds = {name: [self._bounds_of(at, name)
                                for at in range(self.file.num_row_groups)]
                         for name in ("gpu", "t") if name in self.file.schema_arrow.names}
@@ -60,28 +66,27 @@ class Source:
         return least is not None and bool(low <= least and most <= high)
 
     def gpus(self) -> set[str]:
-        found: set[str] = set()
-        for at in range(self.file.num_row_groups):
-            column = self.file.read_row_group(at, columns=["gpu"]).column(0)
-            found.update(column.unique().to_pylist())
-        return found
+        return {gpu for at in range(self.file.num_row_groups)
+                for chunk in self.file.read_row_group(at, columns=["gpu"]).column(0).chunks
+                for gpu in chunk.dictionary.to_pylist()}
 
     def table(self, low: str, high: str, t0: int, t1: int) -> Table | None:
         """The rows of these Gpus, both included, from t0 until before t1."""
-        pa = arrow()
-        import pyarrow.compute as pc
-
         groups = sorted(self._groups("gpu", low, high) & self._groups("t", t0, t1 - 1))
         if not groups:
             return None
-        table = migrated(self.file.read_row_groups(groups), self.shape)
+        # The last one may reach into what is asked for next.
+        self._read = {at: self._read.get(at) or migrated(self.file.read_row_group(at), self.shape)
+                      for at in groups}
+        found = arrow().concat_tables(self._read.values())
+        self._read = {groups[-1]: self._read[groups[-1]]}
         if all(self._is_within(at, "gpu", low, high) and self._is_within(at, "t", t0, t1 - 1)
                for at in groups):
-            return table
-        gpu, t = table.column("gpu").cast(pa.string()), table.column("t")
-        return table.filter(pc.and_(
-            pc.and_(pc.greater_equal(gpu, low), pc.less_equal(gpu, high)),
-            pc.and_(pc.greater_equal(t, t0), pc.less(t, t1))))
+            return found
+        t, gpu = numbers(found.column("t")), np.concatenate([
+            np.array([low <= word <= high for word in chunk.dictionary.to_pylist()], bool)[
+                numbers(chunk.indices)] for chunk in found.column("gpu").chunks])
+        return picked(found, gpu & (t >= t0) & (t < t1))
 
     def whole(self) -> Table:
         return migrated(self.file.read(), self.shape)
@@ -113,7 +118,7 @@ def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[T
         yield sorted_table(kind, pa.concat_tables([one.whole() for one in sources]))
         return
     gpus = sorted(set().union(*(one.gpus() for one in sources)))
-    many, window_s = (RAW_GROUP_GPUS, BLOCK_S) if kind == "raw" else (GROUP_GPUS, end - start)
+    many, window_s = _pieces(kind, end - start)
     for t0 in range(start, end, window_s):
         for at in range(0, len(gpus), many):
             part = gpus[at : at + many]
@@ -125,21 +130,28 @@ def merged(kind: str, paths: Sequence[Path], start: int, end: int) -> Iterator[T
                 yield combined(kind, sorted_table(kind, pa.concat_tables(found)))
 
 
+def _pieces(kind: str, span_s: int) -> tuple[int, int]:
+    """How many Gpus of how long a time make a row group."""
+    if kind == "raw":
+        return RAW_GROUP_GPUS, BLOCK_S
+    grain_s = {"hours": HOUR_S, "usage": HOUR_S}.get(kind, MINUTE_S)
+    return max(GROUP_GPUS, GROUP_ROWS * grain_s // span_s), span_s
+
+
 def combined(kind: str, table: Table) -> Table:
     """Of a sorted table, rows with the same keys made one."""
     how = LAYOUTS[kind].merge
-    if how == "none" or table.num_rows == 0:
+    if how == "none" or len(runs(*keys_of(kind, table))) == table.num_rows:
         return table
     if how == "rollup":
         made, names = rollup_of(table)
         bucket_s = MINUTE_S if kind == "minutes" else HOUR_S
         return rollup_table(kind, coarser(made, bucket_s), names)
-    sums = TASK_SUMS if how == "tasks" else USAGE_SUMS
-    tops = TASK_TOPS if how == "tasks" else ()
+    if how == "usage":
+        return _summed(table, keys_of(kind, table))
     keys = [*LAYOUTS[kind].keys]
-    firsts = [name for name in TASK_WORDS if name not in keys] if how == "tasks" else []
-    pairs = ([(name, "sum") for name in sums] + [(name, "max") for name in tops]
-             + [(name, "first") for name in firsts])
+    pairs = ([(name, "sum") for name in TASK_SUMS] + [(name, "max") for name in TASK_TOPS]
+             + [(name, "first") for name in TASK_WORDS if name not in keys])
     pa = arrow()
     plain = pa.Table.from_arrays(
         [column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
@@ -149,6 +161,16 @@ def combined(kind: str, table: Table) -> Table:
         f"{name}_{verb}" for name, verb in pairs if name == field.name)).cast(field.type)
         for field in schema(kind)]
     return pa.Table.from_arrays(arrays, schema=schema(kind))
+
+
+def _summed(table: Table, keys: list[npt.NDArray[Any]]) -> Table:
+    starts = runs(*keys)
+    found = picked(table, np.isin(np.arange(table.num_rows), starts))
+    for name in USAGE_SUMS:
+        sums = np.add.reduceat(numbers(table.column(name)), starts)
+        found = found.set_column(found.column_names.index(name), table.schema.field(name),
+                                 column_of(sums))
+    return found
 
 
 def rollup_of(table: Table) -> tuple[Rollup, Names]:
@@ -169,16 +191,12 @@ def rollup_of(table: Table) -> tuple[Rollup, Names]:
 
 
 def _floats(table: Table, name: str) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = table.column(name).to_numpy().astype(np.float64)
-    return np.nan_to_num(found)
+    return np.nan_to_num(numbers(table.column(name)).astype(np.float64))
 
 
 def _ints(table: Table, name: str) -> npt.NDArray[np.int64]:
     """Null counts as 0: of a metric that was not there yet, no second had a value."""
-    column = table.column(name)
-    found: npt.NDArray[np.int64] = (column.fill_null(0) if column.null_count else column
-                                    ).to_numpy().astype(np.int64)
-    return found
+    return numbers(table.column(name)).astype(np.int64)
 
 
 def seen_seconds(path: Path, t0: int, t1: int) -> tuple[list[str], list[str],

@@ -9,9 +9,10 @@ picture, and the head log brings the rest again: what is in files already is kno
 import logging
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from .head import BLOCK_S, Block, Bools, Rows, Slots, joined
 from .manifest import SCHEMA_VERSION, Manifest, Segment
 from .merge import merges
 from .parquet import (
-    GROUP_GPUS,
+    GROUP_ROWS,
     HOUR_S,
     MINUTE_S,
     RAW_GROUP_GPUS,
@@ -202,13 +203,11 @@ class Store:
     def _write_late(self, now: float) -> None:
         with self.lock:
             late = self.feed.head.late()
-            self.feed.tally.add_up()
-            gone = {start for starts in (late, self.feed.asides, self.feed.tally.blocks,
-                                   self.feed.closed_asides)
-                    for start in starts if self._is_past(start, now)}
-            if not gone:
+            if not self._gone(late, now):
                 self._late_since = None
                 return
+            self.feed.tally.add_up()
+            gone = self._gone(late, now)
             if self._late_since is None:
                 self._late_since = now
             count = sum(len(part) for parts in late.values() for part in parts)
@@ -234,6 +233,12 @@ class Store:
             for start in asides:
                 self.feed.written(start)
             self._late_since = None
+
+    def _gone(self, late: Iterable[int], now: float) -> set[int]:
+        """Blocks that are in files already, and have more."""
+        feed = self.feed
+        return {start for starts in (late, feed.asides, feed.tally.blocks, feed.closed_asides)
+                for start in starts if self._is_past(start, now)}
 
     def _is_past(self, start: int, now: float) -> bool:
         head = self.feed.head
@@ -380,12 +385,12 @@ class Files:
 
 
 def _by_gpus(kind: str, made: Rollup, store: Store) -> Iterator[Table]:
-    """In row groups of some Gpus."""
-    changes = np.concatenate([[0], np.flatnonzero(np.diff(made.slot)) + 1, [len(made)]])
-    for at in range(0, len(changes) - 1, GROUP_GPUS):
-        first, last = changes[at], changes[min(at + GROUP_GPUS, len(changes) - 1)]
-        if first < last:
-            yield rollup_table(kind, made.take(np.s_[int(first) : int(last)]), store.feed.names)
+    """In row groups of some Gpus, of much the same size."""
+    ends = np.append(np.flatnonzero(np.diff(made.slot)) + 1, len(made))
+    pieces = max(1, round(len(made) / GROUP_ROWS))
+    cuts = ends[np.searchsorted(ends, np.linspace(0, len(made), pieces + 1)[1:])]
+    for first, last in pairwise([0, *np.unique(cuts).tolist()]):
+        yield rollup_table(kind, made.take(np.s_[first:last]), store.feed.names)
 
 
 def _joined_asides(asides: Sequence[Aside]) -> Aside:

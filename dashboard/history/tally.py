@@ -6,24 +6,25 @@ and are added up for many Nodes at once: one by one they would cost as much as a
 """
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.wire import Task, Tasks, Use
+from gpudeck.wire import Frame, Task, Tasks
 
 from .columns import Ints
+
+if TYPE_CHECKING:
+    from .feed import Listed, Stored
 
 MINUTE_S = 60
 NOWHERE = 0  # the lane of what a Frame with fewer Gpus than its Tasks knew was used on
 
 Floats = npt.NDArray[np.float64]
 Lanes = npt.NDArray[np.intp]
-
-_PAIR = attrgetter("task_id", "gpu")
 
 
 class Minutes:
@@ -95,48 +96,65 @@ _NO_LANES = np.zeros(0, np.intp)
 
 @dataclass(slots=True)
 class Thread:
-    tasks: dict[str, Task] = field(default_factory=dict)
-    uses: tuple[Use, ...] | None = None  # that came, until their numbers are taken
-    pairs: list[tuple[str, int]] = field(default_factory=list)  # task id and Gpu of each use
     slots: list[int] = field(default_factory=list)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    told: Tasks | None = None  # that came, until it is settled
+    ids: list[str] = field(default_factory=list)  # Task and Gpu of each use
+    gpus: list[int] = field(default_factory=list)
+    places: Lanes = field(default_factory=lambda: _NO_LANES)  # where their numbers are
     minute: int = 0
     seconds: int = 0  # of this minute, not added up yet
-    mem: Floats = field(default_factory=lambda: _NOTHING)
-    sm: Floats = field(default_factory=lambda: _NOTHING)
     lanes: Lanes = field(default_factory=lambda: _NO_LANES)
     of: Minutes | None = None  # whose lanes
 
-    def take(self, tasks: Tasks) -> None:
-        self.uses = tasks.uses
-        pairs = list(map(_PAIR, tasks.uses))
-        former, self.pairs = self.pairs, pairs
-        if pairs == former and not tasks.snapshot and not tasks.began:
-            return
-        self.of = None
+    def take(self, tasks: Tasks, ids: list[str], gpus: list[int]) -> None:
+        self.ids, self.gpus, self.of = ids, gpus, None
         began = {task.id: task for task in tasks.began}
         known = began if tasks.snapshot else self.tasks | began
-        used = {task_id for task_id, _ in pairs}
-        self.tasks = {task_id: task for task_id, task in known.items() if task_id in used}
+        self.tasks = {task_id: known[task_id] for task_id in ids if task_id in known}
 
     def lanes_in(self, minutes: Minutes) -> Lanes:
         if self.of is not minutes:
             slots, tasks = self.slots, self.tasks
             self.lanes = np.array([
                 minutes.lane(slots[gpu], task_id, tasks.get(task_id)) if gpu < len(slots)
-                else NOWHERE for task_id, gpu in self.pairs], np.intp)
+                else NOWHERE for task_id, gpu in zip(self.ids, self.gpus, strict=True)], np.intp)
             self.of = minutes
         return self.lanes
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
-    """What waits to be added up: so many seconds with these numbers."""
+class Numbers:
+    """What each use says last; a Thread keeps its places while they suffice."""
 
-    minute: int
-    seconds: int
-    lanes: Lanes
-    mem: Floats
-    sm: Floats
+    def __init__(self) -> None:
+        self.mem, self.sm = np.zeros(64), np.zeros(64)
+        self._used = 0
+
+    def room(self, former: Lanes, many: int) -> Lanes:
+        if many <= len(former):
+            return former[:many]
+        first, self._used = self._used, self._used + many
+        if self._used > len(self.mem):
+            self.mem, self.sm = (np.concatenate([old, np.zeros(self._used)])
+                                 for old in (self.mem, self.sm))
+        return np.arange(first, self._used)
+
+
+@dataclass(slots=True)
+class Due:
+    """Of one block, what waits to be added up: uses that were so for some seconds of a minute."""
+
+    minutes: list[int] = field(default_factory=list)
+    seconds: list[int] = field(default_factory=list)
+    lanes: list[Lanes] = field(default_factory=list)
+    places: list[Lanes] = field(default_factory=list)
+
+    def add_to(self, minutes: Minutes, numbers: Numbers) -> None:
+        counts = list(map(len, self.lanes))
+        places = np.concatenate(self.places)
+        minutes.add(np.repeat(np.array(self.minutes, np.intp), counts), np.concatenate(self.lanes),
+                    np.repeat(np.array(self.seconds, np.float64), counts),
+                    numbers.mem[places], numbers.sm[places])
 
 
 def _floats(numbers: list[Any]) -> Floats:
@@ -153,8 +171,9 @@ class Tally:
         self._live: dict[str, Thread] = {}
         self._back: dict[str, Thread] = {}
         self.blocks: dict[int, Minutes] = {}  # by the start of the block
+        self._numbers = Numbers()
         self._fresh: list[Thread] = []
-        self._due: dict[int, list[Due]] = {}  # by the start of the block
+        self._due: dict[int, Due] = {}  # by the start of the block
 
     def hello(self, node_id: str) -> None:
         """A new connection: what was not acked comes later, and begins where it broke off."""
@@ -163,61 +182,80 @@ class Tally:
             self._leave(former)
             self._back[node_id] = former
 
-    def frame(self, node_id: str, slots: list[int], second: int, tasks: Tasks | None,
-              is_backfill: bool, is_new: bool) -> None:
-        """Until `settle`, its numbers wait."""
-        threads = self._back if is_backfill else self._live
-        thread = threads.get(node_id)
-        if thread is None:
-            thread = threads[node_id] = Thread()
-        minute = second - second % MINUTE_S
-        if tasks is not None or minute != thread.minute or thread.slots is not slots:
+    def take(self, told: "Iterable[tuple[Stored, Frame, Listed, int, bool]]") -> None:
+        """Frames: from whom, whose Gpus, in which second, and whether that second was new."""
+        live, back = self._live, self._back
+        for said, frame, listed, second, is_new in told:
+            threads = back if said.is_backfill else live
+            thread = threads.get(said.node_id)
+            if thread is None:
+                thread = threads[said.node_id] = Thread()
+            tasks = frame.tasks
+            minute = second - second % MINUTE_S
+            if tasks is not None or minute != thread.minute or thread.slots is not listed.slots:
+                self._turn(thread, listed.slots, minute, tasks)
+            thread.seconds += is_new
+        self.settle()
+
+    def carried(self, node_id: str, slots: list[int], tasks: Tasks | None) -> None:
+        """What its Tasks were when a segment of the log began."""
+        self._turn(self._live.setdefault(node_id, Thread()), slots, 0, tasks)
+
+    def _turn(self, thread: Thread, slots: list[int], minute: int, tasks: Tasks | None) -> None:
+        if thread.told is not None:
+            self.settle()
+        if thread.seconds:
             self._leave(thread)
-            thread.minute = minute
-            if thread.slots is not slots:
-                thread.slots, thread.of = slots, None
-            if tasks is not None:
-                if thread.uses is not None:
-                    self.settle()
-                thread.take(tasks)
-                self._fresh.append(thread)
-        thread.seconds += is_new
+        thread.minute = minute
+        if thread.slots is not slots:
+            thread.slots, thread.of = slots, None
+        if tasks is not None:
+            thread.told = tasks
+            self._fresh.append(thread)
 
     def _leave(self, thread: Thread) -> None:
         """What it held so far is due."""
-        seconds, thread.seconds = thread.seconds, 0
-        if not seconds or not thread.pairs:
-            return
-        if thread.uses is not None:
+        if thread.told is not None:
             self.settle()
+        seconds, thread.seconds = thread.seconds, 0
+        if not seconds or not thread.ids:
+            return
         start = thread.minute - thread.minute % self._block_s
         minutes = self.blocks.get(start)
         if minutes is None:
             minutes = self.blocks[start] = Minutes(start, self._block_s)
-        self._due.setdefault(start, []).append(Due(
-            (thread.minute - start) // MINUTE_S, seconds, thread.lanes_in(minutes), thread.mem,
-            thread.sm))
+        due = self._due.get(start)
+        if due is None:
+            due = self._due[start] = Due()
+        due.minutes.append((thread.minute - start) // MINUTE_S)
+        due.seconds.append(seconds)
+        due.lanes.append(thread.lanes if thread.of is minutes else thread.lanes_in(minutes))
+        due.places.append(thread.places)
 
     def settle(self) -> None:
-        """The numbers of what came are taken, and what is due is added up."""
-        fresh, self._fresh = self._fresh, []
-        uses = [use for thread in fresh for use in thread.uses or ()]
-        mem = _floats([use.mem_used_bytes for use in uses])
-        sm = _floats([use.sm_pct for use in uses])
-        at = 0
-        for thread in fresh:
-            end = at + len(thread.pairs)
-            thread.mem, thread.sm, thread.uses = mem[at:end], sm[at:end], None
-            at = end
+        """What is due is added up; then what came stands in its place."""
         due, self._due = self._due, {}
-        for start, parts in due.items():
-            counts = [len(part.lanes) for part in parts]
-            self.blocks[start].add(
-                np.repeat(np.array([part.minute for part in parts], np.intp), counts),
-                np.concatenate([part.lanes for part in parts]),
-                np.repeat(np.array([part.seconds for part in parts], np.float64), counts),
-                np.concatenate([part.mem for part in parts]),
-                np.concatenate([part.sm for part in parts]))
+        for start, one in due.items():
+            one.add_to(self.blocks[start], self._numbers)
+        fresh, self._fresh = self._fresh, []
+        if fresh:
+            self._renew(fresh)
+
+    def _renew(self, fresh: list[Thread]) -> None:
+        tasks = [thread.told for thread in fresh if thread.told is not None]
+        uses = [use for each in tasks for use in each.uses]
+        ids, gpus = [use.task_id for use in uses], [use.gpu for use in uses]
+        at = 0
+        for thread, each in zip(fresh, tasks, strict=True):
+            at, first = at + len(each.uses), at
+            thread.told = None
+            if (each.began or each.snapshot or thread.ids != ids[first:at]
+                    or thread.gpus != gpus[first:at]):
+                thread.take(each, ids[first:at], gpus[first:at])
+                thread.places = self._numbers.room(thread.places, at - first)
+        places = np.concatenate([thread.places for thread in fresh])
+        self._numbers.mem[places] = _floats([use.mem_used_bytes for use in uses])
+        self._numbers.sm[places] = _floats([use.sm_pct for use in uses])
 
     def add_up(self) -> None:
         """Before the blocks are read."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.history.embedded import Embedded
-from dashboard.history.headlog import MAGIC, Damage, pack, scan
+from dashboard.history.headlog import MAGIC, Damage, packed, scan
 from tests.faults.history_writer import REPOSITORY, SIZE, entry, numbered, replayed
 from tests.unit.histories import START, Source, differences
 
@@ -98,12 +98,12 @@ def test_every_byte_of_the_logs_end_cut_or_flipped_is_seen(tmp_path: Path) -> No
     source = Source(1, *SIZE)
     entries = [entry(one, seq, one.second) for seq, t in enumerate(range(START, START + 40), 1)
                for one in numbered(source, t)]
-    data = MAGIC + b"".join(map(pack, entries))
+    data = MAGIC + packed(entries)
     for at in range(max(len(MAGIC), len(data) - 4_096), len(data)):
         damage = Damage()
         found = list(scan(data[:at], damage))
         assert found == entries[: len(found)]
-        assert damage.torn_bytes or len(b"".join(map(pack, found))) + len(MAGIC) == at
+        assert damage.torn_bytes or len(packed(found)) + len(MAGIC) == at
         flipped = bytearray(data)
         flipped[at] ^= 1 << random.randrange(8)
         damage = Damage()

@@ -9,7 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dashboard.history.headlog import HEAD, MAGIC, Damage, Entry, HeadLog, scan
+from dashboard.history.headlog import (
+    GROUP_BYTES,
+    HEAD,
+    MAGIC,
+    Damage,
+    Entry,
+    HeadLog,
+    packed,
+    scan,
+)
 
 
 def entries(count: int, start: int = 1) -> list[Entry]:
@@ -64,6 +73,36 @@ def test_an_entry_of_before_it_had_a_second_is_read(tmp_path: Path) -> None:
     old = msgspec.msgpack.encode(["n", "s", 1, 2.0, b"x"])
     data = MAGIC + HEAD.pack(len(old), zlib.crc32(old)) + old
     assert list(scan(data, Damage())) == [Entry("n", "s", 1, 2.0, b"x", 0, False)]
+
+
+def test_a_log_of_one_entry_per_record_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    wanted = entries(5)
+    (tmp_path / "headlog").mkdir()
+    bodies = list(map(msgspec.msgpack.encode, wanted))
+    (tmp_path / "headlog" / "head-00000001.log").write_bytes(MAGIC + b"".join(
+        HEAD.pack(len(body), zlib.crc32(body)) + body for body in bodies))
+    log, found = opened(tmp_path)
+    assert found == wanted
+    log.append(more := entries(3, 6))
+    log.close()
+    assert kept(tmp_path) == wanted + more
+    assert (log.damage.bad_records, log.damage.torn_bytes) == (0, 0)
+
+
+def test_a_record_holds_no_more_than_a_flip_may_cost() -> None:
+    sizes = (10, 900, GROUP_BYTES, 40_000)
+    wanted = [Entry("n", "s", seq, 0.0, random.randbytes(random.choice(sizes)))
+              for seq in range(1, 200)]
+    data = packed(wanted)
+    at, found = 0, []
+    while at < len(data):
+        size, _ = HEAD.unpack_from(data, at)
+        at += HEAD.size
+        group = msgspec.msgpack.decode(data[at : at + size], type=list[Entry])
+        assert len(group) == 1 or sum(len(one.payload) for one in group) <= GROUP_BYTES
+        found += group
+        at += size
+    assert found == wanted
 
 
 def test_two_segments_are_kept(tmp_path: Path) -> None:
@@ -121,7 +160,8 @@ def test_no_flipped_bit_passes(tmp_path: Path) -> None:
 def test_a_flip_in_the_middle_costs_one_record(tmp_path: Path) -> None:
     log, _ = opened(tmp_path)
     wanted = entries(9)
-    log.append(wanted)
+    for entry in wanted:
+        log.append([entry])
     log.close()
     data = bytearray(segment(tmp_path).read_bytes())
     at = data.index(wanted[4].payload)

@@ -2,12 +2,16 @@
 later, and after a step of the format."""
 
 import json
+import random
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -137,3 +141,48 @@ def test_a_step_of_the_format_is_taken_before_anything_is_asked(
         history = opened(folder)
         assert are_same(told(history), wanted)
         assert {one.schema for one in history.store.manifest.segments.values()} == {2}
+
+
+def test_files_cut_elsewhere_are_merged_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                   ) -> None:
+    """Row groups of what is merged begin and end at other Gpus than those of what comes of it."""
+    source = Source(random.randrange(10**6), nodes=3, gpus=3)
+    history = Embedded(tmp_path)
+    history.open()
+    history.append(source.greetings(), 1)
+    for start, rows in zip(range(START, START + 900, 300), (14, 40, 9), strict=True):
+        monkeypatch.setattr(store, "GROUP_ROWS", rows)
+        history.append(source.span(start, start + 300), 1)
+        history.store.tend(start + 300 + store.GRACE_S)
+    before = history.series(source.all_uuids, KEYS, START, START + 900, 60,
+                            ("n", "mean", "min", "max"))
+    monkeypatch.setattr(reading, "GROUP_ROWS", 1)
+    monkeypatch.setattr(reading, "GROUP_GPUS", 2)
+    history.store.tend(START + 3_600 + 1_000)
+    assert history.info().kinds["minutes"]["files"] == 1
+    after = history.series(source.all_uuids, KEYS, START, START + 900, 60,
+                            ("n", "mean", "min", "max"))
+    order = ["gpu", "t"]
+    pd.testing.assert_frame_equal(before.sort_values(order, ignore_index=True),
+                                  after.sort_values(order, ignore_index=True))
+    history.close()
+
+
+WITHOUT_PANDAS = """
+import sys
+from pathlib import Path
+from dashboard.history.embedded import Embedded
+from tests.unit.histories import START, Source
+source, history = Source(1), Embedded(Path(sys.argv[1]))
+history.open()
+history.append(source.greetings(), 1)
+history.append(source.span(START, START + 400), 1)
+history.store.tend(START + 4_000)
+history.store.tend(START + 8_000)
+assert history.info().kinds["minutes"]["files"] == 1, history.info()
+assert "pandas" not in sys.modules
+"""
+
+
+def test_who_only_writes_loads_no_pandas(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_PANDAS, str(tmp_path)], check=True, timeout=60)

@@ -45,6 +45,24 @@ def test_what_is_out_of_range_is_missing_as_in_the_live_picture() -> None:
     assert (steps[1] == 0).all()
 
 
+@pytest.mark.parametrize("many", [0, 1, 2, 7])
+def test_however_few_gpus_there_are_their_values_become_steps(many: int) -> None:
+    rows = [[random.uniform(metric.low, min(metric.high, 1e9)) for metric in COLUMNS]
+            for _ in range(many)]
+    absent = bytes(random.choice((0, 0, Absence.DENIED)) for _ in range(many * WIDTH))
+    steps, missing = quantise(pack([value for row in rows for value in row]), absent)
+    for row in range(many):
+        for at, column in enumerate(STORED):
+            assert missing_at(missing, at)[row] == absent[row * WIDTH + at]
+            assert steps[row, at] == np.rint(rows[row][at] * (1 / column.step))
+
+
+def test_what_is_no_number_is_missing() -> None:
+    steps, missing = quantise(pack([float("nan")] * WIDTH), bytes(WIDTH))
+    assert {int(missing_at(missing, at)[0]) for at in range(WIDTH)} == {Absence.UNKNOWN}
+    assert (steps == 0).all()
+
+
 def test_every_step_and_bound_fits_into_its_place() -> None:
     for metric, column in zip(COLUMNS, STORED, strict=True):
         most = max(abs(metric.low), abs(metric.high)) / column.step
