@@ -135,7 +135,7 @@ export class AlertsPage {
     const columns = [{ head: "Alert", draw: drawAlert }, { head: "Where", draw: drawTarget }, value, ...columnsOf(name)];
     const maySilence = name === "firing" || name === "pending" || name === "held";
     return new Rows({
-      label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns,
+      label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns, isSteady: true,
       actions: (alert) => [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Let it ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.isOperator ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])],
     });
   }
