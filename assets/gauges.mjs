@@ -130,7 +130,7 @@ export function drawAlert(context, x, y, w, h, isCritical, marks) {
   drawAlerts(context, [{ x, y }], w, h, isCritical, marks);
 }
 
-/** All of one kind as one path: a thousand of their own would take a frame and more. */
+/** All of one kind, as one path. */
 export function drawAlerts(context, spots, w, h, isCritical, marks) {
   const size = Math.max(3, Math.min(14, Math.min(w, h) * 0.45));
   context.beginPath();
