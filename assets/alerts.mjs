@@ -102,6 +102,7 @@ export class AlertsPage {
       say(byId("alerts-problem"), `This page is not up to date: ${sentence(error.message)}`);
       show(byId("alerts-problem"), true);
       for (const rows of Object.values(this.tables)) rows.fail("Nothing is known yet.");
+      this.root.classList.add("ready");
     }
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.look(), EVERY_MS);
@@ -109,6 +110,7 @@ export class AlertsPage {
 
   take(open, pending, ended, rules, silences) {
     this.rules = rules;
+    this.root.classList.add("ready");
     const isSilenced = ({ silenced_by: silencedBy }) => silencedBy.length > 0;
     const lists = {
       firing: open.filter((one) => !isSilenced(one)).sort((one, other) => waitsFor(other) - waitsFor(one) || RANKS[other.severity] - RANKS[one.severity]), pending, held: open.filter((one) => one.holds.length > 0 && !isSilenced(one)),
@@ -133,7 +135,7 @@ export class AlertsPage {
     const columns = [{ head: "Alert", draw: drawAlert }, { head: "Where", draw: drawTarget }, value, ...columnsOf(name)];
     const maySilence = name === "firing" || name === "pending" || name === "held";
     return new Rows({
-      label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns,
+      label: `Alerts: ${name}`, key: ({ id }) => id, empty: EMPTY[name], columns, isSteady: true,
       actions: (alert) => [...(alert.ladder?.confirm && this.person?.role !== "viewer" ? [[`Let it ${alert.ladder.next}`, (it) => this.confirm(it), { "aria-label": `Let the rule ${alert.ladder.next} at ${placeOf(alert)}` }]] : []), ...(maySilence && this.isOperator ? [["Silence", (it) => this.silenceOne(it), { "aria-label": `Silence ${alert.title} at ${placeOf(alert)}` }]] : [])],
     });
   }

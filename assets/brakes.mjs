@@ -89,11 +89,18 @@ function nowOf({ holds, used, most, sentence }) {
   return [["span", holds ? "pill lost" : "pill ok", holds ? "holds" : "free"], count === "" ? null : ["span", "brake-count", count], sentence === "" ? null : ["small", "", sentence]];
 }
 
+// A moment that is over would read as if it had been done.
+function dueWords(dueAt, holds) {
+  if (dueAt === null) return "";
+  if (dueAt > Date.now() / 1000) return ` ${when(dueAt)}`;
+  return holds.length > 0 ? ", when nothing holds it any more" : ", at the next look";
+}
+
 /** What comes next of an alert's ladder, and what was done. */
 export function drawLadder(cell, { ladder, holds }) {
   if (ladder === null || ladder === undefined) { stacked(cell, ["span", "no-value", "–"]); return; }
   const { mode, next, due_at: dueAt, why, done, confirm } = ladder;
-  const will = next === null ? "nothing more comes" : confirm ? `${next}, as soon as a person lets it` : `${next}${dueAt === null ? "" : ` ${when(dueAt)}`}`;
+  const will = next === null ? "nothing more comes" : confirm ? `${next}, as soon as a person lets it` : `${next}${dueWords(dueAt, holds)}`;
   stacked(cell, ["span", "", will], mode === "dry_run" ? ["small", "", "dry run: it is only recorded"] : null, why === "" || holds.includes(why) ? null : ["small", "", why],
     ...done.slice(-3).map((step) => ["small", "", `${step.do} ${when(step.at)}: ${step.sentence || step.outcome || "under way"}`]));
 }

@@ -127,12 +127,19 @@ export function drawState(context, state, x, y, w, h, marks) {
 
 /** An alert fires on it: a corner, whole where it is critical and hollow where it is not. */
 export function drawAlert(context, x, y, w, h, isCritical, marks) {
+  drawAlerts(context, [{ x, y }], w, h, isCritical, marks);
+}
+
+/** All of one kind, as one path. */
+export function drawAlerts(context, spots, w, h, isCritical, marks) {
   const size = Math.max(3, Math.min(14, Math.min(w, h) * 0.45));
   context.beginPath();
-  context.moveTo(x + w - size, y);
-  context.lineTo(x + w, y);
-  context.lineTo(x + w, y + size);
-  context.closePath();
+  for (const { x, y } of spots) {
+    context.moveTo(x + w - size, y);
+    context.lineTo(x + w, y);
+    context.lineTo(x + w, y + size);
+    context.closePath();
+  }
   context.lineWidth = size >= 8 ? 2 : 1;
   context.lineJoin = "round";
   context.fillStyle = isCritical || size < 6 ? marks.alert : marks.ground;

@@ -2,7 +2,7 @@
 
 import { MARK_ROOM, arrange, neighbour, placesOf, slotAt } from "./arrange.mjs";
 import { byId, say, show, theme } from "./dom.mjs";
-import { FONT, drawAlert, paintCells, paintPixels, palette, rasterise } from "./gauges.mjs";
+import { FONT, drawAlert, drawAlerts, paintCells, paintPixels, palette, rasterise } from "./gauges.mjs";
 
 // A live sort would shuffle cells under the reader's eyes; it settles this often, and never
 // while the pointer or the keyboard is in the map.
@@ -146,11 +146,13 @@ export class Heatmap extends EventTarget {
     // A node's stands at its name, where that stands on the map.
     const hasNames = firing.byNode.size === 0 || plan.words.some(({ node }) => node !== undefined);
     const around = hasNames ? [] : picture.present().filter((slot) => firing.byNode.has(picture.nodeId(slot)));
+    const spots = { crit: [], other: [] };
     for (const slot of new Set([...slots, ...around])) {
       const spot = this.spotOf(slot);
       const [worst] = firing.of(picture.uuids[slot], hasNames ? null : picture.nodeId(slot));
-      if (spot !== null) drawAlert(this.context, spot.x, spot.y, plan.cellW, plan.cellH, worst.severity === "crit", marks);
+      if (spot !== null) spots[worst.severity === "crit" ? "crit" : "other"].push(spot);
     }
+    for (const [kind, those] of Object.entries(spots)) drawAlerts(this.context, those, plan.cellW, plan.cellH, kind === "crit", marks);
   }
 
   paintWords(marks) {

@@ -2,10 +2,10 @@
 
 import { make, say, show } from "./dom.mjs";
 
-/** Columns: {head, text(item)} or {head, draw(cell, item)}; `actions(item)` gives [[word, does, traits]]. */
+/** Columns: {head, text(item)} or {head, draw(cell, item)}; `actions(item)` gives [[word, does, traits]]; `isSteady`: it does not move under a hand. */
 export class Rows {
-  constructor({ label, columns, key, actions = () => [], empty }) {
-    Object.assign(this, { columns, key, actions, lines: new Map() });
+  constructor({ label, columns, key, actions = () => [], empty, isSteady = false }) {
+    Object.assign(this, { columns, key, actions, isSteady, lines: new Map() });
     // On a phone each row is laid out as a card, and a table laid out so must say what it still is.
     this.body = make("tbody", { role: "rowgroup" });
     const heads = [...columns.map(({ head }) => head), ""].map((head) => make("th", { role: "columnheader", scope: "col" }, head === "" ? make("span", { class: "unseen" }, "Actions") : head));
@@ -24,7 +24,15 @@ export class Rows {
     show(this.table, items.length > 0);
     const keys = new Set(items.map(this.key));
     for (const [key, line] of this.lines) if (!keys.has(key)) { line.row.remove(); this.lines.delete(key); }
-    items.forEach((item, at) => this.place(this.line(item), at));
+    this.inOrder(items).forEach((item, at) => this.place(this.line(item), at));
+  }
+
+  /** Under a pointer, or where somebody is by keyboard, what comes goes to the end. */
+  inOrder(items) {
+    if (!this.isSteady || !this.body.matches(":hover, :focus-within")) return items;
+    const places = new Map([...this.body.children].map((row, at) => [row, at]));
+    const place = (item) => places.get(this.lines.get(this.key(item))?.row) ?? Infinity;
+    return items.map((item) => [place(item), item]).sort(([one], [other]) => (one === other ? 0 : one - other)).map(([, item]) => item);
   }
 
   fail(words) {

@@ -63,7 +63,7 @@ class RuleForm {
         text("title", "Title", "What people read at three in the morning.", { required: "", placeholder: "Hot, close to slowing down" }),
         textField("id", "Id", { required: "", pattern: "[a-z0-9][a-z0-9\\-]{0,63}", maxlength: "64", placeholder: "hot-at-night", value: this.rule?.id ?? "", ...(this.rule === null ? {} : { readonly: "" }) }, "Small letters, digits and dashes. It stays."),
         choice("of", "It is about", OFS, "What an alert of it belongs to."),
-        text("scope", "Of whom", "The filter language, such as model:h100 & node:gpu1*. * is all of them.", { required: "" }),
+        text("scope", "Of whom", "The filter language, such as model:h100 & node:gpu-rack-3 (a name that contains it). * is all of them.", { required: "" }),
         text("signal", "What is measured", "A metric, or such as avg(util_pct, 5m) or power_w / power_limit_w.", { required: "", placeholder: "temp_c" }),
         area("where", "And only where", (given.where ?? []).join("\n"), 2, "One condition a line, such as mem_used_bytes >= 1GiB."),
       ]),

@@ -1,5 +1,6 @@
 """The Rules as a source of Wants: their Alerts, and all that holds them back."""
 
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -92,6 +93,7 @@ class RuleWants:
                 if alert is None or each.id == alert.id}
 
 
+SECONDS = re.compile(r"\b\d+ s\b")
 Detail = tuple[list[str], LadderView | None]
 
 
@@ -115,8 +117,16 @@ class AlertDetails:
         if kept is None:
             return holds, None
         why = self.ladders.holds_of(kept)
-        return list(dict.fromkeys((*holds, *why))), ladder_view(
+        return each_once((*holds, *why)), ladder_view(
             kept.climb, kept.want, why, self.ladders.utc)
+
+
+def each_once(holds: Iterable[str]) -> list[str]:
+    """The same hold was asked for twice, and a second may have passed between."""
+    found: dict[str, str] = {}
+    for hold in holds:
+        found.setdefault(SECONDS.sub("", hold), hold)
+    return list(found.values())
 
 
 def targets_of(watch: Watch) -> int:

@@ -9,7 +9,8 @@ VIEWS = (
     ("firing", "Firing", "A rule is true of these, and has been for long enough."),
     ("pending", "Pending", "It is so, and not for long enough yet."),
     ("held", "Held", "These fire, and something holds what would be done about it."),
-    ("silenced", "Silenced", "These fire; nobody is told and nothing is done while the silence lasts."),
+    ("silenced", "Silenced",
+     "These fire; while the silence lasts, nobody is told and nothing is done."),
     ("ended", "Over", "What fired in the last seven days and is over."),
 )
 SECTIONS = (

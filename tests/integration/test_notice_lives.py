@@ -30,11 +30,8 @@ class Rules:
 
     def __init__(self, *alerts: Alert) -> None:
         self.ready: dict[str, Ready] = {}
+        self.stepped_mono = time.monotonic()
         self.alerts = list(alerts)
-
-    @property
-    def stepped_mono(self) -> float:
-        return time.monotonic()
 
     def firing(self) -> list[Alert]:
         return self.alerts
