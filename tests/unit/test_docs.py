@@ -8,6 +8,8 @@ import pytest
 
 from agent.backends.simulation.control import parse as parse_control
 from dashboard.core.filters import FilterError, parse
+from dashboard.rules_file import PACK
+from dashboard.rules_file import parse as parse_rules
 from docs.make_reference import PAGES
 from gpudeck.cli import SUMMARY
 from gpudeck.errors import ExitCode
@@ -93,3 +95,8 @@ def test_the_control_file_example_is_obeyed_without_complaint() -> None:
     assert control.gpus
     assert control.hung_nodes == {"n002"}
     assert control.leaking_tasks
+
+
+def test_the_number_of_rules_that_come_along_is_true() -> None:
+    said = set(re.findall(r"the (\d+) rules that come", (DOCS / "rules.md").read_text()))
+    assert said == {str(len(parse_rules(PACK.read_text()).rules))}
