@@ -159,6 +159,9 @@ class Ladders:
     def _part(self, wants: dict[Key, Want]) -> None:
         """From those of whom nothing is wanted any more; what is under way is called back."""
         for key, kept in list(self._climbs.items()):
+            if kept.climb.state == "acting" and kept.command_id is not None and (
+                    record := self.hands.find(kept.command_id)) is not None:
+                self.changed(record)  # whoever was to tell of it may have failed on the way
             if key in wants:
                 continue
             if kept.climb.state == "acting":

@@ -135,3 +135,20 @@ def test_a_ladder_that_stands_still_opens_the_breaker(world: World) -> None:
     assert "KeyError" in trip.sentence
     [said] = world.recorded("brake")
     assert said["sentence"] == trip.sentence
+
+
+def test_an_outcome_that_nobody_told_of_is_found_out(world: World) -> None:
+    hog = one_idle(world)
+    world.put()
+
+    def unheard(record: CommandRecord) -> None:
+        world.known[record.id] = done(record)
+        if record.action == "end":
+            hog.ended_at = world.clock.now
+
+    world._finish = unheard  # type: ignore[method-assign]
+    world.until(lambda: hog.ended_at)
+    world.turn(10)
+    assert [record.action for record in world.orders] == ["notify", "notify", "end"]
+    assert world.climbs() == []
+    assert world.ladders.busy() == set()
