@@ -167,7 +167,7 @@ class Ladders:
             if kept.climb.state == "acting":
                 self._recall(kept, "it is not wanted any more")
             else:
-                del self._climbs[key]
+                self._climbs.pop(key, None)
                 self._is_new = self._is_new or bool(kept.climb.done)
 
     def _climb(self, want: Want) -> None:

@@ -137,7 +137,8 @@ def test_a_ladder_that_stands_still_opens_the_breaker(world: World) -> None:
     assert said["sentence"] == trip.sentence
 
 
-def test_an_outcome_that_nobody_told_of_is_found_out(world: World) -> None:
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_an_outcome_that_nobody_told_of_is_found_out(world: World, is_reset: bool) -> None:
     hog = one_idle(world)
     world.put()
 
@@ -145,6 +146,8 @@ def test_an_outcome_that_nobody_told_of_is_found_out(world: World) -> None:
         world.known[record.id] = done(record)
         if record.action == "end":
             hog.ended_at = world.clock.now
+            if is_reset:
+                world.ladders.drop()
 
     world._finish = unheard  # type: ignore[method-assign]
     world.until(lambda: hog.ended_at)
