@@ -95,6 +95,8 @@ def _step(lease: Lease, found: GpuLimits | None, clock: Clock, is_fresh: bool) -
     if lease.state == "beginning":
         # Whoever began it has ended in the middle: its outcome is unknown, and so it is taken back.
         return Undo(now, "it was begun and its outcome never recorded")
+    if is_fresh and not is_over and _is_silent_lock(now, found):
+        return Apply(now)
     if now.state == "unknown":
         return Keep(now)  # also at its end: to undo what cannot be read is to guess
     if is_over and now.state == "drifted":
@@ -104,6 +106,17 @@ def _step(lease: Lease, found: GpuLimits | None, clock: Clock, is_fresh: bool) -
     if now.state in ("drifted", "not_in_force") and is_fresh:
         return Apply(now)
     return Keep(now)
+
+
+def _is_silent_lock(lease: Lease, found: GpuLimits | None) -> bool:
+    """No driver tells of it, so that waiting to see it gone is waiting for ever; to lock it once
+    more changes nothing where it is still locked."""
+    return (lease.what == "clocks" and lease.state == "unknown" and found is not None
+            and is_read(found) and not found.tells_lock)
+
+
+def is_read(found: GpuLimits | None) -> bool:
+    return found is not None and not found.trouble
 
 
 def judged(lease: Lease, found: GpuLimits | None, wall: float) -> Lease:

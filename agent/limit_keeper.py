@@ -17,7 +17,8 @@ from gpudeck.limits import Lease, LimitsNow, MpsDaemon, MpsFinding
 from . import mps_doctor, mps_view
 from .acts_journal import JournalRefuses
 from .lease_book import LeaseBook, clock_now
-from .leases import Apply, Forget, GpuLimits, Keep, Step, Undo, left_s, steps
+from .leases import Apply, Forget, GpuLimits, Keep, Step, Undo, is_read, left_s, steps
+from .limiter import UNSURE
 from .lock import ActLock
 from .processes import row_of
 from .scene import Place
@@ -68,6 +69,7 @@ class LimitKeeper:
         self._looker = Worker("mps", 1)
         self._telling = threading.Lock()
         self._is_fresh = True  # the agent, or the driver, has begun anew
+        self._anew: set[str] = set()  # leases that since then were not seen, or not set again yet
         self._was_ok = True
         self._next_at = 0.0
         self._ends_at: float | None = None
@@ -130,6 +132,7 @@ class LimitKeeper:
                 leases = self._reconcile(leases)
             else:
                 self._is_fresh = False
+                self._anew.clear()
         except JournalRefuses as why:
             log.error("leases_not_read why=%r", str(why))
             return
@@ -144,37 +147,46 @@ class LimitKeeper:
             leases = self._book.all()
             found = self._place.limiter.read([lease.gpu_uuid for lease in leases])
             is_fresh, self._is_fresh = self._is_fresh, False
-            is_held = bool(self._place.holds())
-            for step in steps(leases, found, clock_now(self._place.boot_id), is_fresh):
-                self._do(step, found, is_held)
-            self._is_fresh = is_fresh and is_held
+            known = {lease.lease_id for lease in leases}
+            self._anew = known if is_fresh else self._anew & known
+            is_held, clock = bool(self._place.holds()), clock_now(self._place.boot_id)
+            for lease in leases:
+                [step] = steps([lease], found, clock, lease.lease_id in self._anew)
+                if self._do(step, found, is_held):
+                    self._anew.discard(lease.lease_id)
             return self._book.all()
         finally:
             self._lock.free()
 
-    def _do(self, step: Step, found: dict[str, GpuLimits], is_held: bool) -> None:
+    def _do(self, step: Step, found: dict[str, GpuLimits], is_held: bool) -> bool:
+        """Whether nothing is left to be set again."""
         lease = step.lease
         match step:
             case Keep():
                 self._book.note(lease)
+                return is_read(found.get(lease.gpu_uuid))
             case _ if is_held:
                 self._book.note(msgspec.structs.replace(
                     lease, words=f"{lease.words}; acts are on hold here"[:1_024]))
+                return False
             case Forget(_, why):
                 self._book.end(lease, why)
                 log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
             case Apply():
-                self._apply(lease)
+                return self._apply(lease)
             case Undo(_, why):
                 self._undo(lease, why)
+        return True
 
-    def _apply(self, lease: Lease) -> None:
+    def _apply(self, lease: Lease) -> bool:
+        """False: the driver did not answer, and is asked again."""
         trouble = apply(self._place, lease)
         again = msgspec.structs.replace(lease, state="not_in_force")
         now = (msgspec.structs.replace(again, words=trouble[:1_024]) if trouble
                else judged_now(self._place, again))
         self._book.note(now)
         log.info("lease_applied_again gpu=%s state=%s", lease.gpu_uuid, now.state)
+        return not trouble.startswith(UNSURE)
 
     def _undo(self, lease: Lease, why: str) -> None:
         """One that cannot be undone stays, and is tried again."""

@@ -183,8 +183,8 @@ def _of_version(driver: str | None) -> Iterator[MpsFinding]:
 
 
 def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
-    shared = [uuid for uuid, mode in modes.items()
-              if mode is not None and mode != MODES["exclusive_process"]]
+    # One that is closed to all processes was closed by somebody: that is not ours to mend.
+    shared = [uuid for uuid, mode in modes.items() if mode == MODES["default"]]
     if shared:
         what = (f"Gpu {shared[0]} is" if len(shared) == 1 else
                 f"{len(shared)} of {len(modes)} Gpus are")

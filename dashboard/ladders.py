@@ -11,16 +11,9 @@ import gevent
 from msgspec.structs import replace
 
 from gpudeck.acts import COMMAND_LASTS_S, Asker, Params, Preview, Refusal
-from gpudeck.ladder import (
-    Climb,
-    OutcomeKind,
-    Sight,
-    Step,
-    begin,
-    look,
-    settle,
-)
+from gpudeck.ladder import Climb, OutcomeKind, Sight, Step, begin, look, settle
 
+from .acts_views import mem_of
 from .audit import Auditor, CannotRecord
 from .brakes import Brakes
 from .brakes_store import BrakesStore, CannotStore
@@ -38,6 +31,7 @@ log = logging.getLogger("gpudeck.ladders")
 EVERY_S = 1.0
 KEEP_EVERY_S = 30.0
 RECALL_EVERY_S = 2.0
+FAILS_MOST = 3  # steps in a row
 LEFT_FOR_S = 180.0  # whoever was over a quota and is not by then, is not any more
 TURN = 200  # climbs, until others have theirs
 TELLS_PER_STEP = 20
@@ -88,6 +82,7 @@ class Ladders:
     _is_new: bool = False  # something of it is not on the disk
     _said: str = ""  # of the disk's trouble
     _kept_mono: float = 0.0
+    _fails: int = 0  # in a row
     _began_mono: float = 0.0
 
     def __post_init__(self) -> None:
@@ -103,10 +98,20 @@ class Ladders:
     def run(self) -> None:
         while True:
             gevent.sleep(EVERY_S)
-            try:
-                self.step()
-            except Exception:  # the ladder must not take the hub with it
-                log.exception("ladders_failed")
+            self.try_step()
+
+    def try_step(self) -> None:
+        """The ladder must not take the hub with it; one that stands still has to be seen to."""
+        try:
+            self.step()
+        except Exception as error:
+            log.exception("ladders_failed")
+            self._fails += 1
+            if self._fails >= FAILS_MOST:
+                self.brakes.trip("breaker", f"the ladder failed {self._fails} times in a row "
+                                 f"({type(error).__name__}); the hub's log says where")
+        else:
+            self._fails = 0
 
     # -- once a second
 
@@ -154,12 +159,15 @@ class Ladders:
     def _part(self, wants: dict[Key, Want]) -> None:
         """From those of whom nothing is wanted any more; what is under way is called back."""
         for key, kept in list(self._climbs.items()):
+            if kept.climb.state == "acting" and kept.command_id is not None and (
+                    record := self.hands.find(kept.command_id)) is not None:
+                self.changed(record)  # whoever was to tell of it may have failed on the way
             if key in wants:
                 continue
             if kept.climb.state == "acting":
                 self._recall(kept, "it is not wanted any more")
             else:
-                del self._climbs[key]
+                self._climbs.pop(key, None)
                 self._is_new = self._is_new or bool(kept.climb.done)
 
     def _climb(self, want: Want) -> None:
@@ -173,8 +181,8 @@ class Ladders:
             self._climbs[want.key] = kept
         elif kept.want.mode != want.mode:
             kept.is_dropped = True
-            if want.mode == "dry_run":
-                kept.back = "its rule may not act any more"
+            if want.mode == "dry_run" or kept.want.mode == "auto":
+                kept.back = "its rule may not act by itself any more"
         kept.want = want
         if kept.climb.state == "acting":
             self._call_back(kept, now)
@@ -344,14 +352,16 @@ class Ladders:
         newest = self._wants.get(want.key)
         if want.key not in self._climbs or newest is None or newest.so != "yes":
             return "it is not so any more"
-        if step.do == "tell":
-            return "; ".join(newest.mutes)
+        if newest.mode != want.mode:
+            return "what its rule may do was changed meanwhile"
+        mutes = (*newest.mutes, *(held.sentence for held in self.brakes.mutes(want.source)))
+        if step.do == "tell" or mutes:
+            return "; ".join(mutes)
         if newest.holds:
             return "; ".join(newest.holds)
         if newest.kept_until is not None and time.time() < newest.kept_until:
             return newest.kept or "its owner asked that it be kept"
-        found = self.brakes.mutes(want.source)
-        return found[0].sentence if found else ""
+        return ""
 
     def _order(self, want: Want, step: Step, preview: Preview, params: Params) -> None:
         now, action = time.time(), ACTION[step.do]
@@ -361,7 +371,7 @@ class Ladders:
             now + COMMAND_LASTS_S, params, task_id=want.task_ids[0], task_ids=want.task_ids,
             job_id=preview.job_id, owner=preview.owner, bystanders=len(preview.bystanders),
             command=next((each.command for each in preview.victims if each.command), None),
-            mem_used_bytes=_mem_of(preview))
+            mem_used_bytes=mem_of(preview))
         self._asked[record.id] = want.key
         self._climbs[want.key].command_id, self._is_new = record.id, True
         try:
@@ -434,18 +444,25 @@ class Ladders:
         if why := self._braked(kept, step):
             return why
         kept.climb, _ = look(before, sight, now)
+        kept.command_id, kept.recalled_mono = None, None
         try:
             record = order(want, step)
         except BaseException:
-            kept.climb = before
-            if kept.spent is not None:
-                self.brakes.give_back(kept.spent)
-                kept.spent = None
+            self._not_ordered(kept, before)
             raise
         self._asked[record.id] = want.key
         kept.command_id, self._is_new = record.id, True
-        self.changed(record)
+        # Its node may have said how it went before anybody here waited for that.
+        self.changed(self.hands.find(record.id) or record)
         return record
+
+    def _not_ordered(self, kept: Kept, before: Climb) -> None:
+        kept.climb = before
+        if kept.spent is not None:
+            self.brakes.give_back(kept.spent)
+            kept.spent = None
+        if kept.is_dropped and self._climbs.get(kept.want.key) is kept:
+            del self._climbs[kept.want.key]
 
     def drop(self) -> None:
         """After a reset nothing of before is done; what is under way is waited for."""
@@ -478,9 +495,3 @@ class Ladders:
 
     def utc(self, at: float) -> float:
         return at - self.now() + time.time()
-
-
-def _mem_of(preview: Preview) -> float | None:
-    amounts = [held.mem_used_bytes for victim in preview.victims for held in victim.held]
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if known and len(known) == len(amounts) else None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from .core.alerts.watch import SKEW_S, WARM_AT_LEAST_S
+from .core.climbs import RETURN_WITHIN_S
 from .core.fleet import Fleet
 from .core.quota_wants import SOURCE, Beside, Kept, cause_of, progress, target_of, wants
 from .core.wants import Want
@@ -14,9 +15,6 @@ from .keeps import Keeps
 from .ladders import Ladders
 from .maintenance import MaintenanceDesk
 from .quotas import QuotaDesk
-
-# Agents that come back all at once are all here by then, and summed up (DESIGN 5).
-RETURN_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)

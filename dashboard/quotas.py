@@ -83,6 +83,7 @@ class QuotaDesk:
         self._base = time.time() - time.monotonic()
         self._told: dict[str, tuple[object, float]] = {}  # node -> what, when
         self._hours = Hours()
+        self._knows_hours = False
         self._hours_mono = -HOURS_EVERY_S
         self._next_mono = 0.0
         self.groups = store.groups()
@@ -122,7 +123,7 @@ class QuotaDesk:
         if mono - self._hours_mono >= HOURS_EVERY_S:
             self._hours_mono = mono
             self._note_groups()
-            self._hours = self._count_hours(now, self.quotas)
+            self._look_at_hours(now)
         self.spared = still_there(self.spared, (
             task_id for node in self._fleet.nodes.values() for task_id in node.tasks))
         self.balances = self._sum(now, self.quotas, self._hours)
@@ -156,6 +157,14 @@ class QuotaDesk:
             log.warning("groups_not_kept why=%r", str(error))
             return
         self.groups |= news
+
+    def _look_at_hours(self, now: float) -> None:
+        """Those of a while ago say nothing of the day until now: nobody goes for them."""
+        try:
+            self._hours, self._knows_hours = self._count_hours(now, self.quotas), True
+        except Exception:
+            self._hours, self._knows_hours = Hours(), False
+            raise
 
     def _count_hours(self, now: float, quotas: Quotas, lens: Lens | None = None) -> Hours:
         """In the day or week until now. With `lens`, of its Nodes."""
@@ -319,7 +328,7 @@ class QuotaDesk:
 
     def _nothing(self, quota: Quota, limit: Limit, name: str) -> Balance:
         hours = self._hours.of.get((quota.id, name)) if limit == "gpu_hours" else None
-        is_known = limit != "gpu_hours" or self.looked_at is not None
+        is_known = limit != "gpu_hours" or self._knows_hours
         return Balance(quota, limit, name, hours or 0.0, quota.limit(limit) or 0.0, is_known, 0, ())
 
     def looks(self, lens: Lens) -> list[QuotaLook]:

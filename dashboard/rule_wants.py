@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from .core.alerts.acting import Acting, Beside, Kept, key_of
 from .core.alerts.alerts import Alert
 from .core.alerts.groups import Mute
 from .core.alerts.watch import Watch
+from .core.climbs import RETURN_WITHIN_S
 from .core.wants import Want
 from .holds import Holds
 from .keeps import Keeps
@@ -29,6 +30,7 @@ class RuleWants:
     keeps: Keeps
     holds: Holds
     maintenance: MaintenanceDesk
+    began_mono: float = field(default_factory=lambda: time.monotonic())
 
     def __call__(self) -> Iterable[Want]:
         """A storm is looked for first, so that nothing of it is done."""
@@ -43,7 +45,7 @@ class RuleWants:
                         self._held, self._kept)
         return Acting(self.desk.fleet, now, time.monotonic(), self.desk.alerts.open(),
                       self.desk.ready, self.desk.evaluator.watches, self.desk.matters_to,
-                      beside)
+                      beside, self.began_mono + RETURN_WITHIN_S)
 
     def _by_rule(self, acting: Acting) -> dict[str, list[Alert]]:
         found: dict[str, list[Alert]] = {}

@@ -15,6 +15,8 @@ from .commands import CommandRecord
 from .quota_wants import SOURCE as QUOTAS
 from .wants import Want, WantMode, outcome_of
 
+# Agents that come back all at once are all here by then, and summed up (DESIGN 5).
+RETURN_WITHIN_S = 120.0
 GAP_MOST_S = 600.0  # as long as an alert waits for samples before it ends
 BACK_S = 5.0  # a clock that was set back by more says nothing of how long it was
 MOST = 2_000

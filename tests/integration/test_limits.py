@@ -3,7 +3,7 @@ Gpus, and on the C fake of the driver with its setters recorded."""
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,8 @@ import pytest
 from agent import guard
 from agent.backends.simulated import SimulatedReader, parse_options
 from agent.backends.simulation.folder import ControlFile
-from agent.limiter import Limiter
+from agent.leases import GpuLimits
+from agent.limiter import UNSURE, Limiter
 from agent.tasks import boot_id
 from gpudeck.limits import ClockLock, ComputeMode, Lease, LimitOff, PowerCap
 from gpudeck.metrics import COLUMN
@@ -130,6 +131,35 @@ def test_expiry_drift_and_a_restart(bench: Bench) -> None:
             held.round()
             wait_for(lambda: held.round() == ())
         assert bench.power_w() == before, "what was before the first of them"
+
+
+def test_a_gpu_that_is_slow_to_come_back_gets_its_limit_all_the_same(bench: Bench) -> None:
+    """After the driver was loaded anew, and once: what somebody sets after that is theirs."""
+    low = int(bench.facts.power_limit_min_w or 0)
+    before = bench.power_w() or 0.0
+    mute = {"read": 2, "set": 1}
+
+    class Slow(Limiter):
+        def read(self, uuids: Sequence[str]) -> dict[str, GpuLimits]:
+            mute["read"] -= 1
+            return super().read(uuids) if mute["read"] < 0 else {
+                uuid: GpuLimits(uuid, trouble=UNSURE) for uuid in uuids}
+
+        def set_power(self, uuid: str, watts: float) -> str:
+            mute["set"] -= 1
+            return super().set_power(uuid, watts) if mute["set"] < 0 else UNSURE
+
+    with bench.here() as here:
+        assert done(here, PowerCap(bench.gpu, low, HOUR_S)).state == "done"
+    bench.limiter.set_power(bench.gpu, before)
+    with bench.keeper(Slow("simulated", bench.options)) as held:
+        for state in ("unknown", "unknown", "not_in_force", "in_force"):
+            held.round()
+            assert [each.state for each in held.leases] == [state]
+        assert bench.power_w() == low
+        bench.limiter.set_power(bench.gpu, low + 50.0)
+        held.round()
+        assert [each.state for each in held.leases] == ["drifted"]
 
 
 def test_a_hold_stops_undoing_too_and_says_so(bench: Bench) -> None:

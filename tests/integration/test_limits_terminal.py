@@ -175,8 +175,8 @@ def test_the_doctor_names_cause_and_remedy(fake: FakeMps, children: Children,
     assert codes("535.261.03") == ["version"]
     [shared] = findings(Mps(is_alone=True), None, {"GPU-1": 0, "GPU-2": 2, "GPU-3": 3})
     assert (shared.code, shared.weight) == ("exclusive", "advice")
-    assert [fix.gpu_uuid for fix in shared.fixes if isinstance(fix, ComputeMode)] == [
-        "GPU-1", "GPU-2"]
+    assert [fix.gpu_uuid for fix in shared.fixes if isinstance(fix, ComputeMode)] == ["GPU-1"], (
+        "GPU-2 is closed to all processes: no fix opens it")
     fake.server_program.rename(fake.bin / "away")
     if shutil.which("nvidia-cuda-mps-server", path=SERVER_FOLDERS) is None:
         assert codes() == ["server"]

@@ -4,17 +4,22 @@ import random
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboard.audit import Auditor
 from dashboard.core.fleet import Fleet
+from dashboard.core.lens import EVERYTHING_SEEN, Lenses
 from dashboard.core.quota_hours import Cell, Hours, grain, hours_of
 from dashboard.core.quota_wants import Beside, Kept, Over, cause_of, progress, wants
 from dashboard.core.quotas import deployments, for_node
 from dashboard.core.signing import Budget, Signing, Spent
 from dashboard.quota_metrics import quota_families, quota_look
+from dashboard.quotas import HOURS_EVERY_S, QuotaDesk
 from dashboard.state import State
 from gpudeck import ladder
 from gpudeck.balance import Balance, Holding, Offender, Quotas, balances
@@ -120,6 +125,37 @@ def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
     again = store()
     assert again.quotas.groups() == {name: frozenset(("ops",)), "bob": frozenset()}
     again.close()
+
+
+def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet) -> None:
+    """History does not answer: whoever was over then is not known to be."""
+    state, gone = State(tmp_path), "history does not answer"
+    told = [pd.DataFrame({"user": ["alice"], "gpu_s": [7_200.0]})]
+
+    def held(*_: object) -> pd.DataFrame:
+        if not told:
+            raise OSError(gone)
+        return told.pop()
+
+    state.quotas.put(Quota("q", "*", gpu_hours=1.0), "ada", NOW)
+    desk = QuotaDesk(state.quotas, Auditor(state.audit), fleet, SimpleNamespace(epoch=1), {},  # type: ignore[arg-type]
+                     lambda tell: None, SimpleNamespace(held=held))
+    lens = Lenses(fleet).of(EVERYTHING_SEEN)
+
+    def hours() -> tuple[float, bool]:
+        [found] = desk.of_owner("alice", lens)
+        return found.used, found.is_whole
+
+    assert hours() == (0.0, False)
+    desk.step(NOW, 0.0)
+    assert hours() == (2.0, True)
+    with pytest.raises(OSError, match=gone):
+        desk.step(NOW + HOURS_EVERY_S, 1_000.0)
+    assert hours() == (0.0, False)
+    desk.step(NOW + HOURS_EVERY_S + 1, 1_001.0)
+    assert hours() == (0.0, False)
+    assert desk.looked_at == NOW + HOURS_EVERY_S + 1, "what else there is, is looked at"
+    state.close()
 
 
 GROUPS = {"alice": ("ml",), "bob": ("ml", "ops"), "carol": ()}

@@ -323,7 +323,7 @@ def a_random_rule(number: int) -> dict[str, object]:
             "budget": {"acts": random.randint(1, 100), "within": "10m"}}
 
 
-@pytest.mark.parametrize("mode", ["dry_run", "observe"])
+@pytest.mark.parametrize("mode", ["confirm", "dry_run", "observe"])
 def test_whose_rule_may_not_act_any_more_is_called_back(world: World, mode: str) -> None:
     one_idle(world)
     world.put()

@@ -86,6 +86,20 @@ def test_a_clock_lock_is_seen_by_the_clock_alone(
     assert judged(LOCK, replace_locked(told, None), NOW.wall).state == "drifted"
 
 
+@pytest.mark.parametrize(("limits", "is_fresh", "after_s", "does"), [
+    (GpuLimits("GPU-1", sm_clock_mhz=345.0, util_pct=0.0), True, 1, Apply),
+    (GpuLimits("GPU-1", sm_clock_mhz=345.0, util_pct=0.0), False, 1, Keep),
+    (GpuLimits("GPU-1", sm_clock_mhz=345.0, util_pct=0.0), True, 61, Keep),
+    (GpuLimits("GPU-1", sm_clock_mhz=1_400.0, util_pct=80.0), True, 1, Keep),  # it is seen to hold
+    (GpuLimits("GPU-1", trouble="the driver did not answer"), True, 1, Keep),
+])
+def test_a_driver_that_is_loaded_anew_is_told_of_a_lock_that_nobody_can_read_back(
+    limits: GpuLimits, is_fresh: bool, after_s: float, does: type
+) -> None:
+    """A Gpu at rest proves nothing; without it the first work would find no lock at all."""
+    assert type(step(LOCK, limits, at(after_s), is_fresh)) is does
+
+
 def replace_locked(limits: GpuLimits, locked: tuple[float, float] | None) -> GpuLimits:
     return GpuLimits(limits.uuid, locked_mhz=locked, tells_lock=True)
 

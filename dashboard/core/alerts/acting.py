@@ -62,6 +62,8 @@ class Acting:
     watches: Mapping[str, Watch]
     matters_to: Callable[[Of, int], list[tuple[str, str]]]  # node and id of a row's Tasks
     beside: Beside = field(default_factory=Beside)
+    # Monotonic: until then whoever was meant before a restart is seen to be so again.
+    returned_by: float = math.inf
     _modes: dict[str, WantMode | None] = field(default_factory=dict)
     _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     _of_rule: "dict[str, _Said]" = field(default_factory=dict)
@@ -106,8 +108,14 @@ class Acting:
         return found
 
     def _goes_on(self, row: int, alert: Alert) -> bool:
+        """Whoever comes back later, nobody has seen meanwhile: that is another story."""
         watch = self.watches.get(alert.rule_id)
-        return watch is not None and not watch.machine.has_rested[row]
+        if watch is None or watch.machine.has_rested[row]:
+            return False
+        ready = watch.ready
+        span_s = max(signal.span_s for signal in (ready.signal, *(each for each, _ in ready.where)))
+        since_mono = self.mono - (self.now - alert.since)
+        return since_mono <= self.returned_by + span_s + 2 * ready.period_s
 
     def _so(self, row: int, alert: Alert) -> So:
         if self._health(row, alert) != Health.OK:
