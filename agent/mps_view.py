@@ -2,7 +2,6 @@
 on a thread that may wait."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterable
 
 from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, MpsDaemon, MpsLimit
@@ -96,7 +95,7 @@ def why_not(mps: Mps) -> str:
     """"": MPS can be set here."""
     if not mps.program:
         return "a simulated node has no MPS of its own"
-    if shutil.which(mps.program) is None:
+    if not mps.is_installed():
         return (f"{mps.program} is not installed where the agent runs; it comes with the driver's "
                 "compute utilities")
     return ""
