@@ -62,6 +62,7 @@ class Front(Protocol):
     def log(self) -> Path | None:
         """Of the daemon; None: it writes none."""
 
+    def uid_of(self, server: int) -> int | None: ...
     def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
         """One line, one call. None: there is no daemon, or it does not answer."""
 
@@ -86,6 +87,10 @@ class Program:
 
     def log(self) -> Path | None:
         return Path(os.environ.get(LOGS) or DEFAULT_LOGS) / "control.log"
+
+    def uid_of(self, server: int) -> int | None:
+        known = about(server)
+        return None if known is None else known.uid
 
     def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
         try:
@@ -129,6 +134,9 @@ class Daemon:
 
     def servers(self) -> tuple[int, ...] | None:
         return self._pids("get_server_list")
+
+    def uid_of(self, server: int) -> int | None:
+        return self._front.uid_of(server)
 
     def clients(self, server: int) -> tuple[int, ...]:
         return self._pids(f"get_client_list {_pid(server)}") or ()

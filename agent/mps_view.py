@@ -47,10 +47,9 @@ def view(daemon: Daemon, ordinals: Iterable[int] = (), given: Given = lambda *_:
 
 def _server(daemon: Daemon, server: int, ordinals: tuple[int, ...], given: Given,
             task_ids: Callable[[int], str | None]) -> ServerView:
-    known = about(server)
     pct = daemon.percent(server)
     pids = believed(daemon, daemon.clients(server))[:MAX_CLIENTS]
-    uid = None if known is None else known.uid
+    uid = daemon.uid_of(server)
     return ServerView(
         server, uid, None if uid is None else name_of(uid), daemon.status(server), pct,
         _memory(daemon, ordinals, server),

@@ -65,6 +65,10 @@ class SimulatedFront:
     def log(self) -> Path | None:
         return None
 
+    def uid_of(self, server: int) -> int | None:
+        """Of whoever runs its clients, as all the demo's processes are."""
+        return os.geteuid()
+
     def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
         if pipes not in (None, self.pipes) or not self._one_at_a_time.acquire(timeout=within_s):
             return None

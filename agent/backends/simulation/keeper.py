@@ -113,9 +113,9 @@ class Keeper:
         return changed
 
     def _is_lost(self, post: Post) -> bool:
-        """MPS has taken its contexts away, and a program ends of that."""
+        """MPS has taken the contexts of one of its processes away, and programs end of that."""
         kept = self._mps[post.node].now()
-        return kept is not None and post.plan is not None and client(post.plan) in kept.lost
+        return kept is not None and any(client(job) in kept.lost for job in post.jobs)
 
     def _ended(self, post: Post, turn: Turn, now: float) -> None:
         """Children that outlive a killed parent stay until the next job comes, as orphans do."""

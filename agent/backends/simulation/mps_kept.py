@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from .chance import seed_of
-from .folder import renew, task_id
+from .folder import renew
 from .jobs import SYNTHETIC_PID_FROM, Job
 from .mps_answers import Settings
 
@@ -74,8 +74,8 @@ class MpsFile:
 
 
 def clients_of(kept: Kept, jobs: Iterable[Job]) -> list[Job]:
-    """Those that are one process on whole boards: launches with ranks stay beside it."""
-    return [job for job in jobs if job.job_id == task_id(job) and job.started_at >= kept.began_at
+    """All on whole boards that began under this daemon."""
+    return [job for job in jobs if job.started_at >= kept.began_at
             and client(job) not in kept.lost
             and not any(uuid.startswith("MIG-") for uuid in job.gpus)]
 
