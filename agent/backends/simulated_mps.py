@@ -122,9 +122,9 @@ class SimulatedFront:
         self._listen()
 
     def _listen(self) -> None:
-        """A socket to look at: whoever asks, asks us."""
-        self.pipes.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
+        """A socket to look at: whoever asks, asks us. Nothing is lost where one cannot be made."""
+        with suppress(OSError):
+            self.pipes.mkdir(parents=True, exist_ok=True)
             os.mknod(self._socket, stat.S_IFSOCK | 0o666)
 
 
