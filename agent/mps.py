@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol
 
 from gpudeck.limits import ORDINALS, PIPES_MAX
 
@@ -25,6 +26,11 @@ from .processes import PROC, about
 PROGRAM = "nvidia-cuda-mps-control"
 PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 DEFAULT_PIPES = Path("/tmp/nvidia-mps")
+LOGS = "CUDA_MPS_LOG_DIRECTORY"
+DEFAULT_LOGS = Path("/var/log/nvidia-mps")
+SERVER = "nvidia-cuda-mps-server"
+# Where distributions put it, whatever PATH the daemon has.
+SERVER_FOLDERS = "/usr/bin:/usr/sbin:/usr/local/bin"
 CALL_S = 5.0
 QUIT_WITHIN_S = 10.0
 CLIENTS_EVERY_S = 10.0
@@ -45,13 +51,70 @@ class MpsSays(Exception):
     """Not what it says when it obeys. The sentence holds its very words."""
 
 
+class Front(Protocol):
+    """Through which daemons are asked: the control program, or a simulated one. `pipes` None: the
+    pipe directory of the agent's own environment."""
+
+    def is_installed(self) -> bool: ...
+    def has_server(self) -> bool:
+        """Whether the program of servers is there too."""
+
+    def log(self) -> Path | None:
+        """Of the daemon; None: it writes none."""
+
+    def uid_of(self, server: int) -> int | None: ...
+    def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
+        """One line, one call. None: there is no daemon, or it does not answer."""
+
+    def start(self, pipes: Path | None) -> tuple[int, str]:
+        """Its exit status and words. Raises OSError, subprocess.TimeoutExpired and
+        UnicodeDecodeError."""
+
+
+class Program:
+    """NVIDIA's own, started for each line."""
+
+    def __init__(self, path: str = PROGRAM) -> None:
+        self._path = path
+
+    def is_installed(self) -> bool:
+        return self._path != "" and shutil.which(self._path) is not None
+
+    def has_server(self) -> bool:
+        beside = os.path.dirname(shutil.which(self._path) or "")
+        path = os.pathsep.join((os.environ.get("PATH", ""), SERVER_FOLDERS, beside))
+        return shutil.which(SERVER, path=path) is not None
+
+    def log(self) -> Path | None:
+        return Path(os.environ.get(LOGS) or DEFAULT_LOGS) / "control.log"
+
+    def uid_of(self, server: int) -> int | None:
+        known = about(server)
+        return None if known is None else known.uid
+
+    def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
+        try:
+            done = subprocess.run([self._path], input=command + "\n", capture_output=True,
+                                  text=True, timeout=within_s, env=_env(pipes), check=False)
+        except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+            return None
+        return done.stdout if done.returncode == 0 else None
+
+    def start(self, pipes: Path | None) -> tuple[int, str]:
+        done = subprocess.run([self._path, "-d"], capture_output=True, text=True,
+                              timeout=CALL_S, env=_env(pipes), check=False)
+        return done.returncode, (done.stdout + done.stderr).strip()
+
+
 class Daemon:
     """The one of one pipe directory. A method that reads gives None for an answer that it does
     not know; one that sets raises MpsSays."""
 
-    def __init__(self, pipes: Path | None = None, program: str = PROGRAM) -> None:
+    def __init__(self, pipes: Path | None = None, program: str = PROGRAM,
+                 front: Front | None = None) -> None:
         self.pipes = pipes
         self._program = program
+        self._front = front or Program(program)
 
     @property
     def folder(self) -> Path:
@@ -71,6 +134,9 @@ class Daemon:
 
     def servers(self) -> tuple[int, ...] | None:
         return self._pids("get_server_list")
+
+    def uid_of(self, server: int) -> int | None:
+        return self._front.uid_of(server)
 
     def clients(self, server: int) -> tuple[int, ...]:
         return self._pids(f"get_client_list {_pid(server)}") or ()
@@ -119,13 +185,11 @@ class Daemon:
         if trouble := path_trouble(self.folder):
             return trouble
         try:
-            done = subprocess.run([self._program, "-d"], capture_output=True, text=True,
-                                  timeout=CALL_S, env=self._env(), check=False)
+            status, words = self._front.start(self.pipes)
         except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
             return f"{self._program} cannot be started ({error}); install it where the agent runs"
-        if done.returncode == 0:
+        if status == 0:
             return ""
-        words = (done.stdout + done.stderr).strip()
         return (f"the daemon did not start in {self.folder} ({words or 'it says nothing'}); look "
                 "at control.log in CUDA_MPS_LOG_DIRECTORY, and whether its folder can be written")
 
@@ -161,24 +225,17 @@ class Daemon:
             return None
         return tuple(int(line) for line in answer.split())
 
-    def _env(self) -> dict[str, str]:
-        # A daemon that we start outlives us: not with our secrets.
-        env = {name: value for name, value in os.environ.items()
-               if not name.startswith("GPUDECK_TOKEN")}
-        if self.pipes is not None:
-            env[PIPES] = str(self.pipes)
-        return env
-
     def _call(self, command: str, within_s: float = CALL_S) -> str | None:
-        """One line, one call. None: there is no daemon, or it does not answer."""
         if "\n" in command or "\r" in command:
             raise ValueError("one command per call")
-        try:
-            done = subprocess.run([self._program], input=command + "\n", capture_output=True,
-                                  text=True, timeout=within_s, env=self._env(), check=False)
-        except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-            return None
-        return done.stdout if done.returncode == 0 else None
+        return self._front.ask(self.pipes, command, within_s)
+
+
+def _env(pipes: Path | None) -> dict[str, str]:
+    # A daemon that we start outlives us: not with our secrets.
+    env = {name: value for name, value in os.environ.items()
+           if not name.startswith("GPUDECK_TOKEN")}
+    return env if pipes is None else {**env, PIPES: str(pipes)}
 
 
 class Mps:
@@ -186,17 +243,18 @@ class Mps:
     to run with a pipe directory of their own."""
 
     def __init__(self, program: str = PROGRAM, pipes: Path | None = None,
-                 is_alone: bool = False) -> None:
+                 is_alone: bool = False, front: Front | None = None) -> None:
         """`program` "": of a simulated node, which must not touch the MPS of the machine that it
         shares with others. `is_alone`: no other daemon than that of `pipes` is looked for."""
         self.program = program
+        self.front = front or Program(program)
         self._pipes = pipes
         self._is_alone = is_alone
         self._found: frozenset[Path] = frozenset()
         self._found_at = float("-inf")
 
     def is_installed(self) -> bool:
-        return self.program != "" and shutil.which(self.program) is not None
+        return self.front.is_installed()
 
     def trouble(self) -> str:
         """Why clients cannot be taken out of MPS here; "": they can."""
@@ -212,16 +270,16 @@ class Mps:
 
     def daemons(self, within_s: float = 0.0) -> tuple[Daemon, ...]:
         """`within_s`: what was found so long ago will do. To look is to read all of /proc."""
-        own = Daemon(self._pipes, self.program)
+        own = Daemon(self._pipes, self.program, self.front)
         if self._is_alone:
             return (own,)
         if time.monotonic() >= self._found_at + within_s:
             self._found, self._found_at = found_pipes(), time.monotonic()
         others = self._found - {own.folder}
-        return (own, *(Daemon(pipes, self.program) for pipes in sorted(others)))
+        return (own, *(Daemon(pipes, self.program, self.front) for pipes in sorted(others)))
 
     def daemon(self, pipes: str) -> Daemon:
-        return Daemon(Path(pipes), self.program)
+        return Daemon(Path(pipes), self.program, self.front)
 
     def clients(self) -> dict[int, tuple[int, ...]]:
         """Pids by their server; {}: it does not say."""

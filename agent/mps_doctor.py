@@ -3,7 +3,6 @@ mend it, which. Nothing is mended here: a fix is an act like any other."""
 
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,14 +25,19 @@ from gpudeck.limits import (
 from gpudeck.wire import GpuFacts
 
 from .limiter import MODES
-from .mps import DEAD, FOUND_FOR_S, MODERN_DRIVER, Daemon, Mps, is_old, path_trouble, shown_limit
+from .mps import (
+    DEAD,
+    FOUND_FOR_S,
+    MODERN_DRIVER,
+    SERVER,
+    Daemon,
+    Mps,
+    is_old,
+    path_trouble,
+    shown_limit,
+)
 from .mps_book import Default
 
-LOGS = "CUDA_MPS_LOG_DIRECTORY"
-DEFAULT_LOGS = Path("/var/log/nvidia-mps")
-SERVER = "nvidia-cuda-mps-server"
-# Where distributions put it, whatever PATH the daemon has.
-SERVER_FOLDERS = "/usr/bin:/usr/sbin:/usr/local/bin"
 # Every question to the daemon writes some five lines: ours of some hours.
 LOG_BYTES = 2**20
 LOG_FOR_S = 86_400.0
@@ -61,7 +65,8 @@ def findings(mps: Mps, driver: str | None = None, modes: Mapping[str, int | None
     servers = {daemon: daemon.servers() for daemon in daemons}
     found = [each for daemon in daemons for each in _of_daemon(daemon, servers[daemon], known)]
     if any(pids is not None for pids in servers.values()):
-        found += [*_of_programs(mps), *_of_version(driver), *_of_gpus(modes or {}), *_of_log()]
+        found += [*_of_programs(mps), *_of_version(driver), *_of_gpus(modes or {}),
+                  *_of_log(mps.front.log())]
     return tuple(found[:MAX_FINDINGS])
 
 
@@ -165,9 +170,7 @@ def _beside(daemon: Daemon, wanted: Default) -> tuple[str, str | None, str]:
 
 
 def _of_programs(mps: Mps) -> Iterator[MpsFinding]:
-    beside = os.path.dirname(shutil.which(mps.program) or "")
-    path = os.pathsep.join((os.environ.get("PATH", ""), SERVER_FOLDERS, beside))
-    if shutil.which(SERVER, path=path) is None:
+    if not mps.front.has_server():
         yield fault("server", cause=f"{SERVER} is not installed: the daemon answers, and every "
                                     "client waits for a server that cannot begin",
                     remedy="install it beside the control program; it comes in the same package")
@@ -195,8 +198,9 @@ def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
                      fixes=tuple(ComputeMode(uuid, "exclusive_process") for uuid in shared))
 
 
-def _of_log() -> Iterator[MpsFinding]:
-    path = Path(os.environ.get(LOGS) or DEFAULT_LOGS) / "control.log"
+def _of_log(path: Path | None) -> Iterator[MpsFinding]:
+    if path is None:
+        return
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))

@@ -2,7 +2,6 @@
 on a thread that may wait."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterable
 
 from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, MpsDaemon, MpsLimit
@@ -48,10 +47,9 @@ def view(daemon: Daemon, ordinals: Iterable[int] = (), given: Given = lambda *_:
 
 def _server(daemon: Daemon, server: int, ordinals: tuple[int, ...], given: Given,
             task_ids: Callable[[int], str | None]) -> ServerView:
-    known = about(server)
     pct = daemon.percent(server)
     pids = believed(daemon, daemon.clients(server))[:MAX_CLIENTS]
-    uid = None if known is None else known.uid
+    uid = daemon.uid_of(server)
     return ServerView(
         server, uid, None if uid is None else name_of(uid), daemon.status(server), pct,
         _memory(daemon, ordinals, server),
@@ -96,7 +94,7 @@ def why_not(mps: Mps) -> str:
     """"": MPS can be set here."""
     if not mps.program:
         return "a simulated node has no MPS of its own"
-    if shutil.which(mps.program) is None:
+    if not mps.is_installed():
         return (f"{mps.program} is not installed where the agent runs; it comes with the driver's "
                 "compute utilities")
     return ""

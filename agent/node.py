@@ -37,6 +37,7 @@ from . import sampler
 from .act import Desk, DeskConfig
 from .acts_journal import ActsJournal, ActsStore
 from .backends import Fresh, Happening, Reading
+from .backends.simulated_mps import open_mps
 from .conversation import Conversation, Dial, HangUp, Say
 from .cost import Meter, outbox_files, size_of
 from .happenings import TORN_DOWN, Happenings
@@ -186,7 +187,8 @@ class _Node:
         self._config = config
         self._source = source
         self._outbox = outbox
-        self._tasks = TaskTable(config.boot_id, names=LookedUp(), clients=Clients(Mps()))
+        mps = _mps(config)
+        self._tasks = TaskTable(config.boot_id, names=LookedUp(), clients=Clients(mps))
         self._unseen = "" if config.backend in TOLD_PIDS else namespace_trouble()
         self._memory = _remembered(outbox)
         self._happenings = Happenings(outbox.state())
@@ -196,7 +198,7 @@ class _Node:
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
         journal = ActsJournal(config.acts, config.store_name)
         book = LeaseBook(journal, is_shared=not config.is_made_up)
-        place = replace(_place(config, source, journal, book),
+        place = replace(_place(config, source, journal, book), mps=mps,
                         driver=lambda: self._driver_version)
         self._desk = _desk(config, place, journal, wake)
         self._keeper = LimitKeeper(
@@ -430,8 +432,14 @@ def _place(config: NodeConfig, source: Source, journal: ActsJournal, book: Lease
         host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
         limiter=Limiter(config.backend, config.options, partial(driver_order, config.data)),
         book=book, mps_book=MpsBook(journal, config.boot_id),
-        mps=Mps("") if config.is_made_up else Mps(),
     )
+
+
+def _mps(config: NodeConfig) -> Mps:
+    if config.is_made_up:
+        return Mps("")
+    found = open_mps(config.options) if config.backend == "simulated" else None
+    return found or Mps()
 
 
 def _desk(config: NodeConfig, place: Place, journal: ActsJournal, wake: Callable[[], None]

@@ -117,6 +117,8 @@ class TaskTable:
             key = process.pid, process.start_ticks
             if key not in self._known:
                 self._known[key] = Known(self._as_told(process, process.start_ticks))
+            elif self._known[key].task.kind != process.kind:
+                self._known[key].task = structs.replace(self._known[key].task, kind=process.kind)
             return self._use(self._known[key].task, process, process.state)
         stat = read_stat(self._proc, process.pid)
         if stat is None:

@@ -27,6 +27,8 @@ PROFILES = ("h100", "h100-mig", "a100", "l40s", "4090", "mixed")
 HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000",
              "--quota-end-after-s", "2")
 REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
+# Its clients cannot be paused: a fleet of so few nodes as have real tasks goes without.
+MPS_NODE = REAL_AGENTS
 NODES_PER_PROCESS = 640
 # How many Gpus of the fleet are lost at a time, by the seeded schedule: about one.
 LOST_PER_QUARTER_HOUR = 2.0
@@ -140,6 +142,8 @@ class _Demo:
         self._file.unlink(missing_ok=True)
         for stale in (self._data / "world").glob("*.jobs"):
             stale.unlink()
+        for stale in (self._data / "world").glob("*.mps"):
+            stale.unlink()
         (self._data / "world" / "tasks.json").unlink(missing_ok=True)
 
     def _want_a_past(self) -> None:
@@ -158,6 +162,8 @@ class _Demo:
         odds = min(NODE_ODDS_MAX, LOST_PER_QUARTER_HOUR / max(1, settings.nodes))
         words = {"profile": settings.profile, "gpus": settings.gpus, "seed": settings.seed,
                  "faults": odds if settings.faults == "on" else 0, "world": self._data}
+        if node == node_name(MPS_NODE) and settings.nodes > REAL_AGENTS:
+            words["mps"] = "on"
         named = {"node": node, **words} if node else words
         return ",".join(f"{key}={value}" for key, value in named.items())
 

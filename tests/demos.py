@@ -92,6 +92,15 @@ class Demo:
             found: dict[str, Any] = json.load(answer)
         return found
 
+    def post(self, path: str, said: object) -> dict[str, Any]:
+        told = self.told()
+        request = urllib.request.Request(
+            f"{told['url']}/api/v1/{path}", data=json.dumps(said).encode(), headers={
+                "Authorization": f"Bearer {told['token']}", "Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
     def ask(self, path: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = self.get(f"/api/v1/{path}")["items"]
         return items

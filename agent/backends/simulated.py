@@ -5,7 +5,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpudeck.errors import CommandError, ExitCode
@@ -24,6 +24,7 @@ from .simulation.folder import (
     write_energy,
 )
 from .simulation.jobs import Job, jobs_at, next_change_at, node_number
+from .simulation.mps_kept import MpsFile, client, clients_of
 from .simulation.profiles import PROFILES, profile_of
 from .simulation.stage import RELOAD_S, Stage, renumbered
 from .simulation.world import Live, Setup, World, units_of
@@ -34,7 +35,7 @@ KEEP_ENERGY_EVERY_S = 5.0
 MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
 HUNG_LOOK_S = 0.25
 NO_CONTROL = Control()
-KEYS = ("node", "profile", "gpus", "seed", "world", "faults")
+KEYS = ("node", "profile", "gpus", "seed", "world", "faults", "mps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Options:
     seed: int = 1
     world: Path | None = None
     fault_odds: float = 0.0
+    mps: bool = False
 
     def setup(self) -> Setup:
         profile = profile_of(self.profile, node_number(self.node))
@@ -52,7 +54,8 @@ class Options:
 
 
 def open_reader(options: str) -> "SimulatedReader":
-    """`node=n001,profile=h100,gpus=8,seed=1,world=FOLDER,faults=0.1`, every part optional."""
+    """`node=n001,profile=h100,gpus=8,seed=1,world=FOLDER,faults=0.1,mps=on`, every part optional.
+    """
     try:
         parsed = parse_options(options)
     except CommandError as error:  # in the reader child there is nobody to exit for
@@ -80,7 +83,15 @@ def parse_options(options: str) -> Options:
         seed=int(_number(given, "seed", 1, 2**63)),
         world=None if world is None else Path(world),
         fault_odds=_number(given, "faults", 0, 1),
+        mps=_is_on(given, "mps"),
     )
+
+
+def _is_on(given: dict[str, str], key: str) -> bool:
+    word = given.get(key, "off")
+    if word not in ("on", "off"):
+        raise _bad(f"{key}={word}", "on or off is needed")
+    return word == "on"
 
 
 def _number(given: dict[str, str], key: str, default: float, most: float) -> float:
@@ -117,6 +128,7 @@ class SimulatedReader:
         self._jobs_file = (None if options.world is None
                            else JobsFile(jobs_path(options.world, options.node)))
         self._limits = None if options.world is None else LimitsFile(options.world, options.node)
+        self._mps = None if options.world is None else MpsFile(options.world, options.node)
         self._keep_every_s = keep_energy_every_s
         self._uuids, self._instances = units_of(self._setup)
         self._planned: tuple[Job, ...] = ()
@@ -213,7 +225,7 @@ class SimulatedReader:
     def _find_lives(self, at: float) -> tuple[Live, ...]:
         real = None if self._jobs_file is None else self._jobs_file.lives()
         if real is not None:
-            return real
+            return self._with_clients(real)
         if not self._planned_from <= at < self._planned_until:
             setup = self._setup
             self._planned = jobs_at(setup.seed, setup.node, self._uuids, at, self._instances)
@@ -221,6 +233,13 @@ class SimulatedReader:
             self._planned_until = next_change_at(
                 setup.seed, setup.node, len(self._uuids) - self._instances, at, self._instances)
         return self._planned_lives()
+
+    def _with_clients(self, lives: tuple[Live, ...]) -> tuple[Live, ...]:
+        kept = None if self._mps is None else self._mps.now()
+        if kept is None:
+            return lives
+        theirs = set(map(client, clients_of(kept, (live.job for live in lives))))
+        return tuple(replace(live, is_client=client(live.job) in theirs) for live in lives)
 
     def _planned_lives(self) -> tuple[Live, ...]:
         return tuple(Live(job) for job in self._planned)

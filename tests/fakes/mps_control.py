@@ -1,215 +1,62 @@
 """nvidia-cuda-mps-control as it is: a daemon behind a real socket, and a front end of one line.
 
-Prints what the real ones of 535, 550 and 555 print (nvml-mps.md C.3), to the byte, status 0 also
-where it refuses. What was not seen on a real one is marked so. `FakeMps` installs it into a folder;
-`FAKE_MPS` names the file that says which servers and clients there are, and which mode it is in:
+What it prints is the simulation's (mps_answers.py), status 0 also where it refuses. `FakeMps`
+installs it into a folder; `FAKE_MPS` names the file that says which servers and clients there are,
+and which mode it is in, as mps_answers.World has them; `stuck`: it takes a line and says nothing.
 
     {"version": 550, "ignores": false, "servers": {"SERVER": {"uid": 0, "clients": [PID]}}}
 
-`ignores`: takes settings, says what it says when it obeys, and does nothing. `keeps`: prints the
-old value, as for one that it does not like. `refuses`: as for who is not allowed. Run as a program
-it imports nothing but the standard library, since it is started anew for every line.
+Run as a program it imports little beside the standard library: the front end is started anew for
+every line.
 """
 
 import ast
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from agent.backends.simulation.mps_answers import Control, Settings, World
+else:  # the program finds none of our packages
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "agent/backends/simulation"))
+    from mps_answers import Control, Settings, World
 
 PROGRAM = "nvidia-cuda-mps-control"
-# What stands in the program of r550; which line ends it was not seen.
-DENIED = ("Insufficient privileges for UID 1000. Only the root user may change another user's "
-          "server\n")
 NO_DAEMON = "Cannot find MPS control daemon process\n"
-MIB, GIB = 2**20, 2**30
 
 
-class Settings:
-    def __init__(self) -> None:
-        given = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
-        self.percent = float(given) if given else 100.0
-        self.memory: dict[int, int] = {}
-        self.priority = 0
-
-    def copy(self) -> "Settings":
-        made = Settings()
-        made.percent, made.memory, made.priority = self.percent, dict(self.memory), self.priority
-        return made
-
-
-class Control:
-    """The daemon: one line in, its answer out."""
+class FileControl(Control):
+    """Of the world that FAKE_MPS names."""
 
     def __init__(self, file: Path) -> None:
+        given = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
+        super().__init__(Settings(float(given) if given else 100.0), {})
         self._file = file
-        self._default = Settings()
-        self._of: dict[int, Settings] = {}
-        self.is_over = False
 
-    def answer(self, line: str) -> str:
-        world = self._world()
-        for server in world["servers"]:
-            self._of.setdefault(server, self._default.copy())  # a server takes the default along
-        name, _, rest = line.strip().partition(" ")
-        words = rest.split()
-        method = getattr(self, f"do_{name}", None)
-        since = {"get_server_status": 550}.get(name, 0)
-        if method is None or world["version"] < since:
-            return f'Unknown command "{name}"\n'
-        if world.get("refuses_priority") and name == "set_default_client_priority":
-            return DENIED
-        if world.get("refuses") and name.startswith("set_"):
-            return DENIED
-        return str(method(words, world))
-
-    def _world(self) -> dict[str, Any]:
+    def look(self) -> World:
         told = json.loads(self._file.read_text())
-        servers = {int(pid): each for pid, each in told.get("servers", {}).items()}
-        alive = {pid: each for pid, each in servers.items() if is_alive(pid)}
-        return {"version": 550, "ignores": False, "keeps": False, "stuck": False, **told,
-                "servers": alive}
+        servers = {int(pid): each for pid, each in told.pop("servers", {}).items()
+                   if is_alive(int(pid))}
+        told.pop("stuck", None)
+        return World(
+            {pid: [client for client in each.get("clients", []) if is_alive(client)]
+             for pid, each in servers.items()},
+            {pid: each["status"] for pid, each in servers.items() if "status" in each}, **told)
 
-    def do_get_server_list(self, words: list[str], world: dict[str, Any]) -> str:
-        return "".join(f"{server}\n" for server in world["servers"])
+    def let_go(self, server: int, client: int) -> None:
+        told = json.loads(self._file.read_text())
+        told["servers"][str(server)]["clients"].remove(client)
+        replace(self._file, told)
 
-    def do_get_server_status(self, words: list[str], world: dict[str, Any]) -> str:
-        server = self._server(words, world)
-        return server if isinstance(server, str) else (
-            world["servers"][server].get("status", "ACTIVE") + "\n")
-
-    def do_get_client_list(self, words: list[str], world: dict[str, Any]) -> str:
-        server = self._server(words, world)
-        if isinstance(server, str):
-            return server
-        return "".join(f"{pid}\n" for pid in self._clients(server, world))
-
-    def do_ps(self, words: list[str], world: dict[str, Any]) -> str:
-        if not world["servers"]:
-            return "Server not found\n"
-        head = "PID     ID    SERVER    DEVICE            NAMESPACE    COMMAND\n"
-        return head + "".join(
-            f"{pid:<7} {at:<5} {server:<9} GPU-0             4026531836   ./client\n"
-            for server in world["servers"] for at, pid in enumerate(self._clients(server, world)))
-
-    def do_get_default_active_thread_percentage(self, words: list[str], world: Any) -> str:
-        return shown(self._default.percent)
-
-    def do_set_default_active_thread_percentage(self, words: list[str], world: Any) -> str:
-        return self._set_percent(self._default, words, world)
-
-    def do_get_active_thread_percentage(self, words: list[str], world: Any) -> str:
-        server = self._server(words, world)
-        return server if isinstance(server, str) else shown(self._of[server].percent)
-
-    def do_set_active_thread_percentage(self, words: list[str], world: Any) -> str:
-        server = self._server(words, world)  # what it prints when it obeys was not seen
-        return server if isinstance(server, str) else self._set_percent(
-            self._of[server], words[1:], world)
-
-    def _set_percent(self, settings: Settings, words: list[str], world: Any) -> str:
-        found = re.match(r"-?\d+(\.\d+)?", words[0]) if words else None
-        value = float(found[0]) if found else 0.0
-        if not 0 < value <= 100 or world["keeps"]:
-            return shown(settings.percent)
-        if not world["ignores"]:
-            settings.percent = value
-        return shown(value)
-
-    def do_get_default_device_pinned_mem_limit(self, words: list[str], world: Any) -> str:
-        return limit_of(self._default, words)
-
-    def do_set_default_device_pinned_mem_limit(self, words: list[str], world: Any) -> str:
-        return self._set_memory(self._default, words, world)
-
-    def do_get_device_pinned_mem_limit(self, words: list[str], world: Any) -> str:
-        server = self._server(words, world)
-        return server if isinstance(server, str) else limit_of(self._of[server], words[1:])
-
-    def do_set_device_pinned_mem_limit(self, words: list[str], world: Any) -> str:
-        server = self._server(words, world)
-        return server if isinstance(server, str) else self._set_memory(
-            self._of[server], words[1:], world)
-
-    def _set_memory(self, settings: Settings, words: list[str], world: Any) -> str:
-        """Like sscanf("%d %lld"): what does not fit ends it, and an amount that is missing is 0."""
-        first = re.match(r"\d+", words[0]) if words else None
-        ordinal = int(first[0]) if first else 0
-        whole = first is not None and first[0] == words[0]
-        found = re.fullmatch(r"(-?\d+)(.*)", words[1]) if whole and len(words) > 1 else None
-        amount = 0
-        if found:
-            is_gib = found[2][:1].lower() == "g"  # all else is M, K and T and .5G too
-            amount = int(found[1]) * (GIB if is_gib else MIB) % 2**64
-        if ordinal < 32 and not world["ignores"]:
-            settings.memory[ordinal] = amount
-        return ""
-
-    def do_get_default_client_priority(self, words: list[str], world: Any) -> str:
-        return f"{self._default.priority}\n"
-
-    def do_set_default_client_priority(self, words: list[str], world: Any) -> str:
-        if words not in (["0"], ["1"]):
-            return "Invalid priority value - must be 0 or 1!\n"
-        if not world["ignores"]:
-            self._default.priority = int(words[0])
-        return ""
-
-    def do_terminate_client(self, words: list[str], world: Any) -> str:
-        server = int(words[0]) if words and words[0].isdigit() else 0
-        if server not in world["servers"]:
-            return f"Server {server} not found\nServer {server} not found!\n1\n"
-        client = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
-        if client not in self._clients(server, world):
-            return f"Invalid process {client}!\n1\n"
-        if world.get("refuses"):
-            return "1\n"
-        if not world["ignores"]:
-            told = json.loads(self._file.read_text())
-            told["servers"][str(server)]["clients"].remove(client)
-            replace(self._file, told)
-        return "0\n"
-
-    def do_start_server(self, words: list[str], world: Any) -> str:
-        return ""
-
-    def do_quit(self, words: list[str], world: Any) -> str:
-        if world.get("refuses"):
-            return "Not enough privilege to execute quit command\n"
-        until = time.monotonic() + (float(words[1]) if words[:1] == ["-t"] else 3_600)
-        while any(self._clients(server, world) for server in world["servers"]):
-            if time.monotonic() > until:
-                break
-            time.sleep(0.02)
-        for server in world["servers"]:
+    def end_servers(self) -> None:
+        for server in self.look().clients:
             os.kill(server, signal.SIGTERM)
-        self.is_over = True
-        return ""
-
-    def _server(self, words: list[str], world: Any) -> int | str:
-        found = re.match(r"\d+", words[0]) if words else None
-        server = int(found[0]) if found else 0
-        return server if server in world["servers"] else f"Server {server} not found\n"
-
-    def _clients(self, server: int, world: Any) -> list[int]:
-        return [pid for pid in world["servers"][server].get("clients", []) if is_alive(pid)]
-
-
-def shown(percent: float) -> str:
-    return f"{percent:.1f}\n"
-
-
-def limit_of(settings: Settings, words: list[str]) -> str:
-    amount = settings.memory.get(int(words[0]) if words and words[0].isdigit() else 0, 0)
-    if amount == 0:
-        return ""
-    return f"{amount // GIB}G\n" if amount >= GIB else f"{amount // MIB}M\n"
 
 
 def is_alive(pid: int) -> bool:
@@ -265,7 +112,7 @@ def serve(pipes: Path, file: Path) -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(nothing, number)
-    run(listener, Control(file), pipes)
+    run(listener, FileControl(file), pipes)
     os._exit(0)
 
 

@@ -3,12 +3,14 @@
 import fcntl
 import json
 import os
+import random
 import signal
 import socket
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +68,45 @@ def test_control_json_is_obeyed(demo: Demo) -> None:
     assert soon(obeyed, 3.5)
     (demo.data / "control.json").unlink()
     assert soon(lambda: not obeyed(), 3.5)
+
+
+def mps_of(demo: Demo, node: str) -> dict[str, Any]:
+    return next(each for each in demo.ask("mps") if each["host"] == node)
+
+
+def ordered(demo: Demo, action: str, target: str, **params: Any) -> dict[str, Any]:
+    """The preview, the order, and what became of it."""
+    look = demo.post("previews", {"action": action, "targets": [target], "params": params})
+    [item] = look["items"]
+    assert item["refusals"] == []
+    [made] = demo.post("commands", {"preview": look["id"], "reason": "a test"})["items"]
+    assert soon(lambda: demo.get(f"/api/v1/commands/{made['id']}")["state"] == "done", 10.0)
+    return {**item, "verified": demo.get(f"/api/v1/commands/{made['id']}")["verified"]}
+
+
+def test_mps_of_one_node_without_a_gpu(demo: Demo) -> None:
+    """Set, in force, for new clients only; one taken out ends, and nobody else."""
+    assert soon(lambda: mps_of(demo, "n004")["daemons"], 15.0)
+    assert all(mps_of(demo, each)["daemons"] == [] for each in ("n001", "n005"))
+    [daemon] = mps_of(demo, "n004")["daemons"]
+    [server] = daemon["servers"]
+    clients = {client["task_id"]: client for client in server["clients"]}
+    before = demo.told()["tasks"]
+    assert clients.keys() == {task["id"] for task in before if task["node"] == "n004"}
+    node, pct = mps_of(demo, "n004")["node"], random.randint(2, 99)
+    done = ordered(demo, "set_mps", node, setting={
+        "type": "mps_percent", "pipes": daemon["pipes"], "pct": pct})
+    assert any("New clients only" in each for each in done["warnings"])
+    assert (done["verified"]["applied"], done["verified"]["in_force"]) == (True, True)
+    assert soon(lambda: mps_of(demo, "n004")["daemons"][0]["default_pct"] == pct, 5.0)
+    [server] = mps_of(demo, "n004")["daemons"][0]["servers"]
+    assert {client["pct"] for client in server["clients"]} == {100.0}
+    wanted = next(task for task in before if task["id"] in clients and task["job"] == task["id"])
+    assert ordered(demo, "terminate_client", wanted["id"])["verified"]["in_force"]
+    assert soon(lambda: not alive({wanted["pid"]}), 5.0)
+    assert soon(lambda: wanted not in demo.told()["tasks"], 5.0)
+    others = {task["pid"] for task in before} - {wanted["pid"]}
+    assert alive(others) == others
 
 
 def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:

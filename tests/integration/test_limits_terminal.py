@@ -20,8 +20,8 @@ from agent.autotune import Seen, tune
 from agent.backends.recorded import FORMAT, Head
 from agent.backends.simulated import SimulatedReader, parse_options
 from agent.limits_cli import gpu, mebibytes, mps, seconds
-from agent.mps import Mps
-from agent.mps_doctor import SERVER_FOLDERS, findings
+from agent.mps import SERVER_FOLDERS, Mps
+from agent.mps_doctor import findings
 from agent.mps_view import view
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import PIPES_MAX, ComputeMode, MpsRestart, MpsStart

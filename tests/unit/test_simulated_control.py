@@ -134,7 +134,8 @@ def test_options(tmp_path: Path) -> None:
     odd = tmp_path / "a b,c"
     assert parse_options(f"node=x,gpus=2 seed=7,world={odd},faults=0.5") == Options(
         "x", "h100", 2, 7, odd, 0.5)
-    for bad in ("gpus=-1", "gpus=many", "gpus=300", "profile=v100", "speed=1", "gpus", "faults=2"):
+    for bad in ("gpus=-1", "gpus=many", "gpus=300", "profile=v100", "speed=1", "gpus", "faults=2",
+                "mps=1"):
         with pytest.raises(CommandError) as caught:
             parse_options(bad)
         assert caught.value.code == ExitCode.USAGE

@@ -154,6 +154,7 @@ def test_boards_that_are_renumbered_keep_what_is_theirs(
     ({"gpus": {"GPU-1": {"util_pct": 10**400}}}, "util_pct must be a number"),
     ({"nodes": {"n001": {"driver": "broken"}}}, "driver must be one of"),
     ({"nodes": {"n001": {"permute": "yes"}}}, "permute must be true or false"),
+    ({"nodes": {"n001": {"mps": "alive"}}}, "mps must be one of dead"),
     ({"nodes": {"n001": {"drivers": "gone"}}}, "unknown key 'drivers'"),
 ])
 def test_what_means_nothing_is_told(told: Any, word: str) -> None:

@@ -32,6 +32,7 @@ class NodeControl:
     reader: Literal["hang"] | None = None
     driver: Literal["gone", "reloaded", "upgraded"] | None = None
     permute: bool = False
+    mps: Literal["dead"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +139,11 @@ def _columns(
 
 
 def _node(name: str, entry: dict[str, Any], said: list[str]) -> NodeControl:
-    _only(name, entry, ("reader", "driver", "permute"), said)
+    _only(name, entry, ("reader", "driver", "permute", "mps"), said)
     return NodeControl(_word(name, entry, "reader", ("hang",), said),
                        _word(name, entry, "driver", DRIVER_FATES, said),
-                       _flag(name, entry, "permute", said))
+                       _flag(name, entry, "permute", said),
+                       _word(name, entry, "mps", ("dead",), said))
 
 
 def _only(name: str, entry: dict[str, Any], keys: tuple[str, ...], said: list[str]) -> None:

@@ -5,6 +5,7 @@
     DIR/world/tasks.json   their ids, nodes and pids, for the demo
     DIR/world/NODE.energy  the energy counters, so that they go on after a restart
     DIR/world/NODE.limits  power caps and clock locks, as a driver keeps them until it is reloaded
+    DIR/world/NODE.mps     see mps_kept.py
 """
 
 import os
@@ -135,11 +136,11 @@ def read_limits(folder: Path, node: str) -> dict[str, Limit]:
 
 
 def write_limits(folder: Path, node: str, limits: dict[str, Limit]) -> None:
-    _replace(limits_path(folder, node), msgspec.json.encode(limits))
+    renew(limits_path(folder, node), msgspec.json.encode(limits))
 
 
 def write_jobs(folder: Path, node: str, jobs: tuple[Job, ...]) -> None:
-    _replace(jobs_path(folder, node), msgspec.json.encode(jobs))
+    renew(jobs_path(folder, node), msgspec.json.encode(jobs))
 
 
 def write_tasks(folder: Path, jobs: dict[str, tuple[Job, ...]]) -> None:
@@ -150,7 +151,7 @@ def write_tasks(folder: Path, jobs: dict[str, tuple[Job, ...]]) -> None:
               "ignores_sigterm": job.ignores_sigterm}
              for node, theirs in jobs.items() for job in theirs]
     tasks.sort(key=lambda task: task["job"] != task["id"])
-    _replace(folder / "world" / "tasks.json", msgspec.json.encode(tasks))
+    renew(folder / "world" / "tasks.json", msgspec.json.encode(tasks))
 
 
 def read_energy(folder: Path, node: str) -> Kept | None:
@@ -161,10 +162,10 @@ def read_energy(folder: Path, node: str) -> Kept | None:
 
 
 def write_energy(folder: Path, node: str, at: float, joules: list[float]) -> None:
-    _replace(folder / "world" / f"{node}.energy", msgspec.json.encode((at, joules)))
+    renew(folder / "world" / f"{node}.energy", msgspec.json.encode((at, joules)))
 
 
-def _replace(path: Path, content: bytes) -> None:
+def renew(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(f"{path.suffix}.new")
     new.write_bytes(content)

@@ -19,6 +19,7 @@ from .chance import between, roll, seed_of
 from .folder import PROC, identity, state_of, write_jobs, write_tasks
 from .forms import form_of
 from .jobs import CONFIGS, MODELS, Job, Kind, Lane, Turn, job_of, node_number, turns_at
+from .mps_kept import MpsFile, client
 from .profiles import profile_of
 from .tree import Tree, write_scripts
 from .world import Setup, units_of
@@ -62,6 +63,7 @@ class Keeper:
         self._units = {setup.node: units_of(setup) for setup in setups}
         self._nodes = {node: uuids for node, (uuids, _) in self._units.items()}
         self._posts: dict[tuple[str, int], Post] = {}
+        self._mps = {node: MpsFile(folder, node) for node in nodes}
         self._tie = tied_to_me()
         write_scripts(folder / "jobs")
         for node in nodes:  # from now on nothing here is made up
@@ -102,13 +104,18 @@ class Keeper:
         if post.is_running and post.tree is not None and post.tree.root.poll() is not None:
             self._ended(post, turn, now)
             return True
-        if turn.seed != post.turn_seed and post.is_running:
+        if post.is_running and (turn.seed != post.turn_seed or self._is_lost(post)):
             self._end(post, now)
         elif not post.is_running and turn.begins_at <= now and now >= post.free_until:
             # What is found running at the start has long been at work.
             self._start(post, turn, turn.begins_at if first else now)
             return True
         return changed
+
+    def _is_lost(self, post: Post) -> bool:
+        """MPS has taken the contexts of one of its processes away, and programs end of that."""
+        kept = self._mps[post.node].now()
+        return kept is not None and any(client(job) in kept.lost for job in post.jobs)
 
     def _ended(self, post: Post, turn: Turn, now: float) -> None:
         """Children that outlive a killed parent stay until the next job comes, as orphans do."""

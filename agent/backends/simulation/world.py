@@ -49,6 +49,7 @@ class Live:
 
     job: Job
     state: TaskState = "running"
+    is_client: bool = False  # of MPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +309,7 @@ class World:
             start_ticks=job.start_ticks,
             state=live.state,
             owner=owner_of(self.setup.node, job),
+            kind="mps_client" if live.is_client else "compute",
         )
 
     def _sm_pct(self, uuid: str, live: Live, load: Load) -> float | None:

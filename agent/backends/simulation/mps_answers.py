@@ -1,0 +1,208 @@
+"""What nvidia-cuda-mps-control answers: line for line what those of 535, 550 and 555 print
+(nvml-mps.md C.3), also where it refuses. What was not seen on a real one is marked so.
+
+With nothing but the standard library and no relative import: the tests' fake is a program of its
+own, which loads this file alone.
+"""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# What stands in the program of r550; which line ends it was not seen.
+DENIED = ("Insufficient privileges for UID 1000. Only the root user may change another user's "
+          "server\n")
+STATUS_SINCE = 550
+MIB, GIB = 2**20, 2**30
+LEFT_EVERY_S = 0.02
+
+
+@dataclass
+class Settings:
+    percent: float = 100.0
+    memory: dict[int, int] = field(default_factory=dict)  # bytes by device
+    priority: int = 0
+
+    def copy(self) -> "Settings":
+        return Settings(self.percent, dict(self.memory), self.priority)
+
+
+@dataclass(frozen=True)
+class World:
+    """Who is there now. `ignores`: takes settings, says what it says when it obeys, and does
+    nothing. `keeps`: prints the old value, as for one that it does not like. `refuses`: as for who
+    is not allowed."""
+
+    clients: Mapping[int, list[int]]  # by their server
+    status: Mapping[int, str] = field(default_factory=dict)  # of servers; else ACTIVE
+    version: int = STATUS_SINCE
+    ignores: bool = False
+    keeps: bool = False
+    refuses: bool = False
+    refuses_priority: bool = False
+
+
+class Control:
+    """The daemon: one line in, its answer out. Whoever keeps the world says how it is, and what
+    becomes of those in it."""
+
+    def __init__(self, default: Settings, of: dict[int, Settings]) -> None:
+        self.default = default
+        self.of = of
+        self.is_over = False
+
+    def look(self) -> World:
+        raise NotImplementedError
+
+    def let_go(self, server: int, client: int) -> None:
+        """Its contexts are gone, and it is no client any more."""
+        raise NotImplementedError
+
+    def end_servers(self) -> None:
+        raise NotImplementedError
+
+    def answer(self, line: str) -> str:
+        world = self.look()
+        for server in world.clients:
+            self.of.setdefault(server, self.default.copy())  # a server takes the default along
+        name, _, rest = line.strip().partition(" ")
+        words = rest.split()
+        method = getattr(self, f"do_{name}", None)
+        since = {"get_server_status": STATUS_SINCE}.get(name, 0)
+        if method is None or world.version < since:
+            return f'Unknown command "{name}"\n'
+        if world.refuses_priority and name == "set_default_client_priority":
+            return DENIED
+        if world.refuses and name.startswith("set_"):
+            return DENIED
+        return str(method(words, world))
+
+    def do_get_server_list(self, words: list[str], world: World) -> str:
+        return "".join(f"{server}\n" for server in world.clients)
+
+    def do_get_server_status(self, words: list[str], world: World) -> str:
+        server = server_of(words, world)
+        return server if isinstance(server, str) else world.status.get(server, "ACTIVE") + "\n"
+
+    def do_get_client_list(self, words: list[str], world: World) -> str:
+        server = server_of(words, world)
+        if isinstance(server, str):
+            return server
+        return "".join(f"{pid}\n" for pid in world.clients[server])
+
+    def do_ps(self, words: list[str], world: World) -> str:
+        if not world.clients:
+            return "Server not found\n"
+        head = "PID     ID    SERVER    DEVICE            NAMESPACE    COMMAND\n"
+        return head + "".join(
+            f"{pid:<7} {at:<5} {server:<9} GPU-0             4026531836   ./client\n"
+            for server, pids in world.clients.items() for at, pid in enumerate(pids))
+
+    def do_get_default_active_thread_percentage(self, words: list[str], world: World) -> str:
+        return shown(self.default.percent)
+
+    def do_set_default_active_thread_percentage(self, words: list[str], world: World) -> str:
+        return set_percent(self.default, words, world)
+
+    def do_get_active_thread_percentage(self, words: list[str], world: World) -> str:
+        server = server_of(words, world)
+        return server if isinstance(server, str) else shown(self.of[server].percent)
+
+    def do_set_active_thread_percentage(self, words: list[str], world: World) -> str:
+        server = server_of(words, world)  # what it prints when it obeys was not seen
+        return server if isinstance(server, str) else set_percent(
+            self.of[server], words[1:], world)
+
+    def do_get_default_device_pinned_mem_limit(self, words: list[str], world: World) -> str:
+        return limit_of(self.default, words)
+
+    def do_set_default_device_pinned_mem_limit(self, words: list[str], world: World) -> str:
+        return set_memory(self.default, words, world)
+
+    def do_get_device_pinned_mem_limit(self, words: list[str], world: World) -> str:
+        server = server_of(words, world)
+        return server if isinstance(server, str) else limit_of(self.of[server], words[1:])
+
+    def do_set_device_pinned_mem_limit(self, words: list[str], world: World) -> str:
+        server = server_of(words, world)
+        return server if isinstance(server, str) else set_memory(
+            self.of[server], words[1:], world)
+
+    def do_get_default_client_priority(self, words: list[str], world: World) -> str:
+        return f"{self.default.priority}\n"
+
+    def do_set_default_client_priority(self, words: list[str], world: World) -> str:
+        if words not in (["0"], ["1"]):
+            return "Invalid priority value - must be 0 or 1!\n"
+        if not world.ignores:
+            self.default.priority = int(words[0])
+        return ""
+
+    def do_terminate_client(self, words: list[str], world: World) -> str:
+        server = int(words[0]) if words and words[0].isdigit() else 0
+        if server not in world.clients:
+            return f"Server {server} not found\nServer {server} not found!\n1\n"
+        client = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+        if client not in world.clients[server]:
+            return f"Invalid process {client}!\n1\n"
+        if world.refuses:
+            return "1\n"
+        if not world.ignores:
+            self.let_go(server, client)
+        return "0\n"
+
+    def do_start_server(self, words: list[str], world: World) -> str:
+        return ""
+
+    def do_quit(self, words: list[str], world: World) -> str:
+        if world.refuses:
+            return "Not enough privilege to execute quit command\n"
+        until = time.monotonic() + (float(words[1]) if words[:1] == ["-t"] else 3_600)
+        while any(self.look().clients.values()) and time.monotonic() <= until:
+            time.sleep(LEFT_EVERY_S)
+        self.end_servers()
+        self.is_over = True
+        return ""
+
+
+def server_of(words: list[str], world: World) -> int | str:
+    found = re.match(r"\d+", words[0]) if words else None
+    server = int(found[0]) if found else 0
+    return server if server in world.clients else f"Server {server} not found\n"
+
+
+def set_percent(settings: Settings, words: list[str], world: World) -> str:
+    found = re.match(r"-?\d+(\.\d+)?", words[0]) if words else None
+    value = float(found[0]) if found else 0.0
+    if not 0 < value <= 100 or world.keeps:
+        return shown(settings.percent)
+    if not world.ignores:
+        settings.percent = value
+    return shown(value)
+
+
+def set_memory(settings: Settings, words: list[str], world: World) -> str:
+    """Like sscanf("%d %lld"): what does not fit ends it, and an amount that is missing is 0."""
+    first = re.match(r"\d+", words[0]) if words else None
+    ordinal = int(first[0]) if first else 0
+    whole = first is not None and first[0] == words[0]
+    found = re.fullmatch(r"(-?\d+)(.*)", words[1]) if whole and len(words) > 1 else None
+    amount = 0
+    if found:
+        is_gib = found[2][:1].lower() == "g"  # all else is M, K and T and .5G too
+        amount = int(found[1]) * (GIB if is_gib else MIB) % 2**64
+    if ordinal < 32 and not world.ignores:
+        settings.memory[ordinal] = amount
+    return ""
+
+
+def shown(percent: float) -> str:
+    return f"{percent:.1f}\n"
+
+
+def limit_of(settings: Settings, words: list[str]) -> str:
+    amount = settings.memory.get(int(words[0]) if words and words[0].isdigit() else 0, 0)
+    if amount == 0:
+        return ""
+    return f"{amount // GIB}G\n" if amount >= GIB else f"{amount // MIB}M\n"

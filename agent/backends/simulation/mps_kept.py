@@ -1,0 +1,90 @@
+"""MPS of one simulated node: what its control daemon remembers, and whom it has as clients.
+
+    DIR/world/NODE.mps     as it is now; a node without this file has no MPS
+    DIR/world/NODE-mps/    its pipe directory
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from .chance import seed_of
+from .folder import renew
+from .jobs import SYNTHETIC_PID_FROM, Job
+from .mps_answers import Settings
+
+LOST_MOST = 256
+Client = tuple[int, int]  # pid and start: a pid alone may live on in another
+
+
+class Kept(msgspec.Struct):
+    """`is_killed`: control.json says so, and it was obeyed. `lost`: clients whose contexts MPS has
+    taken away; their programs end of it."""
+
+    is_up: bool = True
+    is_killed: bool = False
+    began_at: float = 0.0
+    server: int | None = None
+    servers: int = 0  # there were so far
+    default: Settings = msgspec.field(default_factory=Settings)
+    of: dict[int, Settings] = msgspec.field(default_factory=dict)
+    lost: tuple[Client, ...] = ()
+
+    def begin(self, at: float) -> None:
+        """One that is started anew has forgotten all, and nobody is its client yet."""
+        self.is_up, self.began_at, self.server = True, at, None
+        self.default, self.of = Settings(), {}
+
+    def lose(self, clients: Iterable[Client]) -> None:
+        self.lost = (*self.lost, *clients)[-LOST_MOST:]
+
+
+_KEPT = msgspec.json.Decoder(Kept)
+
+
+def mps_path(folder: Path, node: str) -> Path:
+    return folder / "world" / f"{node}.mps"
+
+
+def pipes_path(folder: Path, node: str) -> Path:
+    return folder / "world" / f"{node}-mps"
+
+
+class MpsFile:
+    def __init__(self, folder: Path, node: str) -> None:
+        self._path = mps_path(folder, node)
+        self._seen: tuple[int, int] | None = None
+        self._kept: Kept | None = None
+
+    def now(self) -> Kept | None:
+        """None: this node has no MPS."""
+        try:
+            found = os.stat(self._path)
+            stamp = found.st_mtime_ns, found.st_ino
+            if stamp != self._seen:
+                self._kept, self._seen = _KEPT.decode(self._path.read_bytes()), stamp
+        except FileNotFoundError:
+            self._kept = self._seen = None
+        return self._kept
+
+    def keep(self, kept: Kept) -> None:
+        renew(self._path, msgspec.json.encode(kept))
+
+
+def clients_of(kept: Kept, jobs: Iterable[Job]) -> list[Job]:
+    """All on whole boards that began under this daemon."""
+    return [job for job in jobs if job.started_at >= kept.began_at
+            and client(job) not in kept.lost
+            and not any(uuid.startswith("MIG-") for uuid in job.gpus)]
+
+
+def client(job: Job) -> Client:
+    return job.pid, job.start_ticks
+
+
+def new_server(kept: Kept, seed: int, node: str) -> int:
+    """Its pid, which no kernel gives out."""
+    kept.servers += 1
+    return SYNTHETIC_PID_FROM + seed_of(seed, node, "mps server", kept.servers) % 5_000_000
