@@ -141,8 +141,7 @@ class Recorder:
         """The batch is safe by now; what fails here is tried again at the next flush."""
         try:
             self._state.save_nodes(nodes)
-            self._log.rotate()
-            self._log.append(carried(nodes))
+            self._log.rotate(carried(nodes))
             self._log.drop_old(self._history.first_segment())
             self._rotated_mono = time.monotonic()
         except Exception as error:

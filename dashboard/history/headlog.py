@@ -194,9 +194,10 @@ class HeadLog:
         except OSError:
             pass  # the next append fails as this one did, and opening cuts what is torn
 
-    def rotate(self) -> None:
+    def rotate(self, first: Iterable[Entry] = ()) -> None:
+        """A new segment is there with the first of it, or not at all."""
         former = self._file
-        self._begin(self._number + 1)
+        self._begin(self._number + 1, packed(first))
         if former is not None:
             former.close()
 
@@ -219,19 +220,23 @@ class HeadLog:
     def length(self) -> int:
         return self._length
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, number: int, first: bytes = b"") -> None:
         path = self.folder / f"head-{number:08d}.log"
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        draft = path.with_suffix(".new")
+        draft.unlink(missing_ok=True)
+        handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         file = os.fdopen(handle, "r+b", buffering=0)
         try:
-            _write_all(file, MAGIC)
+            _write_all(file, MAGIC + first)
             os.fdatasync(file.fileno())
+            draft.rename(path)
             _sync_folder(self.folder)
         except OSError:
             file.close()
-            path.unlink()
+            for one in (draft, path):
+                one.unlink(missing_ok=True)
             raise
-        self._file, self._number, self._length = file, number, len(MAGIC)
+        self._file, self._number, self._length = file, number, len(MAGIC) + len(first)
 
     def _segments(self) -> list[Path]:
         return sorted(self.folder.glob("head-*.log"), key=_number_of)

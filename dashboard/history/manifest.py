@@ -6,6 +6,7 @@ change, which the head log brings again, or nothing of ours. The manifest is kep
 bit in one copy costs nothing.
 """
 
+import errno
 import hashlib
 import json
 import logging
@@ -13,6 +14,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,9 @@ SCHEMA_VERSION = 1
 COPIES = ("manifest.jsonl", "manifest.copy.jsonl")
 QUARANTINE = "quarantine"
 REWRITE_LINES = 5_000
+# Why a whole file may not open: who believed these would put history aside on a busy machine.
+SAYS_NOTHING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EACCES,
+                          errno.EPERM))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Manifest:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         are_alike = self.read()
         self._clear()
-        if self.damaged_lines or not are_alike or self._lines > REWRITE_LINES:
+        if self.damaged_lines or not are_alike or self.is_long:
             self.rewrite()
 
     def begin(self, other: "Manifest") -> None:
@@ -86,6 +91,7 @@ class Manifest:
             self.segments.clear()
         for name in line.get("drop", ()):
             self.segments.pop(name, None)
+            self._verified.pop(name, None)
         for kind, end in line.get("forgot", {}).items():
             self.forgotten[kind] = max(end, self.forgotten.get(kind, 0))
         for added in line.get("add", ()):
@@ -93,13 +99,13 @@ class Manifest:
             self.segments[segment.name] = segment
 
     def _clear(self) -> None:
-        """Half a change goes; where the manifest itself was damaged, a file that no line names may
-        be history, and is put aside."""
+        """Half a change goes; where the manifest itself was damaged or is gone, a file that no line
+        names may be history, and is put aside."""
         for path in sorted(self.folder.glob("*/*")):
             name = path.relative_to(self.folder).as_posix()
             if name in self.segments or name.startswith(QUARANTINE + "/"):
                 continue
-            if self.damaged_lines and path.suffix == ".parquet":
+            if (self.damaged_lines or not self._lines) and path.suffix == ".parquet":
                 self._put_aside(path)
             else:
                 path.unlink()
@@ -109,11 +115,11 @@ class Manifest:
             del self.segments[name]
 
     def find(self, kind: str, t0: float, t1: float) -> list[Segment]:
-        return [segment for segment in self.segments.values()
-                if segment.kind == kind and segment.meets(t0, t1)]
+        return [segment for segment in self.of_kind(kind) if segment.meets(t0, t1)]
 
     def of_kind(self, kind: str) -> list[Segment]:
-        return [segment for segment in self.segments.values() if segment.kind == kind]
+        # As a list at once: a reader in another thread may condemn a file meanwhile.
+        return [segment for segment in list(self.segments.values()) if segment.kind == kind]
 
     def commit(self, add: Iterable[Segment], drop: Iterable[str] = (),
                forgot: dict[str, int] | None = None) -> None:
@@ -135,15 +141,20 @@ class Manifest:
         self._lines += 1
         self._apply(line)
 
+    @property
+    def is_long(self) -> bool:
+        return self._lines > REWRITE_LINES
+
     def rewrite(self) -> None:
-        line = {"n": self.number, "base": True, "forgot": self.forgotten,
-                "add": [asdict(segment) for segment in self.segments.values()]}
-        for name in COPIES:
-            draft = self.folder / (name + ".new")
-            write_whole(draft, _line(line))
-            draft.replace(self.folder / name)
-            sync_folder(self.folder)
-        self._lines = 1
+        with self._lock:
+            line = {"n": self.number, "base": True, "forgot": self.forgotten,
+                    "add": [asdict(segment) for segment in self.segments.values()]}
+            for name in COPIES:
+                draft = self.folder / (name + ".new")
+                write_whole(draft, _line(line))
+                draft.replace(self.folder / name)
+                sync_folder(self.folder)
+            self._lines = 1
 
     # -- before it is believed
 
@@ -166,15 +177,19 @@ class Manifest:
                 return True
             if found.st_size != segment.size_bytes or digest(path) != segment.sha256:
                 return False
-        except OSError:
+        except OSError as error:
+            if error.errno in SAYS_NOTHING:
+                raise
             return False
-        self._verified[segment.name] = mark
+        if segment.name in self.segments:
+            self._verified[segment.name] = mark
         return True
 
     def trust(self, segment: Segment) -> None:
         """It was written just now, and read back for its digest."""
-        found = (self.folder / segment.name).stat()
-        self._verified[segment.name] = (found.st_mtime_ns, found.st_size)
+        with suppress(OSError):  # else it is read once more when it is asked for
+            found = (self.folder / segment.name).stat()
+            self._verified[segment.name] = (found.st_mtime_ns, found.st_size)
 
     def condemn(self, segment: Segment) -> None:
         with self._lock:

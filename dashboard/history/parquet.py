@@ -99,7 +99,8 @@ def _words_of_slots(names: Sequence[str]) -> Words:
 
 @dataclass(slots=True)
 class Names:
-    """Of each slot. They only become more."""
+    """Of each slot. They only become more, while another thread reads: a slot is known once its
+    Node is named, which comes last."""
 
     gpus: list[str]
     nodes: list[str]
@@ -107,15 +108,18 @@ class Names:
 
     def columns(self, slot: npt.NDArray[np.intp]) -> list[Any]:
         """Gpu and node of each row."""
-        if self._words is None or len(self._words[0].number) != len(self.gpus):
-            self._words = (_words_of_slots(self.gpus), _words_of_slots(self.nodes))
+        many, known = len(self.nodes), self._words
+        if known is None or len(known[0].number) < many:
+            known = self._words = (_words_of_slots(self.gpus[:many]),
+                                   _words_of_slots(self.nodes[:many]))
         starts = np.flatnonzero(np.append(True, np.diff(slot) != 0)) if len(slot) else slot
         times = np.diff(np.append(starts, len(slot)))
-        return [words.column(slot[starts], times) for words in self._words]
+        return [words.column(slot[starts], times) for words in known]
 
     def order(self) -> npt.NDArray[np.intp]:
         """Slots as files are sorted."""
-        pairs = list(zip(self.gpus, self.nodes, strict=True))
+        many = len(self.nodes)
+        pairs = list(zip(self.gpus[:many], self.nodes[:many], strict=True))
         return np.array(sorted(range(len(pairs)), key=pairs.__getitem__), np.intp)
 
 

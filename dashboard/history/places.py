@@ -22,6 +22,7 @@ from .parquet import Table, arrow, numbers
 
 KEPT_CHUNKS = 60_000  # of a column in a row group: some hundred bytes each
 KEPT_RUNS = 600_000  # 24 bytes each, beside the names
+RUNS_OF_NONE = 60  # what takes as much as the arrays and lists themselves
 
 Floats = npt.NDArray[np.float64]
 Reader = Callable[[Sequence[int], Sequence[str]], Table]
@@ -166,7 +167,8 @@ class Shelf:
 
     def __init__(self) -> None:
         self._opened: Kept[str, Opened] = Kept(lambda one: one.chunks, KEPT_CHUNKS)
-        self._places: Kept[tuple[str, tuple[int, ...]], Runs] = Kept(len, KEPT_RUNS)
+        self._places: Kept[tuple[str, tuple[int, ...]], Runs] = Kept(
+            lambda runs: RUNS_OF_NONE + len(runs), KEPT_RUNS)
 
     def open(self, path: Path) -> Opened:
         arrow()

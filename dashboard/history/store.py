@@ -149,9 +149,10 @@ class Store:
             self._seal_due(now)
             self._write_late(now)
             self._merge(now)
-            if mono is None or mono >= self._remember_until:
-                self._forget(now)
+            self._forget(now, mono is None or mono >= self._remember_until)
             self._delete_retired()
+            if self.manifest.is_long:
+                self.manifest.rewrite()
             self.error = None
             self._retry_at = 0.0
         except OSError as error:
@@ -165,7 +166,7 @@ class Store:
 
     def _watch_clock(self, now: float, mono: float) -> None:
         """A clock that leaps ahead makes all of history old at once: then nothing is forgotten for
-        a day, so that somebody can set it right."""
+        its age for a day, so that somebody can set it right."""
         if self._steady is None:
             newest = max((one.end for one in self.manifest.segments.values()), default=now)
             self._steady = (newest, mono)
@@ -304,10 +305,12 @@ class Store:
                 self._commit([] if made is None else [made], [part.name for part in parts])
             self._delete_retired()
 
-    def _forget(self, now: float) -> None:
+    def _forget(self, now: float, is_clock_sound: bool) -> None:
+        """A bound of size holds whatever the clock says."""
         with self.lock:
             segments = sorted(self.manifest.segments.values(), key=lambda one: one.end)
-            old = [one for one in segments if one.end < now - self.keep.of(one.kind)]
+            old = [one for one in segments
+                   if is_clock_sound and one.end < now - self.keep.of(one.kind)]
             if self.keep.size_bytes:
                 left = [one for one in segments if one not in old]
                 size = sum(one.size_bytes for one in left)

@@ -102,6 +102,7 @@ class Thread:
     ids: list[str] = field(default_factory=list)  # Task and Gpu of each use
     gpus: list[int] = field(default_factory=list)
     places: Lanes = field(default_factory=lambda: _NO_LANES)  # where their numbers are
+    room: Lanes = field(default_factory=lambda: _NO_LANES)  # all places it ever needed
     minute: int = 0
     seconds: int = 0  # of this minute, not added up yet
     lanes: Lanes = field(default_factory=lambda: _NO_LANES)
@@ -130,14 +131,23 @@ class Numbers:
         self.mem, self.sm = np.zeros(64), np.zeros(64)
         self._used = 0
 
-    def room(self, former: Lanes, many: int) -> Lanes:
-        if many <= len(former):
-            return former[:many]
-        first, self._used = self._used, self._used + many
+        self._free = _NO_LANES
+
+    def room(self, held: Lanes, many: int) -> Lanes:
+        """Places for so many, those that are held already among them."""
+        more = many - len(held)
+        if more <= 0:
+            return held
+        again, self._free = self._free[:more], self._free[more:]
+        first, self._used = self._used, self._used + more - len(again)
         if self._used > len(self.mem):
             self.mem, self.sm = (np.concatenate([old, np.zeros(self._used)])
                                  for old in (self.mem, self.sm))
-        return np.arange(first, self._used)
+        return np.concatenate([held, again, np.arange(first, self._used)])
+
+    def give_back(self, held: Lanes) -> None:
+        """Nothing that is due is there any more."""
+        self._free = np.concatenate([self._free, held])
 
 
 @dataclass(slots=True)
@@ -180,6 +190,11 @@ class Tally:
         former = self._live.pop(node_id, None)
         if former is not None:
             self._leave(former)
+            gone = self._back.get(node_id)
+            if gone is not None:
+                self._leave(gone)
+                self.settle()
+                self._numbers.give_back(gone.room)
             self._back[node_id] = former
 
     def take(self, told: "Iterable[tuple[Stored, Frame, Listed, int, bool]]") -> None:
@@ -252,7 +267,8 @@ class Tally:
             if (each.began or each.snapshot or thread.ids != ids[first:at]
                     or thread.gpus != gpus[first:at]):
                 thread.take(each, ids[first:at], gpus[first:at])
-                thread.places = self._numbers.room(thread.places, at - first)
+                thread.room = self._numbers.room(thread.room, at - first)
+                thread.places = thread.room[: at - first]
         places = np.concatenate([thread.places for thread in fresh])
         self._numbers.mem[places] = _floats([use.mem_used_bytes for use in uses])
         self._numbers.sm[places] = _floats([use.sm_pct for use in uses])

@@ -50,8 +50,7 @@ def main(folder: Path, seed: int, first: int) -> None:
         history.append(said, log.number)
         print(t, flush=True)
         if t % ROTATE_EVERY_S == 0:
-            log.rotate()
-            log.append([entry(one, 0, CARRIED) for one in greetings])
+            log.rotate([entry(one, 0, CARRIED) for one in greetings])
             log.drop_old(history.store.first_segment())
         if t % TEND_EVERY_S == 0:
             history.store.tend(t)
