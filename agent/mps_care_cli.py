@@ -32,6 +32,8 @@ from .tasks import boot_id
 from .tune_past import Watch, Would, rehearse
 
 FIRST_LOOK_S = 5.0
+# Advice is a choice, such as who else may use a board: nobody makes it by --yes to all.
+_MENDS = {"fault": "gpudeck mps doctor --fix", "advice": "gpudeck mps doctor --fix, without --yes,"}
 
 
 def doctor(reach: Reach, asked: argparse.Namespace) -> int:
@@ -42,11 +44,12 @@ def doctor(reach: Reach, asked: argparse.Namespace) -> int:
         print(json.dumps({"items": msgspec.to_builtins(found)}))
     for each in () if reach.json else found:
         print(f"{each.code}: {printable(each.cause)}.\n  do: {printable(each.remedy)}"
-              + ("  (gpudeck mps doctor --fix does it)" if each.fixes else ""))
+              + (f"  ({_MENDS[each.weight]} does it)" if each.fixes else ""))
     if not found and not reach.json:
         print("nothing is wrong with MPS here")
     codes = [do(reach, asked, action_of(fix), None, fix)
-             for each in found if asked.fix for fix in each.fixes]
+             for each in found if asked.fix and not (asked.yes and each.weight == "advice")
+             for fix in each.fixes]
     if codes:
         return max(codes)
     return ExitCode.FAILED if any(each.weight == "fault" for each in found) else ExitCode.OK

@@ -234,7 +234,9 @@ def test_an_open_folder_is_told_of_with_an_old_driver_alone(fake: FakeMps) -> No
     assert view(daemon, driver="535.261.03").trouble == ""
 
 
-def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run) -> None:
+def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run, tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits_cli, "agent_pid", lambda data: None)
     doctor = ("doctor", "--pipes", str(fake.pipes))  # and not those of other tests
     assert fake.start() == 0
     fake.kill()
@@ -247,6 +249,8 @@ def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run) -> Non
     code, said = run(mps, *doctor)
     assert (code, "exclusive:" in said) == (ExitCode.OK, True), "advice is no failure"
     assert run(mps, *doctor, "--fix", *YES)[0] == ExitCode.OK
+    assert "exclusive:" in run(mps, *doctor)[1], "nor is it taken by --yes to all"
+    assert run(gpu, "mode", board_of(tmp_path), "exclusive_process", *YES)[0] == ExitCode.OK
     assert "nothing is wrong" in run(mps, *doctor)[1]
 
 
@@ -324,14 +328,20 @@ def test_a_rehearsal_on_a_recording_sets_nothing(fake: FakeMps, run: Run, tmp_pa
         run(mps, "tune", "--rehearse", str(path))
 
 
+def board_of(folder: Path) -> str:
+    """The one that `run` simulates."""
+    [facts] = SimulatedReader(parse_options(f"node=n1,gpus=1,world={folder}"), None).read().facts
+    return facts.uuid
+
+
 def test_a_mode_is_set_from_the_terminal(run: Run, tmp_path: Path,
                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an agent too: it has no end that somebody must keep."""
     monkeypatch.setattr(limits_cli, "agent_pid", lambda data: None)
-    [facts] = SimulatedReader(parse_options(f"node=n1,gpus=1,world={tmp_path}"), None).read().facts
-    code, said = run(gpu, "mode", facts.uuid, "exclusive_process", *YES)
+    uuid = board_of(tmp_path)
+    code, said = run(gpu, "mode", uuid, "exclusive_process", *YES)
     assert (code, "-> exclusive: one process at a time" in said) == (ExitCode.OK, True), said
-    code, said = run(gpu, "mode", facts.uuid, "default", *YES)
+    code, said = run(gpu, "mode", uuid, "default", *YES)
     assert (code, "exclusive: one process at a time -> default" in said) == (ExitCode.OK, True)
     with pytest.raises(SystemExit):
-        run(gpu, "mode", facts.uuid, "prohibited", *YES)
+        run(gpu, "mode", uuid, "prohibited", *YES)
