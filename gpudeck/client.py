@@ -86,7 +86,8 @@ class Client:
         return _as(PreviewView, self._told("POST", "previews", asked, timeout_s=LOOK_TIMEOUT_S))
 
     def order(self, preview_id: str, reason: str, despite_maintenance: bool = False) -> Ordered:
-        """Never twice: whether a request without an answer was obeyed, only the hub can say."""
+        """Done once: an answer that was lost is asked for under the same key. Without one, whether
+        it was obeyed only the hub can say."""
         try:
             told = self._told("POST", "commands", {
                 "preview": preview_id, "reason": reason} | (

@@ -53,7 +53,7 @@ def test_the_drawer_says_all_in_sections(hub: HubProcess, node: Node, come: Call
     # A row that waits to be replaced may fire meanwhile.
     assert [head for head in heads if not head.startswith(("Task", "Alerts"))] == [
         "Load", "Memory", "Heat and power", "Health", "Links", "Modes", "Events", "Limits",
-        "Board", "Its node"]
+        "Quotas", "Board", "Its node"]
     facts = " ".join(page.locator("#drawer .facts").all_inner_texts())
     for words in ("96.00.74.00.1A", "165010", "system, 18 NVLinks", "0.6 % CPU", "42 MiB"):
         assert words in facts

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -19,6 +20,7 @@ class ActsHub(ThreadingHTTPServer):
         self.step_s = 0.0  # a command goes one state on in it; 0: with every look
         self.token = "t-1"
         self.asked: list[tuple[str, str, Any]] = []
+        self.keys: defaultdict[str, list[str | None]] = defaultdict(list)  # of each POST, by path
         self.previews: dict[str, Item] = {}
         self.commands: dict[str, Item] = {}
         self.held: dict[str, str] = {}
@@ -108,6 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers["Content-Length"] or 0))
         body = json.loads(raw) if raw else None
         self.server.asked.append((method, path, body))
+        if method == "POST":
+            self.server.keys[path].append(self.headers["Idempotency-Key"])
         if self.headers["Authorization"] != f"Bearer {self.server.token}":
             return self._say(401, {"title": "Unauthorized", "detail": "this token is not known"})
         found = self._found(method, path, query, body)
