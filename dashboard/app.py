@@ -154,7 +154,8 @@ class Hub:
         smtp = Smtp.of(settings)
         self.notifier = Notifier(smtp, self.addresses, lambda: self.site.url, self.audit.note)
         self.notices = NoticeDesk(state.notices, self.audit, self.addresses, smtp, settings.data,
-                                  lambda: self.site.url, pace_of(settings))
+                                  lambda: self.site.url, pace_of(settings),
+                                  settings.webhook_networks)
         self.entry = Entry(state, self.people, passwords)
         self.auth = Auth(self.people, Cookies.at(port, self.site.is_secure),
                          settings.trusted_proxies, settings.proxy_user_header)

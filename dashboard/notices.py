@@ -31,6 +31,7 @@ from .core.alerts.receivers import Receiver, flaw
 from .core.alerts.rule import Ready, Rule, RuleProblems, check
 from .core.notices import Mail
 from .core.outbox import Waiting, again, failed
+from .core.proxies import NONE, Networks
 from .mail import Smtp
 from .notices_store import NoticesStore
 from .people import Refused
@@ -74,13 +75,14 @@ class Lane:
 class NoticeDesk:
     def __init__(self, store: NoticesStore, auditor: Auditor, addresses: Addresses,
                  smtp: Smtp | None, folder: Path, url: Callable[[], str],
-                 pace: Pace | None = None) -> None:
+                 pace: Pace | None = None, inside: Networks = NONE) -> None:
         self._store = store
         self._auditor = auditor
         self._addresses = addresses
         self._smtp = smtp
         self._folder = folder
         self._url = url
+        self._inside = inside
         self._watcher: Watcher | None = None
         self._mute: Callable[[], Mute] = lambda: lambda _: False
         self._ready: dict[str, Ready] = {}
@@ -270,7 +272,7 @@ class NoticeDesk:
             if not token.isascii() or not token.isprintable() or " " in token:
                 return False, f"in {receiver.token_file} stands no token"
         found: tuple[bool, str] = self._pool.apply(webhook.trial, (
-            Post.of(receiver.to, fields, token, notice_id),))
+            Post.of(receiver.to, fields, token, notice_id, self._inside),))
         return found
 
     # -- the dead-man's switch

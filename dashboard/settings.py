@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpudeck.settings import Setting, address, count, folder, load, port, text, whole
 
-from .core.proxies import NOBODY, Proxies, proxies
+from .core.proxies import NOBODY, NONE, Networks, Proxies, networks, proxies
 from .site import public_url
 
 
@@ -74,6 +74,9 @@ HUB: tuple[Setting, ...] = (
             choices=("starttls", "tls", "none")),
     Setting("smtp_user", text, None, "name to sign in with there, if it asks"),
     Setting("smtp_password", text, None, "password to sign in with there", secret=True),
+    Setting("webhook_networks", networks, NONE,
+            "addresses and networks, with commas between them, to which webhooks may lead inside "
+            "the site; nothing given: to all"),
     Setting("notice_wait_s", count, 10,
             "seconds that the first notice of a group waits for others of it"),
     Setting("notice_interval_s", count, 300, "least seconds between two notices of one group"),
@@ -111,6 +114,7 @@ class HubSettings:
     smtp_tls: str = "starttls"
     smtp_user: str | None = None
     smtp_password: str | None = None
+    webhook_networks: Networks = NONE
     notice_wait_s: int = 10
     notice_interval_s: int = 300
     notice_repeat_s: int = 14_400

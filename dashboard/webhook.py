@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from gpudeck import __version__
 
 from .core.alerts.receivers import address_flaw
+from .core.proxies import NONE, Networks
 
 STEP_WITHIN_S = 8.0
 WITHIN_S = 15.0
@@ -28,10 +29,11 @@ class Post:
     body: bytes
     token: str = ""
     id: str = ""
+    inside: Networks = NONE
 
     @classmethod
-    def of(cls, url: str, fields: Any, token: str, notice_id: str) -> "Post":
-        return cls(url, json.dumps(fields, ensure_ascii=False).encode(), token, notice_id)
+    def of(cls, url: str, fields: Any, token: str, notice_id: str, inside: Networks) -> "Post":
+        return cls(url, json.dumps(fields, ensure_ascii=False).encode(), token, notice_id, inside)
 
 
 class NotTaken(OSError):
@@ -42,7 +44,7 @@ def send(post: Post) -> str:
     """What it answered. Raises OSError or HTTPException."""
     parts = urlsplit(post.url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    connection = _connection(parts.scheme, parts.hostname or "", parts.port)
+    connection = _connection(parts.scheme, parts.hostname or "", parts.port, post.inside)
     # Each step has its time; all of them together have this: who answers a byte now and then would
     # hold the thread for good.
     clock = threading.Timer(WITHIN_S, _hang_up, (connection,))
@@ -96,29 +98,36 @@ def _hang_up(connection: http.client.HTTPConnection) -> None:
         connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _connection(scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
-    made = _Secure if scheme == "https" else _Plain
-    return made(host, port, timeout=STEP_WITHIN_S)
+def _connection(scheme: str, host: str, port: int | None,
+                inside: Networks) -> http.client.HTTPConnection:
+    made = (_Secure if scheme == "https" else _Plain)(host, port, timeout=STEP_WITHIN_S)
+    made.inside = inside
+    return made
 
 
 class _Plain(http.client.HTTPConnection):
+    inside = NONE
+
     def connect(self) -> None:
-        self.sock = _socket(self.host, self.port)
+        self.sock = _socket(self.host, self.port, self.inside)
 
 
 class _Secure(http.client.HTTPSConnection):
+    inside = NONE
+
     def connect(self) -> None:
         context = ssl.create_default_context()
-        self.sock = context.wrap_socket(_socket(self.host, self.port), server_hostname=self.host,
+        plain = _socket(self.host, self.port, self.inside)
+        self.sock = context.wrap_socket(plain, server_hostname=self.host,
                                         do_handshake_on_connect=False)
         self.sock.do_handshake()
 
 
-def _socket(host: str, port: int) -> socket.socket:
+def _socket(host: str, port: int, inside: Networks) -> socket.socket:
     """To the first of its addresses that answers; none of those that are nobody's to be sent to."""
     why: OSError = NotTaken("the name has no address")
     for family, kind, proto, _, address in socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM):
-        flaw = address_flaw(str(address[0]))
+        flaw = address_flaw(str(address[0]), inside)
         if flaw is not None:
             raise NotTaken(flaw)
         found = socket.socket(family, kind, proto)

@@ -1,4 +1,5 @@
-"""Whose word is taken for who asks from where: that of the proxies that were named alone."""
+"""Networks that a setting names, and whose word is taken for who asks from where: that of the
+proxies that were named alone."""
 
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -7,7 +8,7 @@ Network = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
-class Proxies:
+class Networks:
     networks: tuple[Network, ...] = ()
 
     def __str__(self) -> str:
@@ -19,6 +20,10 @@ class Proxies:
         except ValueError:
             return False
         return any(found in network for network in self.networks)
+
+
+class Proxies(Networks):
+    __slots__ = ()
 
     def client(self, address: str, forwarded_for: str) -> str:
         """Of `X-Forwarded-For` from the right, the first that is no proxy of ours: what stands
@@ -35,12 +40,21 @@ class Proxies:
 
 
 NOBODY = Proxies()
+NONE = Networks()
 
 
 def proxies(raw: str) -> Proxies:
+    return Proxies(_read(raw))
+
+
+def networks(raw: str) -> Networks:
+    return Networks(_read(raw))
+
+
+def _read(raw: str) -> tuple[Network, ...]:
     """Addresses and networks, with commas between them."""
     try:
-        return Proxies(tuple(ip_network(word.strip()) for word in raw.split(",") if word.strip()))
+        return tuple(ip_network(word.strip()) for word in raw.split(",") if word.strip())
     except ValueError as error:
         raise ValueError(f"{error}; addresses such as 10.0.0.5 or 10.0.0.0/24 are needed, with "
                          "commas between them") from error

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterable
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from ..proxies import NONE, Networks
 from .alerts import Alert
 from .rule import RuleId, Severity
 
@@ -17,6 +18,9 @@ MOST_TO = 20
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 URL = re.compile(r"(?P<site>https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?)"
                  r"(?P<path>(?:[/?][^#]*)?)")
+# Beside the link-local ones, of Azure, Alibaba Cloud and, by version 6, AWS.
+OF_CLOUDS = frozenset(map(ip_address, ("168.63.129.16", "100.100.100.200", "fd00:ec2::254")))
+NAT64 = ip_network("64:ff9b::/96")
 MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}")
 
 
@@ -88,16 +92,25 @@ def url_flaw(url: str) -> str | None:
     return None
 
 
-def address_flaw(address: str) -> str | None:
+def address_flaw(address: str, inside: Networks = NONE) -> str | None:
     """Whom no notice is sent to, whatever a name resolves to: where clouds keep their machines'
-    own credentials, and nobody in particular."""
-    ip = ip_address(address.partition("%")[0])
-    mapped = getattr(ip, "ipv4_mapped", None)
-    if mapped is not None:
-        ip = mapped
-    if ip.is_link_local or ip.is_multicast or ip.is_unspecified or ip.is_reserved:
+    own credentials, and nobody in particular. `inside`: those of a site that may be, if not all."""
+    ip = _plain(ip_address(address.partition("%")[0]))
+    is_odd = ip.is_reserved and not ip.is_loopback  # ::1 is both
+    if ip.is_link_local or ip.is_multicast or ip.is_unspecified or is_odd or ip in OF_CLOUDS:
         return f"{ip} is no address of a receiver"
+    if inside != NONE and not ip.is_global and not inside.hold(str(ip)):
+        return f"{ip} is inside, and none of the setting webhook_networks"
     return None
+
+
+def _plain(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The address of version 4 that one of version 6 carries, to which it would be led."""
+    if isinstance(ip, IPv4Address):
+        return ip
+    if ip in NAT64:
+        return IPv4Address(int(ip) & 0xFFFF_FFFF)
+    return ip.ipv4_mapped or ip.sixtofour or ip
 
 
 def shown_to(receiver: Receiver) -> str:
