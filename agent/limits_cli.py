@@ -18,6 +18,7 @@ from gpudeck.limits import (
     PRESETS,
     ClockLock,
     ComputeMode,
+    KeptMode,
     Lease,
     LimitOff,
     MpsDaemon,
@@ -42,6 +43,7 @@ from .backends.nvml_module import module_version
 from .lease_book import LeaseBook
 from .limiter import MODES
 from .locked import agent_pid
+from .modes import ModeBook
 from .mps import Mps
 from .mps_book import MpsBook
 from .mps_care_cli import doctor, tune_share
@@ -284,14 +286,21 @@ def _show_limits(reach: Reach, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
         items = client_of(reach, reach.hub).limits(_of_node(reach, asked))
     else:
-        store = ActsStore(reach.data / "acts.db")
-        try:
-            leases = LeaseBook(ActsJournal(store)).all() if reach.data.is_dir() else ()
-        finally:
-            store.close()
-        items = [{"host": "here", "trouble": "", "leases": msgspec.to_builtins(leases)}]
+        items = [{"host": "here", "trouble": "", **_held_here(reach.data)}]
     lines = [line for item in items for line in _limit_lines(item)]
     return _out(reach, items, lines or ["gpudeck holds no limit"])
+
+
+def _held_here(data: Path) -> dict[str, Any]:
+    if not data.is_dir():
+        return {"leases": [], "modes": []}
+    store = ActsStore(data / "acts.db")
+    try:
+        journal = ActsJournal(store)
+        return {"leases": msgspec.to_builtins(LeaseBook(journal).all()),
+                "modes": msgspec.to_builtins(ModeBook(journal).all())}
+    finally:
+        store.close()
 
 
 def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
@@ -301,6 +310,9 @@ def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
         yield (f"{printable(item['host'])}  {lease.gpu_uuid}  {wanted} {unit} until "
                f"{moment(lease.ends_at)}  {lease.state.replace('_', ' ')}: "
                f"{printable(lease.words)}  ({printable(lease.by)})")
+    for mode in msgspec.convert(item["modes"], tuple[KeptMode, ...]):
+        yield (f"{printable(item['host'])}  {mode.gpu_uuid}  {mode.mode.replace('_', ' ')}  "
+               f"{mode.state.replace('_', ' ')}: {printable(mode.words)}  ({printable(mode.by)})")
 
 
 def _out(reach: Reach, items: list[dict[str, Any]], lines: Iterable[str]) -> int:

@@ -39,7 +39,7 @@ _MENDS = {"fault": "gpudeck mps doctor --fix", "advice": "gpudeck mps doctor --f
 def doctor(reach: Reach, asked: argparse.Namespace) -> int:
     _only_here(reach, "doctor")
     mps = Mps() if asked.pipes is None else Mps(pipes=Path(asked.pipes), is_alone=True)
-    found = findings(mps, *_machine(reach), _wanted(reach))
+    found = findings(mps, *_machine(reach), _wanted(reach), quotes_log=True)
     if reach.json:
         print(json.dumps({"items": msgspec.to_builtins(found)}))
     for each in () if reach.json else found:

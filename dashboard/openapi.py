@@ -132,9 +132,9 @@ OPERATIONS = (
     *QUOTAS,
     Operation("get", "mps", "list_mps", "MPS on each Node that has said: daemons, servers, "
               "clients, and what is set.", MpsList, None, 200, (400,), NODE_QUERY),
-    Operation("get", "limits", "list_limits", "Power caps and clock locks that gpudeck holds on "
-              "Gpus: until when, and whether they are in force.", LimitsList, None, 200, (400,),
-              NODE_QUERY),
+    Operation("get", "limits", "list_limits", "Power caps, clock locks and compute modes that "
+              "gpudeck holds on Gpus: until when, and whether they are in force.", LimitsList, None,
+              200, (400,), NODE_QUERY),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
               HoldState),
     Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "
