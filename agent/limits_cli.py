@@ -34,6 +34,7 @@ from gpudeck.limits import (
     action_of,
 )
 from gpudeck.settings import also_behind, parser
+from gpudeck.when import TIMES
 
 from . import mps_view
 from .act_settings import TABLE, Reach, read_reach
@@ -46,9 +47,10 @@ from .locked import agent_pid
 from .modes import ModeBook
 from .mps import Mps
 from .mps_book import MpsBook
-from .mps_care_cli import doctor, tune_share
+from .mps_care_cli import doctor
 from .setting_cli import checked, do, node_id, pipes_of
 from .tasks import boot_id
+from .tune_cli import FROM_HUB, tune_share
 
 UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 
@@ -111,12 +113,17 @@ def _mps_parser() -> argparse.ArgumentParser:
     auto = _act(verbs, "tune", "keep the share of new clients near 100 / clients; a dry run, "
                 "unless told otherwise")
     auto.add_argument("--apply", action="store_true", help="set it, with --yes --reason TEXT")
-    auto.add_argument("--rehearse", metavar="FILE", type=Path, default=None,
-                      help="what it would have done in a recording of `gpudeck agent --record`")
+    auto.add_argument("--rehearse", metavar="FILE", nargs="?", type=Path, const=FROM_HUB,
+                      default=None, help="what it would have done in a recording of `gpudeck agent "
+                      "--record`; without FILE, in what the hub keeps of --node")
+    auto.add_argument("--start", metavar="TIME", default="24h",
+                      help=f"of --rehearse --hub: {TIMES}; default 24h")
+    auto.add_argument("--end", metavar="TIME", default="now", help="default now")
     auto.add_argument("--from", dest="begin_pct", metavar="PCT", type=int, default=100,
                       help="of --rehearse: the share that it begins with; default 100")
-    auto.add_argument("--every", metavar="S", type=float, default=30.0,
-                      help="seconds between two looks, from 1 on; default 30")
+    auto.add_argument("--every", metavar="S", type=float, default=None,
+                      help="seconds between two looks, from 1 on; default 30, and 60 in what a hub "
+                      "keeps")
     auto.add_argument("--rounds", metavar="N", type=int, default=10,
                       help="how many looks; 0: until it is stopped; default 10")
     return made
