@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -10,31 +9,25 @@ import msgspec
 from gpudeck.limits import Lease
 
 from . import leases
-from .acts_journal import ActsJournal, JournalRefuses
+from .acts_journal import ActsJournal
+from .kept import Kept
 from .leases import Clock
 
-NAME = "leases"
-_DECODER: msgspec.json.Decoder[tuple[Lease, ...]] = msgspec.json.Decoder(tuple[Lease, ...])
 
-
-@dataclass(slots=True)
 class LeaseBook:
     """Raises JournalRefuses. `is_shared`: another process may write it as well; else what was read
     once holds."""
 
-    journal: ActsJournal
-    is_shared: bool = True
-    _known: tuple[Lease, ...] | None = field(default=None)
+    def __init__(self, journal: ActsJournal, is_shared: bool = True) -> None:
+        self._kept = Kept(journal, "leases", Lease, is_shared)
 
     def all(self) -> tuple[Lease, ...]:
-        if self.is_shared or self._known is None:
-            self._known = _read(self.journal.fact(NAME))
-        return self._known
+        return self._kept.all()
 
     @property
     def is_surely_empty(self) -> bool:
         """Without a look at the disk."""
-        return not self.is_shared and self._known == ()
+        return self._kept.is_surely_empty
 
     def begin(self, lease: Lease) -> None:
         """It takes the place of another on the same limit."""
@@ -63,24 +56,7 @@ class LeaseBook:
 
     def _change(self, turn: Callable[[tuple[Lease, ...]], tuple[Lease, ...]],
                 record: dict[str, Any] | None) -> None:
-        def turned(text: str | None) -> str | None:
-            self._known = turn(_read(text))
-            return msgspec.json.encode(self._known).decode() if self._known else None
-
-        try:
-            self.journal.change(NAME, turned, record)
-        except JournalRefuses:
-            self._known = None
-            raise
-
-
-def _read(text: str | None) -> tuple[Lease, ...]:
-    if not text:
-        return ()
-    try:
-        return _DECODER.decode(text)
-    except msgspec.MsgspecError as error:
-        raise JournalRefuses(f"the leases in the journal are not understood ({error})") from error
+        self._kept.change(turn, record)
 
 
 def clock_now(boot_id: str) -> Clock:

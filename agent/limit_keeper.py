@@ -1,5 +1,6 @@
-"""Holds what was set: leases are re-applied after the driver or the agent began anew, undone when
-their time is over, and read back all the while; what MPS says is looked at beside.
+"""Holds what was set: leases and compute modes are re-applied after the driver or the agent began
+anew, leases undone when their time is over, all read back all the while; what MPS says is looked at
+beside.
 
 Called from the node's own thread, which never waits for it. While acts are on hold nothing is set.
 """
@@ -12,13 +13,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gpudeck.limits import Lease, LimitsNow, MpsDaemon, MpsFinding
+from gpudeck.limits import KeptMode, Lease, LimitsNow, MpsDaemon, MpsFinding
 
-from . import mps_doctor, mps_view
+from . import modes, mps_doctor, mps_view
 from .acts_journal import JournalRefuses
-from .lease_book import LeaseBook, clock_now
+from .lease_book import clock_now
 from .leases import Apply, Forget, GpuLimits, Keep, Step, Undo, is_read, left_s, steps
-from .limiter import UNSURE
+from .limiter import MODES, UNSURE
 from .lock import ActLock
 from .processes import row_of
 from .scene import Place
@@ -57,10 +58,13 @@ class _Mps:
 
 
 class LimitKeeper:
-    def __init__(self, place: Place, book: LeaseBook, lock: ActLock,
-                 machine: Callable[[], Machine], wake: Callable[[], None]) -> None:
+    def __init__(self, place: Place, lock: ActLock, machine: Callable[[], Machine],
+                 wake: Callable[[], None]) -> None:
+        assert place.book is not None
+        assert place.modes is not None
         self._place = place
-        self._book = book
+        self._book = place.book
+        self._mode_book = place.modes
         self._lock = lock
         self._machine = machine
         self._wake = wake
@@ -69,13 +73,13 @@ class LimitKeeper:
         self._looker = Worker("mps", 1)
         self._telling = threading.Lock()
         self._is_fresh = True  # the agent, or the driver, has begun anew
-        self._anew: set[str] = set()  # leases that since then were not seen, or not set again yet
+        self._anew: set[str] = set()  # what since then was not seen, or not set again yet
         self._was_ok = True
         self._next_at = 0.0
         self._ends_at: float | None = None
         self._mps: _Mps | None = None
         self._has_looked = not place.mps.program
-        self._leases: tuple[Lease, ...] | None = None
+        self._held: tuple[tuple[Lease, ...], tuple[KeptMode, ...]] | None = None
         self._acts = 0
         self._said: LimitsNow | None = None
         self._news: LimitsNow | None = None
@@ -102,7 +106,8 @@ class LimitKeeper:
         if is_ok and not self._was_ok:
             self._is_fresh, self._next_at = True, 0.0
         self._was_ok = is_ok
-        if self._said is not None and self._book.is_surely_empty and not self._place.mps.program:
+        holds_none = self._book.is_surely_empty and self._mode_book.is_surely_empty
+        if self._said is not None and holds_none and not self._place.mps.program:
             self._is_fresh = False  # a simulator has a thousand nodes without any of this
             return
         is_over = self._ends_at is not None and now >= self._ends_at
@@ -127,34 +132,39 @@ class LimitKeeper:
 
     def _round(self) -> None:
         try:
-            leases = self._book.all()
-            if leases:
-                leases = self._reconcile(leases)
+            held = self._book.all(), self._mode_book.all()
+            if any(held):
+                held = self._reconcile(held)
             else:
                 self._is_fresh = False
                 self._anew.clear()
         except JournalRefuses as why:
             log.error("leases_not_read why=%r", str(why))
             return
-        self._plan_end(leases)
-        self._leases = leases
+        self._plan_end(held[0])
+        self._held = held
         self._tell()
 
-    def _reconcile(self, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
+    def _reconcile(self, held: tuple[tuple[Lease, ...], tuple[KeptMode, ...]]
+                   ) -> tuple[tuple[Lease, ...], tuple[KeptMode, ...]]:
         if not self._lock.take(0.0):  # an act is in flight: it may be on one of these
-            return leases
+            return held
         try:
-            leases = self._book.all()
-            found = self._place.limiter.read([lease.gpu_uuid for lease in leases])
+            leases, kept = self._book.all(), self._mode_book.all()
+            found = self._place.limiter.read(sorted(
+                {each.gpu_uuid for part in (leases, kept) for each in part}))
             is_fresh, self._is_fresh = self._is_fresh, False
-            known = {lease.lease_id for lease in leases}
+            known = {_key(each) for part in (leases, kept) for each in part}
             self._anew = known if is_fresh else self._anew & known
             is_held, clock = bool(self._place.holds()), clock_now(self._place.boot_id)
             for lease in leases:
-                [step] = steps([lease], found, clock, lease.lease_id in self._anew)
+                [step] = steps([lease], found, clock, _key(lease) in self._anew)
                 if self._do(step, found, is_held):
-                    self._anew.discard(lease.lease_id)
-            return self._book.all()
+                    self._anew.discard(_key(lease))
+            for mode in kept:
+                if self._hold_mode(mode, found.get(mode.gpu_uuid), is_held):
+                    self._anew.discard(_key(mode))
+            return self._book.all(), self._mode_book.all()
         finally:
             self._lock.free()
 
@@ -199,6 +209,29 @@ class LimitKeeper:
         self._book.end(lease, why)
         log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
 
+    def _hold_mode(self, mode: KeptMode, found: GpuLimits | None, is_held: bool) -> bool:
+        """Whether nothing is left to be set again."""
+        now = modes.judged(mode, found)
+        if now.state != "not_in_force":
+            self._mode_book.note(now)
+            return is_read(found)
+        if not modes.is_forgotten(mode, _key(mode) in self._anew):
+            self._mode_book.note(modes.left_alone(mode, now))
+            return True
+        if is_held:
+            self._mode_book.note(msgspec.structs.replace(
+                now, words=f"{now.words}; acts are on hold here"[:1_024]))
+            return False
+        trouble = self._place.limiter.set_mode(mode.gpu_uuid, MODES[mode.mode])
+        if trouble:
+            now = msgspec.structs.replace(now, words=f"not set again: {trouble}"[:1_024])
+        else:
+            again = self._place.limiter.read([mode.gpu_uuid]).get(mode.gpu_uuid)
+            now = modes.judged(mode, again)
+        self._mode_book.note(now)
+        log.info("mode_applied_again gpu=%s state=%s", mode.gpu_uuid, now.state)
+        return not trouble.startswith(UNSURE)
+
     def _plan_end(self, leases: tuple[Lease, ...]) -> None:
         clock = clock_now(self._place.boot_id)
         left = [left for lease in leases if (left := left_s(lease, clock)) > 0]
@@ -216,13 +249,13 @@ class LimitKeeper:
     def _tell(self) -> None:
         """Once both have been looked at."""
         with self._telling:
-            if self._leases is None or not self._has_looked:
+            if self._held is None or not self._has_looked:
                 return
             place, seen = self._place, self._mps
             news = LimitsNow(
-                place.wall(), () if seen is None else seen.daemons, self._leases,
+                place.wall(), () if seen is None else seen.daemons, self._held[0],
                 mps_view.why_not(place.mps), place.limiter.trouble(),
-                () if seen is None else seen.findings)
+                () if seen is None else seen.findings, self._held[1])
             if self._said is not None and _same(news) == _same(self._said):
                 return
             self._said = self._news = news
@@ -251,6 +284,10 @@ class LimitKeeper:
             return machine.modes
         return {uuid: limits.compute_mode
                 for uuid, limits in self._place.limiter.read([*machine.modes]).items()}
+
+
+def _key(held: Lease | KeptMode) -> str:
+    return held.lease_id if isinstance(held, Lease) else f"mode {held.gpu_uuid}"
 
 
 def _same(news: LimitsNow) -> LimitsNow:

@@ -18,6 +18,7 @@ from gpudeck.limits import (
     PRESETS,
     ClockLock,
     ComputeMode,
+    KeptMode,
     Lease,
     LimitOff,
     MpsDaemon,
@@ -33,6 +34,7 @@ from gpudeck.limits import (
     action_of,
 )
 from gpudeck.settings import also_behind, parser
+from gpudeck.when import TIMES
 
 from . import mps_view
 from .act_settings import TABLE, Reach, read_reach
@@ -42,11 +44,13 @@ from .backends.nvml_module import module_version
 from .lease_book import LeaseBook
 from .limiter import MODES
 from .locked import agent_pid
+from .modes import ModeBook
 from .mps import Mps
 from .mps_book import MpsBook
-from .mps_care_cli import doctor, tune_share
+from .mps_care_cli import doctor
 from .setting_cli import checked, do, node_id, pipes_of
 from .tasks import boot_id
+from .tune_cli import FROM_HUB, tune_share
 
 UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 
@@ -109,12 +113,17 @@ def _mps_parser() -> argparse.ArgumentParser:
     auto = _act(verbs, "tune", "keep the share of new clients near 100 / clients; a dry run, "
                 "unless told otherwise")
     auto.add_argument("--apply", action="store_true", help="set it, with --yes --reason TEXT")
-    auto.add_argument("--rehearse", metavar="FILE", type=Path, default=None,
-                      help="what it would have done in a recording of `gpudeck agent --record`")
+    auto.add_argument("--rehearse", metavar="FILE", nargs="?", type=Path, const=FROM_HUB,
+                      default=None, help="what it would have done in a recording of `gpudeck agent "
+                      "--record`; without FILE, in what the hub keeps of --node")
+    auto.add_argument("--start", metavar="TIME", default="24h",
+                      help=f"of --rehearse --hub: {TIMES}; default 24h")
+    auto.add_argument("--end", metavar="TIME", default="now", help="default now")
     auto.add_argument("--from", dest="begin_pct", metavar="PCT", type=int, default=100,
                       help="of --rehearse: the share that it begins with; default 100")
-    auto.add_argument("--every", metavar="S", type=float, default=30.0,
-                      help="seconds between two looks, from 1 on; default 30")
+    auto.add_argument("--every", metavar="S", type=float, default=None,
+                      help="seconds between two looks, from 1 on; default 30, and 60 in what a hub "
+                      "keeps")
     auto.add_argument("--rounds", metavar="N", type=int, default=10,
                       help="how many looks; 0: until it is stopped; default 10")
     return made
@@ -284,14 +293,21 @@ def _show_limits(reach: Reach, asked: argparse.Namespace) -> int:
     if reach.hub is not None:
         items = client_of(reach, reach.hub).limits(_of_node(reach, asked))
     else:
-        store = ActsStore(reach.data / "acts.db")
-        try:
-            leases = LeaseBook(ActsJournal(store)).all() if reach.data.is_dir() else ()
-        finally:
-            store.close()
-        items = [{"host": "here", "trouble": "", "leases": msgspec.to_builtins(leases)}]
+        items = [{"host": "here", "trouble": "", **_held_here(reach.data)}]
     lines = [line for item in items for line in _limit_lines(item)]
     return _out(reach, items, lines or ["gpudeck holds no limit"])
+
+
+def _held_here(data: Path) -> dict[str, Any]:
+    if not data.is_dir():
+        return {"leases": [], "modes": []}
+    store = ActsStore(data / "acts.db")
+    try:
+        journal = ActsJournal(store)
+        return {"leases": msgspec.to_builtins(LeaseBook(journal).all()),
+                "modes": msgspec.to_builtins(ModeBook(journal).all())}
+    finally:
+        store.close()
 
 
 def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
@@ -301,6 +317,9 @@ def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
         yield (f"{printable(item['host'])}  {lease.gpu_uuid}  {wanted} {unit} until "
                f"{moment(lease.ends_at)}  {lease.state.replace('_', ' ')}: "
                f"{printable(lease.words)}  ({printable(lease.by)})")
+    for mode in msgspec.convert(item["modes"], tuple[KeptMode, ...]):
+        yield (f"{printable(item['host'])}  {mode.gpu_uuid}  {mode.mode.replace('_', ' ')}  "
+               f"{mode.state.replace('_', ' ')}: {printable(mode.words)}  ({printable(mode.by)})")
 
 
 def _out(reach: Reach, items: list[dict[str, Any]], lines: Iterable[str]) -> int:

@@ -40,6 +40,7 @@ from .hold import driver_order, hold_files, holds
 from .lease_book import LeaseBook
 from .limiter import Limiter
 from .lock import ActLock
+from .modes import ModeBook
 from .mps_book import MpsBook
 from .reader_process import ReaderProcess
 from .scene import Ask, Place, find
@@ -73,7 +74,8 @@ class Local:
             kills_since=self._journal.kills_since, ceiling_file=ceiling,
             host_pids_only=resolve(backend) != "simulated",
             limiter=Limiter(backend, simulate, partial(driver_order, data)),
-            book=LeaseBook(self._journal), mps_book=MpsBook(self._journal, boot_id()),
+            book=LeaseBook(self._journal), modes=ModeBook(self._journal),
+            mps_book=MpsBook(self._journal, boot_id()),
             driver=module_version,
         )
 

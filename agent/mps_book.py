@@ -1,12 +1,13 @@
 """What gpudeck has set of MPS, on disk: the defaults that are to hold, and what servers gave to
 clients that had begun already. What somebody else has set is not in it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from gpudeck.limits import (
+    ORDINALS,
     PRESETS,
     MpsMemory,
     MpsPercent,
@@ -17,6 +18,7 @@ from gpudeck.limits import (
 )
 
 from .acts_journal import ActsJournal, JournalRefuses
+from .mps import GIB_MIB, Daemon, shown_limit
 from .processes import row_of
 
 GIVEN = "mps given"
@@ -84,6 +86,40 @@ class MpsBook:
     def wanted(self) -> tuple[Default, ...]:
         """Raises JournalRefuses."""
         return _defaults(self.journal.fact(DEFAULTS))
+
+
+def as_it_is(daemon: Daemon, pipes: str, wanted: Iterable[Default]
+             ) -> tuple[list[Default], list[str]]:
+    """The defaults of a daemon, to be set again in one that comes after it, and in words what
+    cannot be. What it does not say, and what it shows coarser than it was set, is as `wanted`."""
+    known = {(type(each), getattr(each, "ordinal", None)): each for each in wanted}
+    pct, priority = daemon.percent(), daemon.priority()
+    found = [known.get((MpsPriority, None)) if priority is None
+             else MpsPriority(pipes, 1 if priority else 0)]
+    if pct is not None and pct != int(pct):
+        return [*_there(found), *_memory(daemon, pipes, known, True)], [
+            f"{pct:g} % of the threads: whole percents are set here"]
+    found.append(known.get((MpsPercent, None)) if pct is None else MpsPercent(pipes, int(pct)))
+    return [*_there(found), *_memory(daemon, pipes, known, pct is not None)], []
+
+
+def _there(found: Iterable[Default | None]) -> Iterator[Default]:
+    return (each for each in found if each is not None)
+
+
+def _memory(daemon: Daemon, pipes: str, known: Mapping[tuple[type, int | None], Default],
+            answers: bool) -> Iterator[Default]:
+    """Of all devices: no list of Gpus says of which others have set it, and to ask takes a tenth of
+    a second. `answers` False: to ask would be to wait."""
+    for ordinal in range(ORDINALS):
+        limit = daemon.memory(ordinal) if answers else None
+        ours = known.get((MpsMemory, ordinal))
+        if isinstance(ours, MpsMemory) and ours.mem_mib is not None and limit in (
+                None, shown_limit(ours.mem_mib)):
+            yield ours
+        elif limit:
+            size = int(limit[:-1]) * (GIB_MIB if limit.endswith("G") else 1)
+            yield MpsMemory(pipes, ordinal, size)
 
 
 def _as_defaults(setting: MpsSetting) -> tuple[Default, ...]:

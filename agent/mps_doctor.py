@@ -42,6 +42,7 @@ from .mps_book import Default
 LOG_BYTES = 2**20
 LOG_FOR_S = 86_400.0
 PRIORITIES = ("normal", "below normal")
+TROUBLE = ("error", "fail", "denied", "insufficient", "fault", "cannot")
 _BAD = re.compile(r"\b(?:errors?|fail\w*|denied|insufficient|fault|cannot)\b", re.IGNORECASE)
 _LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d+ \w+ +\d+\] (.*)")
 
@@ -55,9 +56,10 @@ fault, advice = partial(_made, weight="fault"), partial(_made, weight="advice")
 
 
 def findings(mps: Mps, driver: str | None = None, modes: Mapping[str, int | None] | None = None,
-             wanted: Iterable[Default] = ()) -> tuple[MpsFinding, ...]:
+             wanted: Iterable[Default] = (), quotes_log: bool = False) -> tuple[MpsFinding, ...]:
     """None: all is well, or there is no MPS here. `driver`: its version. `modes`: the compute mode
-    of each board. `wanted`: the defaults that gpudeck has set."""
+    of each board. `wanted`: the defaults that gpudeck has set. `quotes_log`: for who reads that
+    file with rights of their own; a line of it may name users, paths and commands."""
     if not mps.is_installed():
         return (advice("not_installed", cause=f"{mps.program} is not on the agent's PATH",
                        remedy="install the driver's compute utilities, or use no MPS here"),)
@@ -66,7 +68,7 @@ def findings(mps: Mps, driver: str | None = None, modes: Mapping[str, int | None
     found = [each for daemon in daemons for each in _of_daemon(daemon, servers[daemon], known)]
     if any(pids is not None for pids in servers.values()):
         found += [*_of_programs(mps), *_of_version(driver), *_of_gpus(modes or {}),
-                  *_of_log(mps.front.log())]
+                  *_of_log(mps.front.log(), quotes_log)]
     return tuple(found[:MAX_FINDINGS])
 
 
@@ -198,7 +200,7 @@ def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
                      fixes=tuple(ComputeMode(uuid, "exclusive_process") for uuid in shared))
 
 
-def _of_log(path: Path | None) -> Iterator[MpsFinding]:
+def _of_log(path: Path | None, quotes: bool) -> Iterator[MpsFinding]:
     if path is None:
         return
     try:
@@ -209,10 +211,19 @@ def _of_log(path: Path | None) -> Iterator[MpsFinding]:
         return
     bad = [text for text in map(_recent, lines) if _BAD.search(text)]
     if bad:
-        last = "".join(char for char in bad[-1] if char.isprintable())[:200]
         many = f"{len(bad)} lines" if len(bad) > 1 else "a line"
-        yield advice("log", cause=f"trouble in {many} of {path} within the last day; the last: "
-                                  f"{last}", remedy="read on there")
+        last = "".join(char for char in bad[-1] if char.isprintable())[:200]
+        yield advice("log", cause=f"trouble in {many} of {path} within the last day, with "
+                                  f"{_kinds(bad)}{f'; the last: {last}' if quotes else ''}",
+                     remedy="read on there" if quotes else "read on there; `gpudeck mps doctor` on "
+                                                           "the node shows the last line")
+
+
+def _kinds(lines: Iterable[str]) -> str:
+    """Which words of trouble are in there: ours, and no more of it."""
+    found = {word.lower() for line in lines for word in _BAD.findall(line)}
+    return ", ".join(f'"{ours}"' for ours in TROUBLE
+                     if any(word.startswith(ours) for word in found))
 
 
 def _recent(line: str) -> str:

@@ -50,6 +50,7 @@ from .link import Closed, Heard, Link, Opened
 from .lock import ActLock
 from .looked_up import LookedUp
 from .metrics_page import MetricsPage
+from .modes import ModeBook
 from .mps import Clients, Mps
 from .mps_book import MpsBook
 from .mps_doctor import whole_boards
@@ -197,13 +198,11 @@ class _Node:
         self._talk = Conversation(outbox, self, random.uniform)
         self._talk.hold_until(time.monotonic() + FIRST_CALL_WITHIN_S)
         journal = ActsJournal(config.acts, config.store_name)
-        book = LeaseBook(journal, is_shared=not config.is_made_up)
-        place = replace(_place(config, source, journal, book), mps=mps,
+        place = replace(_place(config, source, journal), mps=mps,
                         driver=lambda: self._driver_version)
         self._desk = _desk(config, place, journal, wake)
         self._keeper = LimitKeeper(
-            replace(place, holds=self._desk.holds_now), book, ActLock(config.data), self._machine,
-            wake)
+            replace(place, holds=self._desk.holds_now), ActLock(config.data), self._machine, wake)
         self._quotas = _quota_desk(config, place, journal, self._desk, wake)
         self._sample: Sample | None = None
         # Of a simulator's many nodes in one process nobody can say which takes what.
@@ -425,13 +424,15 @@ class _Node:
             )
 
 
-def _place(config: NodeConfig, source: Source, journal: ActsJournal, book: LeaseBook) -> Place:
+def _place(config: NodeConfig, source: Source, journal: ActsJournal) -> Place:
+    is_shared = not config.is_made_up
     return Place(
         node_id=config.identity.node_id, boot_id=config.boot_id, source=source,
         holds=lambda: (), kills_since=lambda _: 0, ceiling_file=config.ceiling,
         host_pids_only=config.backend not in OWN_PIDS, is_recorded=config.backend == "recorded",
         limiter=Limiter(config.backend, config.options, partial(driver_order, config.data)),
-        book=book, mps_book=MpsBook(journal, config.boot_id),
+        book=LeaseBook(journal, is_shared), modes=ModeBook(journal, is_shared),
+        mps_book=MpsBook(journal, config.boot_id),
     )
 
 

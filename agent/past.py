@@ -27,6 +27,7 @@ from .backends.simulated import Options, SimulatedReader, parse_options
 from .backends.simulation.control import Control
 from .backends.simulation.folder import JobsFile, jobs_path
 from .backends.simulation.jobs import Job, jobs_at
+from .backends.simulation.mps_kept import is_on_whole_boards
 from .backends.simulation.world import Live, World, energy_since_boot, units_of
 from .happenings import Happenings
 from .simulate_cli import node_name
@@ -67,7 +68,9 @@ class _Reader(SimulatedReader):
         super().__init__(options, None, clock=clock, steady=clock)
 
     def _planned_lives(self) -> tuple[Live, ...]:
-        return tuple(Live(job) for planned in self._planned
+        has_mps = self._options.mps
+        return tuple(Live(job, is_client=has_mps and is_on_whole_boards(job))
+                     for planned in self._planned
                      for job in self._real.get(planned.seed, [planned]))
 
 
@@ -173,14 +176,15 @@ def tell(plans: Sequence[Plan], span: Span, out: BinaryIO) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """`NODES REAL BEGIN END OPTIONS`: the first REAL of the nodes have real processes."""
+    """`NODES REAL BEGIN END OPTIONS`: the first REAL of the nodes have real processes, and with
+    mps=on the last of these has MPS."""
     count, real, begin, end = map(int, words[:4])
     options, span = parse_options(words[4]), Span(begin, end)
     os.nice(19)  # nobody waits for it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us ends us
     plans = []
     for number in range(1, count + 1):
-        mine = replace(options, node=node_name(number))
+        mine = replace(options, node=node_name(number), mps=options.mps and number == real)
         jobs = None
         if number <= real and options.world is not None:
             lives = JobsFile(jobs_path(options.world, mine.node)).lives()

@@ -37,6 +37,7 @@ from .jobs import Row, members, root_of
 from .lease_book import LeaseBook
 from .limiter import Limiter
 from .managers import WHOLE_JOBS
+from .modes import ModeBook
 from .mps import Mps
 from .mps_book import Default, MpsBook
 from .processes import (
@@ -83,6 +84,7 @@ class Place:
     wall: Callable[[], float] = time.time
     limiter: Limiter = field(default_factory=lambda: Limiter("none"))
     book: LeaseBook | None = None
+    modes: ModeBook | None = None
     mps_book: MpsBook | None = None
     driver: Callable[[], str | None] = lambda: None  # its version
     sightings: Sightings = field(default_factory=Sightings)

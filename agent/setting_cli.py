@@ -36,9 +36,12 @@ def pipes_of(asked: argparse.Namespace, reach: Reach) -> str:
     if reach.hub is None:
         return str(Mps().daemons()[0].folder)
     daemons = _node_mps(client_of(reach, reach.hub), asked.node)["daemons"]
+    if not daemons:
+        raise CommandError("no MPS control daemon runs on this node, and none has left anything "
+                           "behind; say where to start one with --pipes")
     if len(daemons) != 1:
         raise CommandError("say which pipe directory with --pipes; there are "
-                           f"{', '.join(each['pipes'] for each in daemons) or 'none'}",
+                           f"{', '.join(each['pipes'] for each in daemons)}",
                            ExitCode.USAGE)
     return str(daemons[0]["pipes"])
 

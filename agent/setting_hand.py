@@ -2,8 +2,7 @@
 back as in force, and they are told apart. Blocks; on the thread of acts."""
 
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -13,9 +12,9 @@ from gpudeck.limits import (
     ClockLock,
     ComputeMode,
     GpuSetting,
+    KeptMode,
     Lease,
     LimitOff,
-    MpsDaemon,
     MpsMemory,
     MpsPercent,
     MpsPreset,
@@ -33,9 +32,10 @@ from .acts_journal import JournalRefuses
 from .lease_book import LeaseBook, clock_now
 from .leases import GpuLimits, judged, same_limit
 from .limiter import MODES, UNSURE
+from .modes import words_of
 from .mps import Daemon, MpsSays, shown_limit
-from .mps_view import view
-from .scene import Ask, Place, find
+from .mps_book import Default, as_it_is
+from .scene import Ask, Place
 from .terminals import tell
 
 READ_BACK_WITHIN_S = 2.0
@@ -185,37 +185,43 @@ class SettingDeed:
                        f"  Its clients lose what they do on the GPU in {grace_s} s.",
                        f"  Reason: {self._command.reason}" if self._command.reason else ""])
 
-    def _wanted_mib(self, setting: MpsRestart) -> dict[int, int]:
-        """By device, as gpudeck has set it: MPS itself shows whole GiB."""
+    def _wanted(self, pipes: str) -> tuple[Default, ...]:
+        """As gpudeck has set it: MPS itself shows whole GiB."""
         try:
-            wanted = self._place.wanted_mps()
+            return tuple(each for each in self._place.wanted_mps() if each.pipes == pipes)
         except JournalRefuses:
-            return {}
-        return {each.ordinal: each.mem_mib for each in wanted if isinstance(each, MpsMemory)
-                and each.pipes == setting.pipes and each.mem_mib is not None}
+            return ()
 
     def _restart(self, daemon: Daemon, setting: MpsRestart) -> tuple[bool, bool, str]:
-        found = setting_look.ordinals(find(self._place))
-        before = view(daemon, found)
+        before, left_out = as_it_is(daemon, setting.pipes, self._wanted(setting.pipes))
         applied, is_gone, words = self._stop(daemon)
         if not is_gone:
             return applied, False, words
         self._say("it has ended; it is started again")
         if trouble := daemon.start():
             return False, False, f"it has ended and does not start again: {trouble}"
-        wrong = _restore(daemon, before, self._wanted_mib(setting))
-        if wrong:
+        if wrong := [*left_out, *self._restored(daemon, before)]:
             return True, False, "started again; of its defaults not in force: " + "; ".join(wrong)
         return True, True, "started again, with the same defaults"
+
+    def _restored(self, daemon: Daemon, before: Iterable[Default]) -> list[str]:
+        """What is not: one that is refused keeps none of the others from being set."""
+        wrong = []
+        for each in before:
+            try:
+                wrong += self._set_values(daemon, each)
+            except MpsSays as why:
+                wrong.append(str(why))
+        return [each for each in wrong if each]
 
     # Gpus
 
     def _set_gpu(self, setting: GpuSetting) -> tuple[bool, bool | None, str]:
-        if isinstance(setting, ComputeMode):
-            return self._mode(setting)
         book = self._place.book
         assert book is not None
         try:
+            if isinstance(setting, ComputeMode):
+                return self._mode(setting)
             if isinstance(setting, LimitOff):
                 return self._release(book, setting)
             return self._lease(book, setting)
@@ -241,17 +247,34 @@ class SettingDeed:
         return True, {"in_force": True, "unknown": None}.get(now.state, False), now.words
 
     def _mode(self, setting: ComputeMode) -> tuple[bool, bool, str]:
-        limiter, uuid = self._place.limiter, setting.gpu_uuid
-        wanted = MODES[setting.mode]
+        """`default` is what a driver begins with: then nothing is to be held any more, which is
+        written down first, so that nobody sets the former one again behind it."""
+        book, uuid = self._place.modes, setting.gpu_uuid
+        former = book.forget(uuid) if book and setting.mode == "default" else None
+        limiter, wanted = self._place.limiter, MODES[setting.mode]
         trouble = limiter.set_mode(uuid, wanted)
         if trouble and not trouble.startswith(UNSURE):
+            if book and former is not None:
+                book.keep(former)
             raise Refused(_not_taken(trouble))
         found = limiter.read([uuid])[uuid]
         is_so = found.compute_mode == wanted
-        words = found.trouble or setting_look.mode_words(found.compute_mode)
+        words = found.trouble or words_of(found.compute_mode)
+        words += self._keep_mode(setting) if is_so and setting.mode != "default" else ""
         if trouble:
             return False, is_so, f"{trouble}. The driver says: {words}"
         return True, is_so, f"{'' if is_so else 'applied, not in force: '}the driver says: {words}"
+
+    def _keep_mode(self, setting: ComputeMode) -> str:
+        by, wanted = self._command, MODES[setting.mode]
+        mode = KeptMode(setting.gpu_uuid, setting.mode, by.asker.name, by.reason,
+                        self._place.wall(), "in_force", f"the driver says {words_of(wanted)}")
+        try:
+            if self._place.modes is not None:
+                self._place.modes.keep(mode)
+        except JournalRefuses as why:
+            return f"; a driver that is loaded anew will forget it: it was not written down ({why})"
+        return ""
 
     def _new_lease(self, setting: PowerCap | ClockLock, found: GpuLimits) -> Lease:
         clock = clock_now(self._place.boot_id)
@@ -339,27 +362,6 @@ def _as_wanted(lease: Lease) -> Lease:
 def _priority(daemon: Daemon, priority: int) -> str:
     daemon.set_priority(priority)
     return _same(daemon.priority, priority)
-
-
-def _restore(daemon: Daemon, before: MpsDaemon, wanted_mib: Mapping[int, int]) -> list[str]:
-    wrong = []
-    try:
-        if before.default_pct is not None and before.default_pct == int(before.default_pct):
-            daemon.set_percent(int(before.default_pct))
-            wrong.append(_same(daemon.percent, before.default_pct))
-        elif before.default_pct is not None:
-            wrong.append(f"{before.default_pct:g} % of the threads: whole percents are set here")
-        if before.default_priority is not None:
-            wrong.append(_priority(daemon, before.default_priority))
-        for each in before.default_memory:
-            size = int(each.limit[:-1]) * (1_024 if each.limit.endswith("G") else 1)
-            exact = wanted_mib.get(each.ordinal, size)
-            is_it = shown_limit(exact) == each.limit  # else somebody has set another since
-            daemon.set_memory(each.ordinal, exact if is_it else size)
-            wrong.append(_same(partial(daemon.memory, each.ordinal), each.limit))
-    except (MpsSays, ValueError) as why:
-        wrong.append(str(why))
-    return [each for each in wrong if each]
 
 
 def _same(read: Callable[[], object], wanted: object) -> str:

@@ -43,14 +43,12 @@ from .ceiling import read_ceiling
 from .guard import Case, Subject
 from .leases import GpuLimits, same_limit
 from .limiter import MODES
+from .modes import words_of
 from .mps import Mps, path_trouble, shown_limit
 from .scene import HOUR_S, Ask, Found, Place, empty, find, nothing, protected, subject_of
 from .scene import preview as of_task
 
 MOST_NAMED = 6
-MODE_WORDS: dict[int | None, str] = {
-    0: "default: several processes at a time", 2: "prohibited: no process",
-    3: "exclusive: one process at a time"}
 OF_MPS = ("mps_server", "mps_client")
 
 
@@ -79,7 +77,7 @@ def _of_mps(place: Place, ask: Ask, setting: MpsSetting, asker: str | None) -> P
     if trouble := mps_view.why_not(place.mps):
         return nothing(place, ask, Refusal("setting", trouble))
     found = find(place)
-    seen = mps_view.view(place.mps.daemon(setting.pipes), ordinals(found), place.given,
+    seen = mps_view.view(place.mps.daemon(setting.pipes), _asked_of(found, setting), place.given,
                          lambda pid: _task_id(found, pid), place.driver())
     with Grips() as grips:
         clients = _clients(place, grips, seen, found)
@@ -97,6 +95,12 @@ def _of_mps(place: Place, ask: Ask, setting: MpsSetting, asker: str | None) -> P
 
 def ordinals(found: Found | None) -> range:
     return range(0 if found is None else min(len(found.fresh.mem_used_bytes), ORDINALS))
+
+
+def _asked_of(found: Found | None, setting: MpsSetting) -> tuple[int, ...]:
+    """Also where no driver lists a Gpu of that number: what is not asked is not known."""
+    own = {setting.ordinal} if isinstance(setting, MpsMemory) else set()
+    return tuple(sorted({*ordinals(found), *own}))
 
 
 def _task_id(found: Found | None, pid: int) -> str | None:
@@ -335,16 +339,12 @@ def gpu_changes(place: Place, setting: GpuSetting, limits: GpuLimits) -> tuple[C
             return (Change("clock lock", _locked(limits), f"{setting.min_mhz} to {setting.max_mhz} "
                            f"MHz for {_time(setting.lease_s)}"),)
         case ComputeMode():
-            return (Change("compute mode", mode_words(limits.compute_mode),
-                           mode_words(MODES[setting.mode])),)
+            return (Change("compute mode", words_of(limits.compute_mode),
+                           words_of(MODES[setting.mode])),)
         case LimitOff(what="power"):
             return (Change("power limit", power, f"{_before(place, setting)} W"),)
         case LimitOff():
             return (Change("clock lock", _locked(limits), "none: the driver chooses"),)
-
-
-def mode_words(mode: int | None) -> str:
-    return MODE_WORDS.get(mode, "not known")
 
 
 def _before(place: Place, setting: LimitOff) -> str:
@@ -377,10 +377,11 @@ def _gpu_warnings(setting: GpuSetting, bystanders: tuple[Bystander, ...], found:
 
 def _mode_warnings(setting: ComputeMode, found: Found | None, mps: Mps) -> tuple[str, ...]:
     """Of those that run nothing is taken; what counts is who can begin."""
-    until = "It holds until the driver is unloaded; the doctor of MPS says when it is gone."
     if setting.mode == "default":
         return ("From now on several processes can use this Gpu at a time, also beside MPS and "
-                "without its limits.", until)
+                "without its limits.",)
+    until = ("It holds until it is set back to default: a driver that is loaded anew has forgotten "
+             "it, and then it is set again.")
     theirs = {pid for server, clients in mps.clients().items() for pid in (server, *clients)}
     beside = [each.task for each in (() if found is None else found.seen)
               if each.gpu_uuid == setting.gpu_uuid and each.task.pid not in theirs

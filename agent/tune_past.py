@@ -1,7 +1,7 @@
 """What the tuning of MPS shares looks at, out of readings, and what it would have done in those of
-a recording. Pure."""
+a recording, or in the minutes that a hub keeps. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpudeck.metrics import COLUMN, Absence
@@ -13,6 +13,7 @@ UTIL = COLUMN["util_pct"]
 OF_MPS = ("mps_server", "mps_client")
 # Readings come each second: after a hole nothing is known of the time in it.
 GAP_S = 30.0
+MINUTE_S = 60.0
 
 
 @dataclass(slots=True)
@@ -28,12 +29,19 @@ class Watch:
             self._count(reading.processes)
         for gpu in reading.gpus:
             if gpu.state == "ok" and gpu.absent[UTIL] == Absence.PRESENT:
-                self._loads.setdefault(gpu.uuid, []).append(gpu.values[UTIL])
+                self.load(gpu.uuid, gpu.values[UTIL])
+
+    def load(self, gpu_uuid: str, load_pct: float) -> None:
+        self._loads.setdefault(gpu_uuid, []).append(load_pct)
+
+    def listed(self, clients: int, boards: Iterable[str]) -> None:
+        """`boards`: that MPS is on."""
+        self.clients, self._boards = clients, frozenset(boards)
 
     def _count(self, processes: Iterable[ProcessReading]) -> None:
         theirs = [each for each in processes if each.kind in OF_MPS]
-        self.clients = len({each.pid for each in theirs if each.kind == "mps_client"})
-        self._boards = frozenset(each.gpu_uuid for each in theirs)
+        self.listed(len({each.pid for each in theirs if each.kind == "mps_client"}),
+                    (each.gpu_uuid for each in theirs))
 
     def take(self) -> float | None:
         """The mean load of the busiest, in %; None: not known."""
@@ -65,7 +73,42 @@ def rehearse(readings: Iterable[Reading], every_s: float, begin_pct: int) -> Ite
         if at < due_at or watch.clients is None:
             continue
         due_at = at + every_s
-        seen = Seen(watch.clients, watch.take(), now_pct)
-        found = tune(seen)
-        now_pct = now_pct if found.pct is None else float(found.pct)
-        yield Would(at, seen, found)
+        would = _look(at, watch, now_pct)
+        now_pct = now_pct if would.tune.pct is None else float(would.tune.pct)
+        yield would
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """`clients` None: not known. `loads`: of each board that said; `boards`: that MPS was on."""
+
+    ends_at: float
+    clients: int | None
+    loads: Mapping[str, float] = field(default_factory=dict)
+    boards: frozenset[str] = frozenset()
+
+
+def rehearse_minutes(minutes: Iterable[Minute], every_s: float, begin_pct: int) -> Iterator[Would]:
+    """The same, of what a hub has kept. Nothing is known behind a minute that is not: the next look
+    is `every_s` after it."""
+    watch, now_pct, due_at = Watch(), float(begin_pct), None
+    for minute in minutes:
+        if minute.clients is None:
+            watch, due_at = Watch(), None
+            continue
+        due_at = minute.ends_at - MINUTE_S + every_s if due_at is None else due_at
+        watch.listed(minute.clients, minute.boards)
+        for uuid, load_pct in minute.loads.items():
+            watch.load(uuid, load_pct)
+        if minute.ends_at < due_at:
+            continue
+        due_at = minute.ends_at + every_s
+        would = _look(minute.ends_at, watch, now_pct)
+        now_pct = now_pct if would.tune.pct is None else float(would.tune.pct)
+        yield would
+
+
+def _look(at: float, watch: Watch, now_pct: float) -> Would:
+    assert watch.clients is not None
+    seen = Seen(watch.clients, watch.take(), now_pct)
+    return Would(at, seen, tune(seen))

@@ -51,6 +51,8 @@ export function modeForm(gpu) {
   return form("Set the compute mode of a Gpu", [mode], ({ elements }) => ({ type: "compute_mode", gpu_uuid: gpu.uuid, mode: elements.mode.value }));
 }
 
+export const openForm = ({ gpu_uuid: uuid }) => form("Let several processes use a Gpu again", [], () => ({ type: "compute_mode", gpu_uuid: uuid, mode: "default" }));
+
 const serverField = (daemon) => choiceField("server", "For whom", [
   ...daemon.servers.map(({ pid, user }) => [String(pid), `new clients of server ${pid}${user === null ? "" : ` (${user})`}`]),
   ["", "the next server, as its default"]], daemon.servers.length > 0 ? String(daemon.servers[0].pid) : "", "Clients that run keep what they have.");

@@ -5,7 +5,7 @@ import { begin, isAtLeast, person, settledAt } from "./acts.mjs";
 import { look } from "./api.mjs";
 import { make } from "./dom.mjs";
 import { moment, plural } from "./format.mjs";
-import { capForm, fixOf, lockForm, memoryForm, modeForm, plainForm, presetForm, shareForm, undoForm } from "./limit_forms.mjs";
+import { capForm, fixOf, lockForm, memoryForm, modeForm, openForm, plainForm, presetForm, shareForm, undoForm } from "./limit_forms.mjs";
 
 const EVERY_MS = 4_000;
 const SOON_MS = 700;
@@ -59,11 +59,13 @@ export class GpuLimits extends Panel {
   draw(node) {
     const { gpu } = this;
     const leases = (node?.leases ?? []).filter((lease) => lease.gpu_uuid === gpu.uuid);
+    const modes = (node?.modes ?? []).filter((mode) => mode.gpu_uuid === gpu.uuid);
     const trouble = node === null ? "Its node has not said whether limits can be set." : node.trouble;
-    const key = [leases.map(({ seen, seen_at: at, ...rest }) => rest), trouble];
+    const key = [leases.map(({ seen, seen_at: at, ...rest }) => rest), modes, trouble];
     this.put(key, () => [
       ...leases.map((lease) => this.lease(lease)),
-      ...(leases.length === 0 ? [make("p", { class: "limits-none" }, gpu.facts.parent_uuid ? "Limits are of the whole board." : trouble === "" ? "gpudeck holds no limit on it." : sentenceOf(trouble))] : []),
+      ...modes.map((mode) => this.mode(mode)),
+      ...(leases.length + modes.length === 0 ? [make("p", { class: "limits-none" }, gpu.facts.parent_uuid ? "Limits are of the whole board." : trouble === "" ? "gpudeck holds no limit on it." : sentenceOf(trouble))] : []),
       ...(this.isOperator && trouble === "" && !gpu.facts.parent_uuid ? [make("p", { class: "limits-acts" },
         this.button("Cap power", "cap", "set_power_cap", gpu.uuid, () => capForm(gpu)),
         this.button("Lock clocks", "lock", "lock_clocks", gpu.uuid, () => lockForm(gpu)),
@@ -78,6 +80,14 @@ export class GpuLimits extends Panel {
       make("p", {}, make("strong", {}, `${name} ${lease.wanted.map((value) => Math.round(value)).join(" to ")} ${unit}`), " ", make("span", { class: `pill ${tone}` }, words)),
       make("p", { class: "limits-none" }, `Until ${moment(lease.ends_at)}, by ${lease.by}${lease.reason ? `: “${lease.reason}”` : ""}. ${sentenceOf(lease.words)}`),
       ...(this.isOperator ? [make("p", { class: "limits-acts" }, this.button("Undo", `undo ${lease.what}`, "release_limit", lease.gpu_uuid, () => undoForm(lease)))] : []));
+  }
+
+  mode(mode) {
+    const [words, tone] = STATES[mode.state] ?? [mode.state, "stale"];
+    return make("div", { class: "limit", "data-state": mode.state },
+      make("p", {}, make("strong", {}, "One process at a time"), " ", make("span", { class: `pill ${tone}` }, words)),
+      make("p", { class: "limits-none" }, `Until it is set back, by ${mode.by}${mode.reason ? `: “${mode.reason}”` : ""}. ${sentenceOf(mode.words)}`),
+      ...(this.isOperator ? [make("p", { class: "limits-acts" }, this.button("Undo", "undo mode", "set_compute_mode", mode.gpu_uuid, () => openForm(mode)))] : []));
   }
 }
 

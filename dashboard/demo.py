@@ -152,7 +152,11 @@ class _Demo:
             past.save(self._hub.data, past.Past(
                 seconds=self._settings.past_s, nodes=self._settings.nodes,
                 gpus=self._settings.nodes * self._settings.gpus, real=len(self._agents),
-                simulate=self._simulate()))
+                simulate=self._simulate() + ",mps=on" * self._has_mps))
+
+    @property
+    def _has_mps(self) -> bool:
+        return self._settings.nodes > REAL_AGENTS
 
     def _names(self, most: int) -> list[str]:
         return [node_name(number) for number in range(1, min(most, self._settings.nodes) + 1)]
@@ -162,7 +166,7 @@ class _Demo:
         odds = min(NODE_ODDS_MAX, LOST_PER_QUARTER_HOUR / max(1, settings.nodes))
         words = {"profile": settings.profile, "gpus": settings.gpus, "seed": settings.seed,
                  "faults": odds if settings.faults == "on" else 0, "world": self._data}
-        if node == node_name(MPS_NODE) and settings.nodes > REAL_AGENTS:
+        if node == node_name(MPS_NODE) and self._has_mps:
             words["mps"] = "on"
         named = {"node": node, **words} if node else words
         return ",".join(f"{key}={value}" for key, value in named.items())

@@ -1,5 +1,5 @@
-"""REST on the past: `series`, `instant`, `usage`, `reports`. The engine runs in gevent's native
-threads; what it is asked is bounded first."""
+"""REST on the past: `series`, `instant`, `usage`, `reports`, `mps/past`. The engine runs in
+gevent's native threads; what it is asked is bounded first."""
 
 import re
 import time
@@ -19,6 +19,7 @@ from .events_api import moment
 from .file_answers import body_of, form_asked, given_as
 from .history.protocol import BYS, By, History, Nodes, TooMuch
 from .history_views import instant_view, series_columns, series_view, usage_columns, usage_view
+from .mps_past import USES, mps_past
 from .questions import Questions
 from .report_views import Prices, report_columns, report_view
 
@@ -33,6 +34,9 @@ STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_40
          86_400, 604_800)
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 MAX_MINUTES_S = 25 * HOUR_S  # of usage by the minute
+MAX_MPS_S = 7 * DAY_S
+MAX_USES = 500_000
+LATE_S = 15.0
 METRICS = frozenset(metric.key for metric in (*COLUMNS, *SLOW))
 PRICE = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 
@@ -122,6 +126,30 @@ class HistoryApi:
             return body_of(form, found, lambda: report_columns(found))
 
         return given_as(form, self._ask(body), f"report_by_{by}", *span)
+
+    def mps(self) -> Response:
+        node_id, lens = _needed(_given("node", "start", "end"), "node"), self._lens()
+        node = self._fleet.nodes.get(node_id)
+        if node is None or not lens.sees_node(node_id):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+        start, end = _span(1.0 * DAY_S)
+        # A minute that is not over, or not told yet, has another number in a moment.
+        end = min(end, time.time() - LATE_S)
+        span = int(start // MINUTE_S) * MINUTE_S, int(end // MINUTE_S) * MINUTE_S
+        if span[1] - span[0] > MAX_MPS_S or span[1] <= span[0]:
+            raise _bad("from one whole minute to 7 days; ask for another time")
+        gpus = sorted(self._fleet.uuids[slot] for slot in lens.slots.tolist()
+                      if self._fleet.node_of(slot) is node)
+        one = frozenset((node_id,))
+
+        def body() -> bytes:
+            uses = self._history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
+            if len(uses) > MAX_USES:
+                raise TooMuch(f"more than {MAX_USES:,} uses of Gpus; ask for a shorter time")
+            loads = self._history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
+            return msgspec.json.encode(mps_past(node_id, gpus, uses, loads, span))
+
+        return answer(msgspec.Raw(self._ask(body)))
 
     def _hosts(self, by: By, lens: Lens) -> dict[str, str]:
         """Of what is reported by, whatever is not a name already."""
@@ -264,7 +292,7 @@ def add_history_api(server: Flask, history: History, questions: Questions, fleet
     routes = Blueprint("history", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Any]], ...] = (
         ("/series", api.series), ("/instant", api.instant), ("/usage", api.usage),
-        ("/reports", api.reports))
+        ("/reports", api.reports), ("/mps/past", api.mps))
     for rule, view in table:
         routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
     server.register_blueprint(routes)

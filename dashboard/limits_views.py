@@ -3,7 +3,7 @@
 import msgspec
 from msgspec.structs import replace
 
-from gpudeck.limits import Lease, LimitsNow, MpsClient, MpsDaemon, MpsFinding, MpsServer
+from gpudeck.limits import KeptMode, Lease, LimitsNow, MpsClient, MpsDaemon, MpsFinding, MpsServer
 
 from .core.fleet import Fleet, Node
 from .core.lens import Lens, Reads
@@ -30,6 +30,7 @@ class NodeLimits(msgspec.Struct):
     taken_at: float
     trouble: str
     leases: list[Lease]
+    modes: list[KeptMode]
 
 
 class LimitsList(msgspec.Struct):
@@ -43,7 +44,8 @@ def mps_list(fleet: Fleet, lens: Lens, node_id: str | None) -> MpsList:
 def limits_list(fleet: Fleet, lens: Lens, node_id: str | None) -> LimitsList:
     return LimitsList([
         NodeLimits(node.hello.node_id, node.hello.host, limits.taken_at, limits.limits_trouble,
-                   list(limits.leases)) for node, limits in _told(fleet, lens, node_id)])
+                   list(limits.leases), list(limits.modes))
+        for node, limits in _told(fleet, lens, node_id)])
 
 
 def _told(fleet: Fleet, lens: Lens, node_id: str | None) -> list[tuple[Node, LimitsNow]]:

@@ -24,6 +24,7 @@ from .events_views import RFC_3339, SECONDS, EventList
 from .history.protocol import BYS
 from .history_views import Instant, Series, UsageList
 from .limits_views import LimitsList, MpsList
+from .mps_past import MpsPast
 from .nodes_views import EnrolmentList, EnrolmentView, NewEnrolment, NodeChange
 from .openapi_alerts import OPERATIONS as ALERTS
 from .openapi_parts import MAX_WORD, TIME, Operation
@@ -132,9 +133,13 @@ OPERATIONS = (
     *QUOTAS,
     Operation("get", "mps", "list_mps", "MPS on each Node that has said: daemons, servers, "
               "clients, and what is set.", MpsList, None, 200, (400,), NODE_QUERY),
-    Operation("get", "limits", "list_limits", "Power caps and clock locks that gpudeck holds on "
-              "Gpus: until when, and whether they are in force.", LimitsList, None, 200, (400,),
-              NODE_QUERY),
+    Operation("get", "mps/past", "get_mps_past", "What MPS of a Node had to do, by the minute, of "
+              "the last day or of 7 days at most: how many clients, and the load of its Gpus.",
+              MpsPast, None, 200, (400, 404, 503),
+              (("node", {"type": "string", "minLength": 1}), ("start", TIME), ("end", TIME))),
+    Operation("get", "limits", "list_limits", "Power caps, clock locks and compute modes that "
+              "gpudeck holds on Gpus: until when, and whether they are in force.", LimitsList, None,
+              200, (400,), NODE_QUERY),
     Operation("get", "hold", "get_hold", "What is held, and by whom: the fleet, and each Node.",
               HoldState),
     Operation("post", "hold", "hold", "Stops every act on a Node, or with `node` null on the "

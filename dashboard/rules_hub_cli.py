@@ -3,20 +3,18 @@
 import argparse
 import json
 import os
-import re
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import msgspec
 
 from gpudeck.client import Client, Item, tls_context
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.settings import folder, hub_url, read_secret
+from gpudeck.when import moment_of
 
 from . import access_cli
 from .core.alerts.rule import Ready, read
-from .core.alerts.signal import RuleError, parse_span
 from .rules_file import RulesFile, dump
 from .settings import default_data
 
@@ -26,7 +24,7 @@ SHOWN = 20
 
 def backtest(asked: argparse.Namespace, found: RulesFile) -> int:
     """Each rule of the file, one after the other."""
-    client, start, end = client_of(asked), moment(asked.start), moment(asked.end)
+    client, start, end = client_of(asked), moment_of(asked.start), moment_of(asked.end)
     if start >= end:
         raise CommandError("--start is before --end", ExitCode.USAGE)
     chosen = [ready for rule_id, ready in found.rules.items()
@@ -125,25 +123,6 @@ def client_of(asked: argparse.Namespace) -> Client:
     token = os.environ.get("GPUDECK_TOKEN", "") if asked.token_file is None else (
         read_secret(asked.token_file))
     return Client(asked.hub, token, tls=tls_context(asked.hub, asked.ca_file))
-
-
-def moment(text: str) -> float:
-    """UTC seconds, RFC 3339, `now`, or so long ago: 24h, 7d."""
-    now = time.time()
-    if text == "now":
-        return now
-    if re.fullmatch(r"\d{9,11}(\.\d+)?", text):
-        return float(text)
-    try:
-        return now - parse_span(text)
-    except RuleError:
-        pass
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise CommandError(f"{text!r} is no time: write 24h or 7d (so long ago), now, UTC seconds, "
-                           "or such as 2026-01-31T12:00:00Z", ExitCode.USAGE) from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _clock(at: float) -> str:

@@ -46,9 +46,9 @@ class Client:
     def nodes(self) -> list[Item]:
         return list(self._all("nodes"))
 
-    def gpus(self, filter: str = "", metrics: str = "") -> list[Item]:
-        """`metrics`: their keys with commas; "": all."""
-        return list(self._all("gpus", filter, metrics=metrics))
+    def gpus(self, filter: str = "", metrics: str = "", node_id: str = "") -> list[Item]:
+        """`metrics`: their keys with commas; "": all. `node_id` "": of all nodes."""
+        return list(self._all("gpus", filter, metrics=metrics, node=node_id))
 
     def me(self) -> Item:
         """Whose the token is, and what it may."""
@@ -63,8 +63,9 @@ class Client:
             raise self._no_hub()
         return list(found["items"])
 
-    def tasks(self, filter: str = "") -> list[Item]:
-        return list(self._all("tasks", filter))
+    def tasks(self, filter: str = "", node_id: str = "") -> list[Item]:
+        """`node_id` "": of all nodes."""
+        return list(self._all("tasks", filter, node=node_id))
 
     def events(self, **query: str) -> list[Item]:
         """One page, newest first."""
@@ -109,6 +110,10 @@ class Client:
 
     def mps(self, node_id: str | None = None) -> list[Item]:
         return self._of_nodes("mps", node_id)
+
+    def mps_past(self, node_id: str, start: float, end: float) -> Item:
+        query = {"node": node_id, "start": str(start), "end": str(end)}
+        return self._told("GET", f"mps/past?{urllib.parse.urlencode(query)}", timeout_s=LONG_S)
 
     def limits(self, node_id: str | None = None) -> list[Item]:
         return self._of_nodes("limits", node_id)

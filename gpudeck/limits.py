@@ -91,8 +91,8 @@ class ClockLock(Struct, frozen=True, forbid_unknown_fields=True, tag="clock_lock
 
 
 class ComputeMode(Struct, frozen=True, forbid_unknown_fields=True, tag="compute_mode"):
-    """Whether one process at a time may use a Gpu: beside MPS that one is MPS itself. No lease: a
-    driver that is loaded anew has forgotten it, and the doctor says so."""
+    """Whether one process at a time may use a Gpu: beside MPS that one is MPS itself. No lease: it
+    holds until `default` is set, also by a driver that was loaded anew."""
 
     gpu_uuid: Word
     mode: Mode
@@ -219,6 +219,22 @@ class Lease(Struct, frozen=True):
     words: Text = ""  # the proof, or what is wrong
 
 
+ModeState = Literal["in_force", "not_in_force", "drifted", "unknown"]
+
+
+class KeptMode(Struct, frozen=True):
+    """A compute mode that gpudeck has set and that is to hold: a driver forgets it each time that
+    it is loaded. To set `default` ends it."""
+
+    gpu_uuid: Word
+    mode: Mode
+    by: Word
+    reason: Text
+    set_at: Seconds
+    state: ModeState = "unknown"
+    words: Text = ""  # the proof, or what is wrong
+
+
 class LimitsNow(Struct, frozen=True, tag="limits_now"):
     """Of a Node, said when it changes and at each connection."""
 
@@ -229,3 +245,4 @@ class LimitsNow(Struct, frozen=True, tag="limits_now"):
     mps_trouble: Text = ""
     limits_trouble: Text = ""
     findings: Annotated[tuple[MpsFinding, ...], Meta(max_length=MAX_FINDINGS)] = ()
+    modes: Annotated[tuple[KeptMode, ...], Meta(max_length=MAX_LEASES)] = ()

@@ -219,6 +219,7 @@ ROUTES = (
     _change("DELETE tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
     # To change them is an act, and takes an operator: dashboard/acts.py.
     _see("mps"),
+    _see("mps/past"),
     _see("limits"),
     _see("addresses", Role.ADMIN, Reach.NONE),
     _change("PUT addresses", Role.ADMIN, is_fresh=False),

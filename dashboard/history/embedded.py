@@ -302,9 +302,10 @@ class Embedded:
         return held.take(np.flatnonzero(np.isin(held.slot, feed.slots_of(None, nodes))))
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
-              limit: int = 10_000) -> "pd.DataFrame":
+              limit: int = 10_000, words: Sequence[str] | None = None) -> "pd.DataFrame":
         import pandas as pd
 
+        columns = "*" if words is None else ", ".join(f'"{name}"' for name in words)
         where = "" if gpus is None else f" and gpu in ({_texts(gpus)})"
         with self.store.reading() as files:
             with self.store.lock:
@@ -312,11 +313,12 @@ class Embedded:
                 names = self.store.feed.names
                 memory = plain_frame(tasks_table(self._open_minutes(nodes), names))
             found = self._ask(files, "tasks", int(t0), int(t1) + 1,
-                              f"select * from {{files}} where t >= {int(t0)} and t < {int(t1)}"
-                              f"{where}{_on(nodes)} order by t, gpu, task limit {limit}")
+                              f"select {columns} from {{files}} where t >= {int(t0)} and t < "
+                              f"{int(t1)}{where}{_on(nodes)} order by t, gpu, task limit {limit}")
         memory = memory[(memory["t"] >= int(t0)) & (memory["t"] < int(t1))]
         if gpus is not None:
             memory = memory[memory["gpu"].isin(list(gpus))]
+        memory = memory if words is None else memory[[*words]]
         parts = [part for part in (found, memory) if part is not None and len(part)]
         whole = pd.concat(parts, ignore_index=True) if parts else memory
         return whole.sort_values(["t", "gpu", "task"], ignore_index=True).head(limit)

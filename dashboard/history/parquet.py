@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.wire import GPU_STATES, Task
+from gpudeck.wire import GPU_STATES
 
 from .columns import (
     AT,
@@ -52,8 +52,7 @@ LEVELS = {"raw": 1, "minutes": 4, "hours": 4}
 MINUTE_S, HOUR_S = 60, 3_600
 
 TASK_WORDS = ("task", "user", "job", "launch", "manager", "container", "pod", "namespace",
-              "slurm_job", "unit")
-UNKNOWN = Task("", 1, 0, None, None, None)  # used a Gpu before it was described
+              "slurm_job", "unit", "kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,13 +250,14 @@ def rollup_table(kind: str, made: Rollup, names: Names) -> Table:
 
 def tasks_table(held: Held, names: Names) -> Table:
     pa = arrow()
-    tasks = [UNKNOWN if task is None else task for task in held.tasks]
     gpu, node = names.columns(held.slot)
     columns = {"gpu": gpu, "node": node, "t": column_of(held.t),
                "task": words_of(held.ids, held.lane)}
     for name in TASK_WORDS[1:]:
-        said = map(attrgetter("job_id" if name == "job" else name), tasks)
-        columns[name] = words_of(list(said), held.lane)
+        said = attrgetter("job_id" if name == "job" else name)
+        # One that used a Gpu before it was described: nothing is known of it.
+        columns[name] = words_of([None if task is None else said(task) for task in held.tasks],
+                                 held.lane)
     for name, values in held.numbers.items():
         columns[name] = column_of(values, np.isnan(values))
     shape = schema("tasks")

@@ -64,8 +64,9 @@ class History(Protocol):
         """Each of `by`, and the `gpu_s` of them together, in whole hours."""
 
     def tasks(self, t0: float, t1: float, gpus: Sequence[str] | None = None, nodes: Nodes = None,
-              limit: int = 10_000) -> "pd.DataFrame":
-        """One row per minute, Gpu and Task."""
+              limit: int = 10_000, words: Sequence[str] | None = None) -> "pd.DataFrame":
+        """One row per minute, Gpu and Task. `words`: of it these columns, `t gpu task` at least.
+        What was written before a column was there has null in it."""
 
     def events(self, t0: float, t1: float, nodes: Nodes = None, limit: int = 10_000,
                gpus: Sequence[str] | None = None, kinds: Sequence[str] | None = None

@@ -141,9 +141,19 @@ def test_a_cap_from_the_page_to_the_driver_and_back(demo: Demo, admin: Somebody)
     do(person)
     expect(panel).to_contain_text("gpudeck holds no limit on it")
     assert demo.ask("limits")[0]["leases"] == []
+    panel.get_by_role("button", name="Compute mode").click()
+    person.dialog.locator("[name=reason]").fill("MPS alone")
+    do(person, "mode")
+    expect(panel.locator(".limit")).to_have_attribute("data-state", "in_force")
+    expect(panel).to_contain_text("One process at a time")
+    expect(panel).to_contain_text("MPS alone")
+    shoot(person, "gpu-mode")
     person.page.evaluate(axe_source())
     found = person.page.evaluate("async () => (await axe.run('#lines-side')).violations")
     assert found == []
+    panel.get_by_role("button", name="Undo").click()
+    do(person)
+    expect(panel).to_contain_text("gpudeck holds no limit on it")
 
 
 Terminal = Callable[..., str]

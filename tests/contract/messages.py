@@ -33,6 +33,7 @@ from gpudeck.limits import (
     Change,
     ClockLock,
     ComputeMode,
+    KeptMode,
     Lease,
     LimitsNow,
     MpsClient,
@@ -230,7 +231,9 @@ FROM_AGENT["limits_now"] = LimitsNow(
     findings=(MpsFinding("exclusive", "advice", "Gpu GPU-1 is not exclusive", "set the mode",
                          (ComputeMode("GPU-1", "exclusive_process"),)),
               MpsFinding("dead", "fault", "no daemon answers", "start it",
-                         (MpsStart("/run/mps"),))))
+                         (MpsStart("/run/mps"),))),
+    modes=(KeptMode("GPU-1", "exclusive_process", "ada", "MPS alone", 1763640000.0, "in_force",
+                    "the driver says exclusive"),))
 FROM_HUB: dict[str, FromHub] = {
     "challenge": Challenge(
         nonce=bytes(range(32, 64)), hub_id="hub-1", hub_key=bytes(range(96, 128)), epoch=4,

@@ -1,7 +1,7 @@
 """One node with a folder of its own, whose Gpus and MPS are set at its terminal; and its keeper."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from agent.limit_keeper import LimitKeeper, Machine
 from agent.limiter import Limiter
 from agent.local import Local
 from agent.lock import ActLock
+from agent.modes import ModeBook
 from agent.mps import Mps
 from agent.mps_book import MpsBook
 from agent.scene import Place
@@ -61,16 +62,16 @@ class Bench:
         return LeaseBook(ActsJournal(ActsStore(self.data / "acts.db")))
 
     @contextmanager
-    def keeper(self, limiter: Limiter | None = None) -> Iterator["Held"]:
+    def keeper(self, limiter: Limiter | None = None,
+               holds: Callable[[], tuple[str, ...]] = lambda: ()) -> Iterator["Held"]:
         """As the agent has one; another each time, as after its restart."""
         store = ActsStore(self.data / "acts.db")
         journal = ActsJournal(store)
-        book = LeaseBook(journal)
-        place = Place("n1", boot_id(), self.children, lambda: (), lambda _: 0, self.ceiling, False,
-                      limiter=limiter or self.limiter, book=book,
+        place = Place("n1", boot_id(), self.children, holds, lambda _: 0, self.ceiling, False,
+                      limiter=limiter or self.limiter, book=LeaseBook(journal),
+                      modes=ModeBook(journal),
                       mps=Mps(is_alone=True), mps_book=MpsBook(journal, boot_id()))
-        held = Held(LimitKeeper(place, book, ActLock(self.data),
-                                self.machine, lambda: None))
+        held = Held(LimitKeeper(place, ActLock(self.data), self.machine, lambda: None))
         try:
             yield held
         finally:

@@ -19,7 +19,7 @@ from gpudeck.metrics import COLUMN
 from tests.fakes.children import Children
 from tests.fakes.hub import wait_for
 from tests.fakes.nvml import FakeNvml
-from tests.integration.limits_bench import HOUR_S, Bench, codes, done, shown
+from tests.integration.limits_bench import HOUR_S, Bench, Held, codes, done, shown
 
 
 @pytest.fixture
@@ -284,3 +284,106 @@ def test_the_mode_on_the_drivers_own_library(bench: Bench, tmp_path: Path,
         gpu.error("nvmlDeviceGetComputeMode", 3)  # as of a board that MIG has split
         nvml.save()
         assert codes(here, ComputeMode(uuid, "default")) == ["setting"]
+
+
+def test_a_mode_is_held_until_it_is_set_back(bench: Bench) -> None:
+    """Set once more after the driver or the agent began anew, and never otherwise; what somebody
+    else has set is left alone for good."""
+    sets: list[float] = []
+
+    class Counting(Limiter):
+        def set_mode(self, uuid: str, mode: int) -> str:
+            sets.append(mode)
+            return super().set_mode(uuid, mode)
+
+    def mode() -> int | None:
+        return bench.limiter.read([bench.gpu])[bench.gpu].compute_mode
+
+    def held_as(held: Held, is_ok: bool = True) -> list[str]:
+        held.round(is_ok)
+        return [each.state for each in held.said[-1].modes]
+
+    limiter, reason = Counting("simulated", bench.options), f"MPS alone {random.random()}"
+    with bench.here() as here:
+        assert done(here, ComputeMode(bench.gpu, "exclusive_process"), reason).state == "done"
+        for _ in range(2):  # the agent is started anew, and all is as it was
+            with bench.keeper(limiter) as held:
+                assert held_as(held) == held_as(held) == ["in_force"]
+                [kept] = held.said[-1].modes
+                assert (kept.gpu_uuid, kept.by, kept.reason) == (bench.gpu, "ada", reason)
+        assert sets == []
+        bench.limiter.set_mode(bench.gpu, 0)  # the driver was loaded anew meanwhile
+        with bench.keeper(limiter) as held:
+            assert (held_as(held), sets, mode()) == (["in_force"], [3], 3)
+            bench.limiter.set_mode(bench.gpu, 0)
+            held.round(is_ok=False)  # as above, and the agent lived on
+            assert (held_as(held), sets, mode()) == (["in_force"], [3, 3], 3)
+            bench.limiter.set_mode(bench.gpu, 2)  # somebody's own doing
+            assert held_as(held) == ["drifted"]
+            assert "prohibited" in held.said[-1].modes[0].words
+            bench.limiter.set_mode(bench.gpu, 0)
+            held.round(is_ok=False)
+            assert held_as(held) == ["drifted"]
+        with bench.keeper(limiter) as held:
+            assert (held_as(held), sets, mode()) == (["drifted"], [3, 3], 0)
+        assert done(here, ComputeMode(bench.gpu, "exclusive_process")).state == "done"
+        assert done(here, ComputeMode(bench.gpu, "default")).state == "done"  # the undo
+        bench.limiter.set_mode(bench.gpu, 0)
+        with bench.keeper(limiter) as held:
+            assert (held_as(held), sets, mode()) == ([], [3, 3], 0)
+
+
+def test_a_mode_waits_for_a_driver_that_is_slow_and_for_a_hold(bench: Bench) -> None:
+    mute = {"read": 2, "set": 1}
+
+    class Slow(Limiter):
+        def read(self, uuids: Sequence[str]) -> dict[str, GpuLimits]:
+            mute["read"] -= 1
+            return super().read(uuids) if mute["read"] < 0 else {
+                uuid: GpuLimits(uuid, trouble=UNSURE) for uuid in uuids}
+
+        def set_mode(self, uuid: str, mode: int) -> str:
+            mute["set"] -= 1
+            return super().set_mode(uuid, mode) if mute["set"] < 0 else UNSURE
+
+    with bench.here() as here:
+        assert done(here, ComputeMode(bench.gpu, "exclusive_process")).state == "done"
+    bench.limiter.set_mode(bench.gpu, 0)
+    with bench.keeper(Slow("simulated", bench.options), lambda: ("held",)) as held:
+        for state in ("unknown", "unknown", "not_in_force", "not_in_force"):
+            held.round()
+            assert [each.state for each in held.said[-1].modes] == [state]
+        assert "on hold" in held.said[-1].modes[0].words
+    mute["read"] = 2
+    with bench.keeper(Slow("simulated", bench.options)) as held:
+        for state in ("unknown", "unknown", "not_in_force", "in_force"):
+            held.round()
+            assert [each.state for each in held.said[-1].modes] == [state]
+    assert bench.limiter.read([bench.gpu])[bench.gpu].compute_mode == 3
+
+
+def test_a_mode_that_the_driver_ignores_or_refuses_is_not_in_force(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nobody is said to have changed it. An undo that is refused leaves it kept."""
+    nvml = FakeNvml(tmp_path / "nvml", gpus=0)
+    gpu = nvml.gpu(compute_mode=0)
+    nvml.save()
+    nvml.use_in_children(monkeypatch)
+    uuid, setter = str(gpu["uuid"]), "nvmlDeviceSetComputeMode"
+    with bench.here("nvml") as here:
+        assert done(here, ComputeMode(uuid, "exclusive_process")).state == "done"
+        gpu.error(setter, 4)
+        nvml.save()
+        assert done(here, ComputeMode(uuid, "default")).state == "refused"
+    for way in ("refuses", "ignores"):
+        gpu.heal()
+        nvml.reload_driver()
+        gpu.error(setter, 4) if way == "refuses" else gpu.ignore(setter)
+        nvml.save()
+        with bench.keeper(Limiter("nvml")) as held:
+            for _ in range(2):
+                held.round()
+                [kept] = held.said[-1].modes
+                assert (kept.gpu_uuid, kept.state) == (uuid, "not_in_force")
+                assert ("CAP_SYS_ADMIN" in kept.words) == (way == "refuses")

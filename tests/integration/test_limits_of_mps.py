@@ -12,6 +12,7 @@ import pytest
 
 from agent import guard
 from agent.mps import CALL_S, Mps, found_pipes, path_trouble
+from agent.mps_book import as_it_is
 from agent.mps_doctor import findings
 from agent.mps_view import daemons
 from gpudeck.limits import (
@@ -260,6 +261,40 @@ def test_a_stop_names_its_victims_and_a_restart_keeps_the_defaults(
     with bench.here(protected_users=["root"]) as here:
         served(bench, mps, 1)
         assert "protected" in codes(here, MpsStop(pipes))
+
+
+def test_a_restart_keeps_the_defaults_without_a_list_of_processes(
+    bench: Bench, mps: FakeMps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of others, and of devices that no driver lists; and one that is refused keeps none
+    of the others from being set."""
+    pipes, mib = str(mps.pipes), random.randint(1_025, 2_047)
+    with bench.here() as here:
+        assert done(here, MpsMemory(pipes, 1, mib)).state == "done"
+        mps.ask("set_default_device_pinned_mem_limit 31 700M")  # somebody else
+        monkeypatch.setattr(Children, "fresh", lambda *_: None)
+        [change] = shown(here, MpsMemory(pipes, 31, None)).changes
+        assert (change.before, change.after) == ("700M", "no limit")
+        assert done(here, MpsRestart(pipes)).state == "done"
+        assert mps.changed()[-2:] == [f"set_default_device_pinned_mem_limit 1 {mib}M",
+                                      "set_default_device_pinned_mem_limit 31 700M"]
+        mps.save(refuses_priority=True)
+        reply = done(here, MpsRestart(pipes))
+        assert reply.state == "not_effective"
+        assert "set_default_client_priority" in reply.step
+        assert mps.ask("get_default_device_pinned_mem_limit 31") == "700M\n"
+
+
+def test_what_a_daemon_does_not_say_is_as_it_was_set(mps: FakeMps) -> None:
+    """And a daemon that says nothing is not asked 32 times."""
+    daemon, wanted = Mps(is_alone=True).daemons()[0], (
+        MpsMemory("/p", 3, 1_536), MpsPercent("/p", 40), MpsMemory("/p", 4, None),
+        MpsPriority("/p", 1))
+    mps.kill()
+    asked = len(mps.asked())
+    found, left_out = as_it_is(daemon, "/p", wanted)
+    assert (set(found), left_out) == ({wanted[0], wanted[1], wanted[3]}, [])
+    assert len(mps.asked()) - asked == 2
 
 
 def test_a_client_is_taken_out_and_lives(bench: Bench, mps: FakeMps) -> None:

@@ -187,9 +187,12 @@ def test_the_doctor_names_cause_and_remedy(fake: FakeMps, children: Children,
     assert (fault.code, str(server.pid) in fault.cause, fault.fixes) == (
         "fault", True, (MpsRestart(str(fake.pipes)),))
     fake.server(server.pid)
-    log_of(fake, 60.0, "Server 12: failed to start")
-    [log] = findings(Mps(is_alone=True))
+    log_of(fake, 60.0, "cannot set the default of /home/eve/secret", "Server 12: failed to start")
+    [log] = findings(Mps(is_alone=True), quotes_log=True)
     assert (log.code, log.weight, "failed to start" in log.cause) == ("log", "advice", True)
+    [log] = findings(Mps(is_alone=True))
+    assert "trouble in 2 lines of" in log.cause
+    assert log.cause.endswith('with "fail", "cannot"'), "what stands there is not told to others"
     for _ in range(500):  # our own questions, until each would be lost in 64 kB of them
         log_of(fake, 1.0, "Accepting connection...", "NEW UI", "Cmd:get_fault", "UI closed")
     assert codes() == ["log"]
@@ -341,7 +344,11 @@ def test_a_mode_is_set_from_the_terminal(run: Run, tmp_path: Path,
     uuid = board_of(tmp_path)
     code, said = run(gpu, "mode", uuid, "exclusive_process", *YES)
     assert (code, "-> exclusive: one process at a time" in said) == (ExitCode.OK, True), said
+    code, said = run(gpu, "show")
+    assert (code, f"{uuid}  exclusive process  in force: the driver says exclusive" in said) == (
+        ExitCode.OK, True)
     code, said = run(gpu, "mode", uuid, "default", *YES)
+    assert run(gpu, "show")[1] == "gpudeck holds no limit\n"
     assert (code, "exclusive: one process at a time -> default" in said) == (ExitCode.OK, True)
     with pytest.raises(SystemExit):
         run(gpu, "mode", uuid, "prohibited", *YES)

@@ -4,7 +4,7 @@
     DIR/world/NODE.jobs    the real processes that are this node's jobs, written by their keeper
     DIR/world/tasks.json   their ids, nodes and pids, for the demo
     DIR/world/NODE.energy  the energy counters, so that they go on after a restart
-    DIR/world/NODE.limits  power caps and clock locks, as a driver keeps them until it is reloaded
+    DIR/world/NODE.limits  power caps, clock locks, modes, as a driver keeps them until reloaded
     DIR/world/NODE.mps     see mps_kept.py
 """
 

@@ -76,8 +76,11 @@ class MpsFile:
 def clients_of(kept: Kept, jobs: Iterable[Job]) -> list[Job]:
     """All on whole boards that began under this daemon."""
     return [job for job in jobs if job.started_at >= kept.began_at
-            and client(job) not in kept.lost
-            and not any(uuid.startswith("MIG-") for uuid in job.gpus)]
+            and client(job) not in kept.lost and is_on_whole_boards(job)]
+
+
+def is_on_whole_boards(job: Job) -> bool:
+    return not any(uuid.startswith("MIG-") for uuid in job.gpus)
 
 
 def client(job: Job) -> Client:
