@@ -203,9 +203,13 @@ class Manifest:
                 self._put_aside(path)
 
     def _put_aside(self, path: Path) -> None:
-        aside = self.folder / QUARANTINE
-        aside.mkdir(mode=0o700, exist_ok=True)
-        path.replace(aside / path.name)
+        path.replace(self.aside() / path.name)
+
+    def aside(self) -> Path:
+        """The folder of what is not history."""
+        found = self.folder / QUARANTINE
+        found.mkdir(mode=0o700, exist_ok=True)
+        return found
 
 
 def _line(line: dict[str, Any]) -> bytes:
