@@ -51,7 +51,7 @@ class HistoryApi:
         gpus = [_needed(given, "gpu"), *_beside(given)]
         metrics = [_metric(given), *_also(given)]
         start, end = _span(900.0)
-        step = _step(given.get("step"), end - start)
+        step = max(_step(given.get("step"), end - start), self._history.finest(start))
         span = int(start // step) * step, -int(-end // step) * step
         _check_points(len(gpus), len(metrics), span, step)
         nodes, places = _nodes_of(lens), {gpu: self._place(gpu, lens) for gpu in gpus}
@@ -92,6 +92,8 @@ class HistoryApi:
         form, by, of = form_asked(), _by(given.get("by", "user")), given.get("of")
         bucket = _bucket(given.get("bucket", str(DAY_S)), by == "user" and of is not None)
         start, end = _span(7.0 * DAY_S)
+        if bucket % HOUR_S and self._history.finest(start) == HOUR_S:
+            bucket = HOUR_S
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
             raise _bad("by the minute, a day at most; ask for whole hours, such as 3600")

@@ -352,6 +352,13 @@ class Embedded:
             return pd.DataFrame(event_columns({}))
         return pd.concat(frames, ignore_index=True).sort_values("t", ignore_index=True).tail(limit)
 
+    def finest(self, t: float) -> int:
+        with self.store.reading() as files:
+            for step, kinds in ((HOUR_S, ("minutes", "tasks")), (MINUTE_S, ("raw",))):
+                if any(t < files.begin(kind) for kind in kinds):
+                    return step
+        return 1
+
     def since(self) -> int | None:
         with self.store.reading() as files:
             with self.store.lock:

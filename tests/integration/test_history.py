@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -65,6 +66,26 @@ def test_what_was_acked_is_told_before_and_after_a_kill_and_from_files(hub: HubP
     assert series(hub, recent, recent + 20) == truth
     [(_, peak)] = series(hub, past - past % 60, past - past % 60 + 60, 60).items()
     assert peak >= max(value for t, value in old.items() if t < past - past % 60 + 60)
+
+
+def test_of_what_is_no_longer_kept_by_the_second_the_step_is_longer(tmp_path: Path) -> None:
+    """Else seconds would say what is true of a minute."""
+    with HubProcess(tmp_path / "data", 0, "--agent-messages-per-s", "1000",
+                    "--history-raw-hours", "1") as hub:
+        agent = WireAgent("n1")
+        agent.connect(hub)
+        now = int(time.time())
+        past = now - 3 * HOUR_S - now % 60
+        truth = sent(agent, past, 90)
+        minutes = {begin: [value for t, value in truth.items() if begin <= t < begin + 60]
+                   for begin in (past, past + 60)}
+        path = f"/api/v1/series?gpu={GPU}&metric=util_pct&step=1"
+        old = f"{path}&start={past}&end={past + 120}"
+        wait_for(lambda: hub.get(old)["step"] == 60, 60, "seconds to be given up")
+        found = hub.get(old)
+        assert (found["t"], found["max"]) == (list(minutes), [max(each) for each in
+                                                              minutes.values()])
+        assert hub.get(f"{path}&start={now - 60}")["step"] == 1
 
 
 def test_several_metrics_share_their_seconds(hub: HubProcess) -> None:

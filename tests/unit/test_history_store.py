@@ -263,8 +263,10 @@ def test_what_is_old_goes_and_the_coarser_stays(tmp_path: Path) -> None:
     assert "raw" not in kinds(history)
     frame = history.series(source.all_uuids, ["power_w"], START, START + 600, 1)
     assert set(frame["t"]) == set(range(START, START + 600, 60))  # minutes stand in
+    assert [history.finest(t) for t in (START, START + HOUR_S)] == [MINUTE_S, 1]
     history.store.tend(START + 5 * HOUR_S)
     assert "minutes" not in kinds(history)
+    assert [history.finest(t) for t in (START, START + HOUR_S)] == [HOUR_S, 1]
     assert len(history.series(source.all_uuids, ["power_w"], START, START + 600, HOUR_S))
     left = list((tmp_path / "history").rglob("*.parquet"))
     assert len(left) == sum(kinds(history).values())
