@@ -413,7 +413,7 @@ def write(folder: Path, kind: str, stretch: tuple[int, int, int],
     name = f"{kind}/{kind}-{start}-{span_s or 'late'}-{number}.parquet"
     path = folder / name
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    draft = path.with_suffix(".new")
+    draft = path.with_name(f".{path.stem}.new")
     rows = 0
     try:
         with pq.ParquetWriter(draft, schema(kind), **_options(kind)) as writer:

@@ -4,11 +4,14 @@ gone, what grows over months, threads that meet."""
 import errno
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dashboard.history import manifest as manifests
+from dashboard.history import store as stores
 from dashboard.history.embedded import Embedded
 from dashboard.history.feed import Stored
 from dashboard.history.head import BLOCK_S
@@ -67,6 +70,24 @@ def test_without_any_manifest_files_are_put_aside_and_not_deleted(tmp_path: Path
         (folder / name).unlink()
     opened(tmp_path, source)
     assert {path.name for path in (folder / "quarantine").iterdir()} == names
+
+
+def test_whoever_reads_a_folder_does_not_stumble_over_a_file_that_is_being_written(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = sealed(tmp_path, source)
+    folder = tmp_path / "history" / "raw"
+    before, read = len(pd.read_parquet(folder)), []
+    original = vars(stores)["raw_table"]
+
+    def looked(*given: Any) -> Any:
+        read.append((len(pd.read_parquet(folder)), len(list(folder.iterdir()))))
+        return original(*given)
+
+    monkeypatch.setattr(stores, "raw_table", looked)
+    history.append(source.span(START + 2 * BLOCK_S, START + 3 * BLOCK_S), 1)
+    history.store.tend(START + 3 * BLOCK_S + GRACE_S)
+    assert read == [(before, 3)]  # of which one is a draft
 
 
 def test_what_is_known_of_files_goes_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
