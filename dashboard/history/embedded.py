@@ -468,9 +468,9 @@ def _on(nodes: Nodes) -> str:
     return "" if nodes is None else f" and node in ({_texts(sorted(nodes))})"
 
 
-def _sums(metric: str, kind: str | None) -> str:
+def _sums(metric: str, kind: str) -> str:
     low, high = ("bit_and", "bit_or") if metric in MASKS else ("min", "max")
-    if kind in (None, "raw"):
+    if kind in ("raw", "slow"):
         return (f"{low}({metric}) as {metric}_min, {high}({metric}) as {metric}_max, "
                 f"sum({metric}) as {metric}_sum, count({metric}) as {metric}_n")
     return (f"{low}({metric}_min) as {metric}_min, {high}({metric}_max) as {metric}_max, "

@@ -138,6 +138,9 @@ def sent_with(agent: WireAgent, begin: int, seconds: int, user: str) -> list[int
     (f"series?gpu={GPU}&metric=util_pct&start=0&end=1000000&step=1", "a step of"),
     (f"series?gpu={GPU}&metric=util_pct&start=yesterday", "UTC seconds"),
     (f"series?gpu={GPU}&metric=util_pct&start=20&end=10", "before"),
+    (f"series?gpu={GPU}&metric=util_pct&start=9999999998", "now unless"),
+    (f"series?gpu={GPU}&metric=util_pct&step=0", "1 to"),
+    ("events?start=20&end=10", "before"),
     (f"series?gpu={GPU}&metric=util_pct&also=warmth", "no metric"),
     (f"series?gpu={GPU}&metric=util_pct&also=power_w&start=0&end=6000&step=1", "at most"),
     (f"series?gpu={GPU}&metric=util_pct&color=red", "no parameter"),
@@ -153,8 +156,11 @@ def test_a_wrong_question_is_told_what_to_ask(hub: HubProcess, path: str, says: 
 
 def test_times_may_be_rfc_3339_and_the_step_is_found(hub: HubProcess) -> None:
     start = quote("2026-09-21T14:00:00+00:00")
-    found = hub.get(f"/api/v1/series?gpu={GPU}&metric=power_w&start={start}"
-                    "&end=2026-09-21T16:00:00Z")
+    path = f"/api/v1/series?gpu={GPU}&metric=power_w&end=2026-09-21T16:00:00Z&also="
+    found = hub.get(f"{path}&start={start}")
+    # The sign as people type it.
+    for same in ("2026-09-21T15:00:00+01:00", "1789999200"):
+        assert hub.get(f"{path}&start={same}")["t"] == found["t"]
     assert found["step"] == 10
     assert found["start"] == 1_790_000_000 - 1_790_000_000 % 3_600
     assert set(found["mean"]) == {None}

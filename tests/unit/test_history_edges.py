@@ -90,6 +90,25 @@ def test_whoever_reads_a_folder_does_not_stumble_over_a_file_that_is_being_writt
     assert read == [(before, 3)]  # of which one is a draft
 
 
+@pytest.mark.parametrize("step", [1, 60, 3_600])
+def test_slow_metrics_are_told_from_files_as_from_memory(tmp_path: Path, step: int) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    history.append(source.span(START, START + BLOCK_S), 1)
+    asked = (source.all_uuids, ["ecc_corrected", "power_w", "fan_pct"], START, START + 3_600, step)
+    before = history.series(*asked)
+    assert before["ecc_corrected_mean"].notna().sum() >= 4
+    history.store.tend(START + BLOCK_S + GRACE_S)
+    assert history.info().open_seconds == 0
+    after = history.series(*asked)
+    assert list(after["t"]) == list(before["t"])
+    for name in ("ecc_corrected_min", "ecc_corrected_mean", "ecc_corrected_max"):
+        np.testing.assert_allclose(after[name], before[name])
+    history.unpacks_most = 0  # as of a large fleet
+    np.testing.assert_allclose(history.series(*asked)["ecc_corrected_mean"],
+                               before["ecc_corrected_mean"])
+
+
 def test_what_is_known_of_files_goes_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                ) -> None:
     source = Source(random.randrange(10**9))
