@@ -20,6 +20,7 @@ from dashboard.history.manifest import Manifest, Segment
 from dashboard.history.parquet import Names
 from dashboard.history.places import KEPT_RUNS, RUNS_OF_NONE, Runs, Shelf
 from dashboard.history.store import GRACE_S, Keep
+from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts, Hello, Inventory, Task, Tasks, Use
 from tests.unit.fleets import frame
 from tests.unit.histories import START, Source, differences
@@ -107,6 +108,30 @@ def test_slow_metrics_are_told_from_files_as_from_memory(tmp_path: Path, step: i
     history.unpacks_most = 0  # as of a large fleet
     np.testing.assert_allclose(history.series(*asked)["ecc_corrected_mean"],
                                before["ecc_corrected_mean"])
+
+
+@pytest.mark.parametrize("state", ["stale", "lost"])
+def test_what_is_said_of_a_gpu_that_was_not_read_is_no_sample(tmp_path: Path, state: str) -> None:
+    """Live it is none either."""
+    teller, said = Teller(tmp_path), [{"util_pct": 12.0, "fan_pct": Absence.UNSUPPORTED}]
+    for t in range(START, START + 20):
+        is_read = t < START + 10
+        told = frame(said, t - START + 1, t + 0.2, ("ok" if is_read else state,),
+                     slow=[{"ecc_corrected": float(t - START)}])
+        teller.history.append([Stored("n", "s", t + 0.5, told, t)], 1)
+    history = teller.history
+    for _ in range(2):
+        seconds = history.series(["GPU-a"], ["util_pct", "ecc_corrected"], START, START + 20, 1)
+        there = seconds[seconds["util_pct_max"].notna()]
+        assert list(there["t"]) == list(range(START, START + 10))
+        assert seconds["ecc_corrected_max"].max() == 9
+        [minute] = history.series(["GPU-a"], ["util_pct"], START, START + 60, 60,
+                                  ("n",)).to_dict("records")
+        assert minute["util_pct_n"] == 10
+        for metric, why in (("util_pct", state), ("fan_pct", "unsupported")):
+            [one] = history.instant(metric, START + 19).to_dict("records")
+            assert (one["missing"], np.isnan(one["value"])) == (why, True)
+        history.store.tend(START + BLOCK_S + GRACE_S)
 
 
 def test_what_is_known_of_files_goes_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
