@@ -124,7 +124,8 @@ export class History {
     try {
       const found = await this.ask(bounds, step);
       if (number !== this.number) return;
-      Object.assign(this, found, { bounds, step, isOld: false });
+      // Of long ago the hub may have coarser steps alone.
+      Object.assign(this, found, { bounds, step: (found.data ?? found.usage).step, isOld: false });
       this.fail("");
       this.drawFiles();
       await this.draw();

@@ -53,8 +53,8 @@ export function moved(data, tail, start) {
 }
 
 /** Buckets in which they held something; and all of it together. */
-export async function usageOf(subject, bounds, step) {
-  const { items } = await look(usagePath(subject, bounds, step));
+export async function usageOf(subject, bounds, asked) {
+  const { items, bucket: step } = await look(usagePath(subject, bounds, asked));
   const buckets = items.map((item) => {
     // Of the bucket that is not over yet, as much as there is of it.
     const seconds = Math.max(1, Math.min(step, nowS() - item.t));

@@ -46,6 +46,8 @@ class EventsApi:
                 raise bad(f"{name} has at most {MAX_WORD} characters")
         severity = one_of("severity", args.get("severity"), SEVERITIES)
         start, end = moment("start"), moment("end")
+        if start is not None and end is not None and start >= end:
+            raise bad("start must be before end")
 
         def fits(kept: KeptEvent) -> bool:
             event = kept.event
@@ -130,6 +132,7 @@ def moment(name: str) -> float | None:
 
 
 def _rfc_3339(text: str) -> float | None:
+    text = text.replace(" ", "+")  # an offset whose sign nobody encoded
     if not re.fullmatch(RFC_3339, text):
         return None
     try:

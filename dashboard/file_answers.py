@@ -16,6 +16,7 @@ Form = Literal["json", "csv", "parquet"]
 FORMS: tuple[Form, ...] = ("json", "csv", "parquet")
 TYPES: dict[Form, str] = {"json": "application/json", "csv": "text/csv",
                           "parquet": "application/vnd.apache.parquet"}
+VARY = "Authorization, Cookie, Accept"
 Columns = Mapping[str, Sequence[Any]]
 
 
@@ -45,10 +46,12 @@ def body_of(form: Form, what: msgspec.Struct, columns_of: Callable[[], Columns]
 
 def given_as(form: Form, body: bytes, name: str, start: int, end: int) -> Response:
     if form == "json":
-        return answer(msgspec.Raw(body))
+        found = answer(msgspec.Raw(body))
+        found.headers["Vary"] = VARY
+        return found
     found = Response(body, mimetype=TYPES[form])
     stretch = "_".join(f"{datetime.fromtimestamp(t, UTC):%Y%m%dT%H%MZ}" for t in (start, end))
     found.headers["Content-Disposition"] = (
         f'attachment; filename="gpudeck_{name}_{stretch}.{form}"')
-    found.headers["Vary"] = "Authorization, Cookie, Accept"
+    found.headers["Vary"] = VARY
     return found

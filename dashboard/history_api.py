@@ -55,7 +55,7 @@ class HistoryApi:
         gpus = [_needed(given, "gpu"), *_beside(given)]
         metrics = [_metric(given), *_also(given)]
         start, end = _span(900.0)
-        step = _step(given.get("step"), end - start)
+        step = max(_step(given.get("step"), end - start), self._history.finest(start))
         span = int(start // step) * step, -int(-end // step) * step
         _check_points(len(gpus), len(metrics), span, step)
         nodes, places = _nodes_of(lens), {gpu: self._place(gpu, lens) for gpu in gpus}
@@ -95,7 +95,9 @@ class HistoryApi:
         given = _given("by", "bucket", "start", "end", "of", "format")
         form, by, of = form_asked(), _by(given.get("by", "user")), given.get("of")
         bucket = _bucket(given.get("bucket", str(DAY_S)), by == "user" and of is not None)
-        start, end = _span(7.0 * DAY_S)
+        start, end = _span(7.0 * DAY_S if bucket % HOUR_S == 0 else DAY_S)
+        if bucket % HOUR_S and self._history.finest(start) == HOUR_S:
+            bucket = HOUR_S
         span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
         if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
             raise _bad("by the minute, a day at most; ask for whole hours, such as 3600")
@@ -197,7 +199,7 @@ def _metric(given: dict[str, str]) -> str:
 
 def _also(given: dict[str, str]) -> list[str]:
     """Further metrics on the same seconds, for a page that draws them all."""
-    wanted = given["also"].split(",") if "also" in given else []
+    wanted = [key for key in given.get("also", "").split(",") if key]
     if len(wanted) > MAX_ALSO:
         raise _bad(f"also has at most {MAX_ALSO} metrics")
     return [_metric({"metric": key}) for key in dict.fromkeys(wanted)
@@ -260,7 +262,7 @@ def _span(default_s: float) -> tuple[float, float]:
     end = time.time() if end is None else end
     start = max(0.0, end - default_s) if start is None else start
     if start >= end:
-        raise _bad("start must be before end")
+        raise _bad("start must be before end, which is now unless it is given")
     return start, end
 
 
@@ -278,7 +280,7 @@ def _step(raw: str | None, span_s: float) -> int:
 
 def _whole(name: str, raw: str) -> int:
     if not raw.isascii() or not raw.isdigit() or len(raw) > 9 or int(raw) < 1:
-        raise _bad(f"{name} is a whole number of seconds")
+        raise _bad(f"{name} is a whole number of seconds, 1 to 999999999")
     return int(raw)
 
 

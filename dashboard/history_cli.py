@@ -11,7 +11,7 @@ from gpudeck.errors import CommandError, ExitCode
 
 from .access_cli import make_parser, make_verb
 from .history.folder import Spoilt, copied, read, totals, verified
-from .state import lock_folder, open_folder
+from .state import LOCK, lock_folder, open_folder
 
 NAME = "history"
 
@@ -53,8 +53,11 @@ def _verify(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _backup(asked: argparse.Namespace) -> dict[str, Any]:
-    target: Path = asked.target
-    return {"files": copied(_folder(asked), target), "to": str(target),
+    source, target = _folder(asked), asked.target.resolve()
+    if target == source.resolve() or (target.name == NAME and (target.parent / LOCK).exists()):
+        raise CommandError(f"{target} is the history of a hub, and a backup would take its place; "
+                           "name a folder of its own", ExitCode.USAGE)
+    return {"files": copied(source, target), "to": str(target),
             "without": "the newest minutes, which no file has yet"}
 
 
@@ -100,4 +103,4 @@ def _as_text(told: dict[str, Any]) -> str:
 
 
 def _day(t: float) -> str:
-    return datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M")
+    return datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%MZ")

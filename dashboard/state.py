@@ -48,7 +48,8 @@ STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_
          alerts_store.BACKTEST_SCHEMA, brakes_store.SCHEMA, notices_store.SCHEMA,
          quotas_store.SCHEMA, quotas_store.GROUPS_SCHEMA, alerts_store.MARKS_SCHEMA)
 SCHEMA_VERSION = len(STEPS)
-OURS = ("lock", "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
+LOCK = "lock"
+OURS = (LOCK, "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",
         "history")
 
 
@@ -85,7 +86,7 @@ def _check_mode(entry: Path) -> None:
 
 def lock_folder(path: Path) -> IO[str]:
     """Held while the returned file is open; two hubs in one folder would eat each other's log."""
-    file = os.fdopen(_private(str(path / "lock"), os.O_RDWR | os.O_CREAT), "w")
+    file = os.fdopen(_private(str(path / LOCK), os.O_RDWR | os.O_CREAT), "w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -72,7 +72,7 @@ class Hub:
         self, gpus: str | Iterable[str], metric: str = "util_pct", start: Moment | None = None,
         end: Moment | None = None, step: int | None = None,
     ) -> Any:
-        """`t gpu mean min max` of these UUIDs; a hole is NaN. Without `start` the last hour."""
+        """`t gpu mean min max` of these UUIDs; a hole is NaN. Without `start` 15 minutes."""
         asked = _times(start, end) | ({} if step is None else {"step": str(step)})
         found: list[Item] = []
         for gpu in [gpus] if isinstance(gpus, str) else gpus:

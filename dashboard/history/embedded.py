@@ -354,6 +354,13 @@ class Embedded:
             return pd.DataFrame(event_columns({}))
         return pd.concat(frames, ignore_index=True).sort_values("t", ignore_index=True).tail(limit)
 
+    def finest(self, t: float) -> int:
+        with self.store.reading() as files:
+            for step, kinds in ((HOUR_S, ("minutes", "tasks")), (MINUTE_S, ("raw",))):
+                if any(t < files.begin(kind) for kind in kinds):
+                    return step
+        return 1
+
     def since(self) -> int | None:
         with self.store.reading() as files:
             with self.store.lock:
@@ -463,9 +470,9 @@ def _on(nodes: Nodes) -> str:
     return "" if nodes is None else f" and node in ({_texts(sorted(nodes))})"
 
 
-def _sums(metric: str, kind: str | None) -> str:
+def _sums(metric: str, kind: str) -> str:
     low, high = ("bit_and", "bit_or") if metric in MASKS else ("min", "max")
-    if kind in (None, "raw"):
+    if kind in ("raw", "slow"):
         return (f"{low}({metric}) as {metric}_min, {high}({metric}) as {metric}_max, "
                 f"sum({metric}) as {metric}_sum, count({metric}) as {metric}_n")
     return (f"{low}({metric}_min) as {metric}_min, {high}({metric}_max) as {metric}_max, "

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gpudeck.wire import Event, Frame, Hello, Inventory, Slow
+from gpudeck.metrics import Absence
+from gpudeck.wire import GPU_STATES, Event, Frame, Hello, Inventory
 
 from .columns import Ints, quantise, slow_values
 from .head import BLOCK_S, Batch, Bools, Head, Slots
@@ -17,6 +18,9 @@ from .parquet import Names
 from .tally import Minutes, Tally
 
 EventKey = tuple[str, str, int]  # node, stream, seq
+OK = GPU_STATES.index("ok")
+WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": Absence.LOST}[state]
+                       for state in GPU_STATES], np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +179,15 @@ class Feed:
         self.counts.frames += sum(new)
         self.tally.take(zip(saids, frames, listed, seconds, new, strict=True))
         for at in [at for at, frame in enumerate(frames) if frame.slow is not None and new[at]]:
-            self._slow(frames[at].slow, listed[at], seconds[at], segment)
+            self._slow(frames[at], listed[at], seconds[at], segment)
         taken.clear()
 
-    def _slow(self, slow: Slow | None, listed: Listed, second: int, segment: int) -> None:
-        if slow is not None:
-            values, absent = slow_values(slow.values, slow.absent)
-            self._aside(second, segment).slow.append(
-                SlowRows(listed.array, second, values, absent))
+    def _slow(self, frame: Frame, listed: Listed, second: int, segment: int) -> None:
+        were_read = np.frombuffer(frame.states, np.uint8) == OK
+        if frame.slow is not None and were_read.any():
+            values, absent = slow_values(frame.slow.values, frame.slow.absent)
+            self._aside(second, segment).slow.append(SlowRows(
+                listed.array[were_read], second, values[were_read], absent[were_read]))
 
     def _aside(self, second: int, segment: int) -> Aside:
         start = second - second % BLOCK_S
@@ -248,12 +253,21 @@ def _any_of_each(new: Bools, listed: "Sequence[Listed]") -> list[bool]:
 
 
 def _batch(frames: Sequence[Frame], listed: "Sequence[Listed]", seconds: Sequence[int]) -> Batch:
-    states = [frame.states for frame in frames]
-    steps, missing = quantise(b"".join([frame.values for frame in frames]),
-                              b"".join([frame.absent for frame in frames]))
-    t: Ints = np.repeat(np.array(seconds, np.int64), list(map(len, states)))
-    return Batch(np.concatenate([one.array for one in listed]), t,
-                 np.frombuffer(b"".join(states), np.uint8) + np.uint8(1), missing, steps)
+    states = np.frombuffer(b"".join([frame.states for frame in frames]), np.uint8)
+    absent = b"".join([frame.absent for frame in frames])
+    if states.any():
+        absent = _unread(states, absent)
+    steps, missing = quantise(b"".join([frame.values for frame in frames]), absent)
+    t: Ints = np.repeat(np.array(seconds, np.int64), [len(frame.states) for frame in frames])
+    return Batch(np.concatenate([one.array for one in listed]), t, states + np.uint8(1), missing,
+                 steps)
+
+
+def _unread(states: npt.NDArray[np.uint8], absent: bytes) -> bytes:
+    """What a Frame says of a Gpu that it calls stale or lost is no sample of it, as in the live
+    picture."""
+    codes = np.frombuffer(absent, np.uint8).reshape(len(states), -1)
+    return np.where(codes == Absence.PRESENT, WHY_UNREAD[states][:, None], codes).tobytes()
 
 
 def event_columns(events: dict[EventKey, tuple[float, Event]]) -> dict[str, list[Any]]:

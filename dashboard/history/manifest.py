@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import threading
 import zlib
 from collections.abc import Iterable
@@ -26,6 +27,8 @@ SCHEMA_VERSION = 1
 COPIES = ("manifest.jsonl", "manifest.copy.jsonl")
 QUARANTINE = "quarantine"
 REWRITE_LINES = 5_000
+# A file of history, or the draft of one: hidden from whoever reads the whole folder.
+OURS = re.compile(r"(\w+)/\.?\1-\d+-(\d+|late)-\d+\.(parquet|new)")
 # Why a whole file may not open: who believed these would put history aside on a busy machine.
 SAYS_NOTHING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EACCES,
                           errno.EPERM))
@@ -100,10 +103,10 @@ class Manifest:
 
     def _clear(self) -> None:
         """Half a change goes; where the manifest itself was damaged or is gone, a file that no line
-        names may be history, and is put aside."""
+        names may be history, and is put aside. What others have laid there is theirs."""
         for path in sorted(self.folder.glob("*/*")):
             name = path.relative_to(self.folder).as_posix()
-            if name in self.segments or name.startswith(QUARANTINE + "/"):
+            if name in self.segments or not OURS.fullmatch(name):
                 continue
             if (self.damaged_lines or not self._lines) and path.suffix == ".parquet":
                 self._put_aside(path)
@@ -203,9 +206,13 @@ class Manifest:
                 self._put_aside(path)
 
     def _put_aside(self, path: Path) -> None:
-        aside = self.folder / QUARANTINE
-        aside.mkdir(mode=0o700, exist_ok=True)
-        path.replace(aside / path.name)
+        path.replace(self.aside() / path.name)
+
+    def aside(self) -> Path:
+        """The folder of what is not history."""
+        found = self.folder / QUARANTINE
+        found.mkdir(mode=0o700, exist_ok=True)
+        return found
 
 
 def _line(line: dict[str, Any]) -> bytes:

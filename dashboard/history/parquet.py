@@ -413,7 +413,7 @@ def write(folder: Path, kind: str, stretch: tuple[int, int, int],
     name = f"{kind}/{kind}-{start}-{span_s or 'late'}-{number}.parquet"
     path = folder / name
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    draft = path.with_suffix(".new")
+    draft = path.with_name(f".{path.stem}.new")
     rows = 0
     try:
         with pq.ParquetWriter(draft, schema(kind), **_options(kind)) as writer:
@@ -433,6 +433,20 @@ def write(folder: Path, kind: str, stretch: tuple[int, int, int],
         draft.unlink(missing_ok=True)
         raise
     return found
+
+
+def save_rows(folder: Path, start: int, chunks: Iterator[Rows], names: Names) -> None:
+    """What the writer will not take, as plain arrays: `numpy.load` reads them."""
+    for at, rows in enumerate(chunks):
+        if len(rows):
+            used, slot = np.unique(rows.slot, return_inverse=True)
+            columns = {column.key: units * column.step
+                       for column, units in zip(STORED, rows.units, strict=True)}
+            np.savez_compressed(
+                folder / f"raw-{start}-{at}.npz", slot=slot, t=rows.t, state=rows.state,
+                missing=rows.missing, allow_pickle=False,
+                gpus=np.array([names.gpus[one] for one in used.tolist()]),
+                nodes=np.array([names.nodes[one] for one in used.tolist()]), **columns)
 
 
 def _sync(path: Path) -> None:

@@ -73,6 +73,9 @@ class History(Protocol):
                ) -> "pd.DataFrame":
         """The newest of these, newest last."""
 
+    def finest(self, t: float) -> int:
+        """The shortest step in which what was then is still known: a second, a minute, an hour."""
+
     def since(self) -> int | None:
         """The first hour of which it is known who held what; None: of none."""
 

@@ -9,9 +9,10 @@ picture, and the head log brings the rest again: what is in files already is kno
 import logging
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import numpy as np
 from .feed import Aside, EventKey, Feed, Stored, event_columns
 from .head import BLOCK_S, Block, Bools, Rows, Slots, joined
 from .manifest import SCHEMA_VERSION, Manifest, Segment
-from .merge import merges
+from .merge import Merge, merges
 from .parquet import (
     GROUP_ROWS,
     HOUR_S,
@@ -29,6 +30,7 @@ from .parquet import (
     Table,
     raw_table,
     rollup_table,
+    save_rows,
     slow_table,
     table_of,
     tasks_table,
@@ -38,7 +40,8 @@ from .parquet import (
 from .reading import event_keys, merged, seen_seconds
 from .rollup import Rollup, coarser, rolled_up
 from .rollup import joined as joined_rollups
-from .tally import held_in
+from .tally import Held, held_in
+from .tries import MENDS_ITSELF, Tries
 from .usage import usages
 
 log = logging.getLogger("gpudeck.history")
@@ -81,6 +84,8 @@ class Store:
         self._remember_until = -1.0  # by the monotonic clock
         self._late_since: float | None = None
         self._retry_at = 0.0
+        self._tries = Tries()
+        self._unmerged: set[str] = set()  # given up, until the next start
         self._readers: dict[int, int] = {}  # token -> the manifest's number when it began
         self._tokens = 0
         self._retired: list[tuple[int, str]] = []
@@ -155,13 +160,13 @@ class Store:
                 self.manifest.rewrite()
             self.error = None
             self._retry_at = 0.0
-        except OSError as error:
+        except MENDS_ITSELF as error:
             self.failures += 1
             self._retry_at = now + RETRY_S
+            why = getattr(error, "strerror", None) or str(error) or "out of memory"
             if self.error is None:
-                log.warning("history cannot be written, it waits in memory reason=%r",
-                            error.strerror or str(error))
-            self.error = error.strerror or str(error)
+                log.warning("history cannot be written, it waits in memory reason=%r", why)
+            self.error = why
             self._shed()
 
     def _watch_clock(self, now: float, mono: float) -> None:
@@ -187,39 +192,73 @@ class Store:
                 self.feed.close(start)
             waiting = sorted(head.closed.items())
         for start, block in waiting:
-            self._seal(start, block)
+            if not self._tried(("block", start), partial(self._seal, start, block)):
+                self._drop(start, block)
 
-    def _seal(self, start: int, block: Block) -> None:
+    def _seal(self, start: int, block: Block, is_last: bool) -> None:
         with self.lock:
             aside = self.feed.closed_asides.get(start) or Aside()
             order = self.feed.order()
-        chunks = (block.rows(order[at : at + RAW_GROUP_GPUS])
-                  for at in range(0, len(order), RAW_GROUP_GPUS))
-        segments = self._write_all(chunks, aside, (start, start + BLOCK_S, BLOCK_S))
+
+        def chunks() -> Iterator[Rows]:
+            for at in range(0, len(order), RAW_GROUP_GPUS):
+                yield block.rows(order[at : at + RAW_GROUP_GPUS])
+
+        segments = self._write_all(chunks, aside, (start, start + BLOCK_S, BLOCK_S), is_last)
         with self.lock:
             self._commit(segments)
             self.feed.head.sealed(start)
             self.feed.written(start)
 
+    def _tried(self, key: Hashable, do: Callable[[bool], None]) -> bool:
+        """False: it failed for the last time, and not for the disk's sake. What stands behind it
+        goes on either way."""
+        verdict = self._tries.run(key, do)
+        self.failures += verdict != "done"
+        return verdict != "given up"
+
     def _write_late(self, now: float) -> None:
         with self.lock:
-            late = self.feed.head.late()
-            if not self._gone(late, now):
-                self._late_since = None
+            late = self._late_due(now)
+            if late is None:
                 return
-            self.feed.tally.add_up()
-            gone = self._gone(late, now)
-            if self._late_since is None:
-                self._late_since = now
-            count = sum(len(part) for parts in late.values() for part in parts)
-            if now - self._late_since < LATE_S and count < LATE_ROWS:
-                return
-            for start in gone - set(self.feed.closed_asides):
+            for start in self._gone(late, now) - set(self.feed.closed_asides):
                 self.feed.close(start)
             asides = {start: aside for start, aside in self.feed.closed_asides.items()
                       if start not in self.feed.head.closed}
-            segment, order = self._segment, self.feed.order()
-        rank = np.argsort(order)
+            segment = self._segment
+
+        def put(is_last: bool) -> None:
+            segments = self._late_files(late, asides, is_last)
+            with self.lock:
+                self._commit(segments)
+                done()
+
+        def done() -> None:
+            self.feed.head.written(late, segment)
+            for start in asides:
+                self.feed.written(start)
+            self._late_since = None
+
+        if not self._tried("late", put):
+            with self.lock:
+                self.feed.counts.shed_seconds += _count(late)
+                done()
+
+    def _late_due(self, now: float) -> dict[int, list[Rows]] | None:
+        late = self.feed.head.late()
+        if not self._gone(late, now):
+            self._late_since = None
+            return None
+        self.feed.tally.add_up()
+        if self._late_since is None:
+            self._late_since = now
+        is_due = now - self._late_since >= LATE_S or _count(late) >= LATE_ROWS
+        return late if is_due else None
+
+    def _late_files(self, late: dict[int, list[Rows]], asides: dict[int, Aside], is_last: bool
+                    ) -> list[Segment]:
+        rank = np.argsort(self.feed.order())
         segments: list[Segment] = []
         for hour in sorted({start - start % HOUR_S for start in (*late, *asides)}):
             rows = joined([part for start, parts in sorted(late.items())
@@ -227,13 +266,9 @@ class Store:
             rows = rows.take(np.lexsort((rows.t, rank[rows.slot])))
             aside = _joined_asides([aside for start, aside in asides.items()
                                     if start - start % HOUR_S == hour])
-            segments += self._write_all(iter([rows]), aside, (hour, hour + HOUR_S, 0))
-        with self.lock:
-            self._commit(segments)
-            self.feed.head.written(late, segment)
-            for start in asides:
-                self.feed.written(start)
-            self._late_since = None
+            segments += self._write_all(partial(iter, [rows]), aside, (hour, hour + HOUR_S, 0),
+                                        is_last)
+        return segments
 
     def _gone(self, late: Iterable[int], now: float) -> set[int]:
         """Blocks that are in files already, and have more."""
@@ -247,39 +282,72 @@ class Store:
             return False
         return start in head.pasts or start + BLOCK_S + GRACE_S <= now
 
-    def _write_all(self, chunks: Iterator[Rows], aside: Aside, stretch: tuple[int, int, int]
-                   ) -> list[Segment]:
-        """One part of history in all its files."""
-        number, names = self.manifest.number + 1, self.feed.names
+    def _write_all(self, chunks: Callable[[], Iterator[Rows]], aside: Aside,
+                   stretch: tuple[int, int, int], is_last: bool) -> list[Segment]:
+        """One part of history in all its files, or in none. `is_last`: what cannot be written is
+        set aside, so that the rest is."""
+        written: list[Segment] = []
+        made = self.manifest.number + 1, self._now
+        try:
+            for kind, tables in self._tables(chunks, aside):
+                try:
+                    segment = write(self.folder, kind, stretch, made, tables())
+                except Exception as error:
+                    if not is_last or isinstance(error, MENDS_ITSELF):
+                        raise
+                    self._set_aside(kind, stretch[0], chunks)
+                    continue
+                written += [] if segment is None else [segment]
+        except BaseException:
+            for segment in written:
+                (self.folder / segment.name).unlink(missing_ok=True)
+            raise
+        return written
+
+    def _tables(self, chunks: Callable[[], Iterator[Rows]], aside: Aside
+                ) -> Iterator[tuple[str, Callable[[], Iterator[Table]]]]:
+        names, rank = self.feed.names, np.argsort(self.feed.order())
         rolled: list[Rollup] = []
+        minutes = cache(lambda: joined_rollups(rolled))
 
         def raw() -> Iterator[Table]:
-            for rows in chunks:
+            for rows in chunks():
                 rolled.append(rolled_up(rows, MINUTE_S))
                 yield raw_table(rows, names)
 
-        def put(kind: str, tables: Iterator[Table]) -> Segment | None:
-            return write(self.folder, kind, stretch, (number, self._now), tables)
+        @cache
+        def held() -> Held:
+            found = held_in(aside.minutes)
+            return found.take(np.lexsort((found.t, rank[found.slot])))
 
-        written = [put("raw", raw())]
-        minutes = joined_rollups(rolled)
-        hours = coarser(minutes, HOUR_S)
-        written.append(put("minutes", _by_gpus("minutes", minutes, self)))
-        written.append(put("hours", _by_gpus("hours", hours, self)))
-        rank = np.argsort(self.feed.order())
+        def used() -> Iterator[Table]:
+            found = usages(held(), minutes())
+            yield usage_table(found.take(np.lexsort((found.t, rank[found.slot]))), names)
+
+        yield "raw", raw
+        yield "minutes", lambda: _by_gpus("minutes", minutes(), self)
+        yield "hours", lambda: _by_gpus("hours", coarser(minutes(), HOUR_S), self)
         if aside.slow:
-            written.append(put("slow", iter([slow_table(aside.slow, names)])))
+            yield "slow", lambda: iter([slow_table(aside.slow, names)])
         if aside.minutes:
-            held = held_in(aside.minutes)
-            held = held.take(np.lexsort((held.t, rank[held.slot])))
-            written.append(put("tasks", iter([tasks_table(held, names)])))
-            used = usages(held, minutes)
-            used = used.take(np.lexsort((used.t, rank[used.slot])))
-            written.append(put("usage", iter([usage_table(used, names)])))
+            yield "tasks", lambda: iter([tasks_table(held(), names)])
+            yield "usage", used
         if aside.events:
-            written.append(put("events", iter([table_of("events",
-                                                        event_columns(aside.events))])))
-        return [segment for segment in written if segment is not None]
+            yield "events", lambda: iter([table_of("events", event_columns(aside.events))])
+
+    def _set_aside(self, kind: str, start: int, chunks: Callable[[], Iterator[Rows]]) -> None:
+        """Seconds are kept as plain arrays: what was wrong with them can still be found out."""
+        log.exception("history cannot be written and was set aside kind=%s start=%d", kind, start)
+        self.manifest.quarantined.append(f"{kind}/{kind}-{start}")
+        if kind == "raw":
+            save_rows(self.manifest.aside(), start, chunks(), self.feed.names)
+
+    def _drop(self, start: int, block: Block) -> None:
+        with self.lock:
+            self.feed.head.sealed(start)
+            self.feed.written(start)
+            self.feed.counts.shed_seconds += block.row_count
+        log.error("history was shed start=%d gpu_seconds=%d", start, block.row_count)
 
     def _commit(self, add: list[Segment], drop: Sequence[str] = (),
                 forgot: dict[str, int] | None = None) -> None:
@@ -292,18 +360,23 @@ class Store:
 
     def _merge(self, now: float) -> None:
         with self.lock:
-            todo = merges(list(self.manifest.segments.values()), now)
+            todo = merges([one for one in self.manifest.segments.values()
+                           if one.name not in self._unmerged], now)
         for one in todo:
             parts = one.parts
             paths = self.manifest.verified(parts)
             if len(paths) < len(parts):
                 return  # one was put aside just now; what is left is looked at anew
-            made = write(self.folder, one.kind, (one.start, one.end, one.span_s),
-                         (self.manifest.number + 1, now),
-                         merged(one.kind, paths, one.start, one.end))
-            with self.lock:
-                self._commit([] if made is None else [made], [part.name for part in parts])
+            names = [part.name for part in parts]
+            if not self._tried(("merge", *names), partial(self._merge_into, one, paths, now)):
+                self._unmerged.update(names)
             self._delete_retired()
+
+    def _merge_into(self, one: Merge, paths: list[Path], now: float, is_last: bool) -> None:
+        made = write(self.folder, one.kind, (one.start, one.end, one.span_s),
+                     (self.manifest.number + 1, now), merged(one.kind, paths, one.start, one.end))
+        with self.lock:
+            self._commit([] if made is None else [made], [part.name for part in one.parts])
 
     def _forget(self, now: float, is_clock_sound: bool) -> None:
         """A bound of size holds whatever the clock says."""
@@ -329,12 +402,9 @@ class Store:
     def _shed(self) -> None:
         """The disk takes nothing: memory is bounded all the same."""
         with self.lock:
-            head = self.feed.head
-            for start in sorted(head.closed)[: max(0, len(head.closed) - MAX_OPEN)]:
-                block = head.closed.pop(start)
-                self.feed.written(start)
-                self.feed.counts.shed_seconds += block.row_count
-                log.error("history was shed start=%d gpu_seconds=%d", start, block.row_count)
+            closed = sorted(self.feed.head.closed.items())
+        for start, block in closed[: max(0, len(closed) - MAX_OPEN)]:
+            self._drop(start, block)
 
     # -- readers
 
@@ -394,6 +464,10 @@ def _by_gpus(kind: str, made: Rollup, store: Store) -> Iterator[Table]:
     cuts = ends[np.searchsorted(ends, np.linspace(0, len(made), pieces + 1)[1:])]
     for first, last in pairwise([0, *np.unique(cuts).tolist()]):
         yield rollup_table(kind, made.take(np.s_[first:last]), store.feed.names)
+
+
+def _count(late: dict[int, list[Rows]]) -> int:
+    return sum(len(part) for parts in late.values() for part in parts)
 
 
 def _joined_asides(asides: Sequence[Aside]) -> Aside:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -67,6 +68,26 @@ def test_what_was_acked_is_told_before_and_after_a_kill_and_from_files(hub: HubP
     assert peak >= max(value for t, value in old.items() if t < past - past % 60 + 60)
 
 
+def test_of_what_is_no_longer_kept_by_the_second_the_step_is_longer(tmp_path: Path) -> None:
+    """Else seconds would say what is true of a minute."""
+    with HubProcess(tmp_path / "data", 0, "--agent-messages-per-s", "1000",
+                    "--history-raw-hours", "1") as hub:
+        agent = WireAgent("n1")
+        agent.connect(hub)
+        now = int(time.time())
+        past = now - 3 * HOUR_S - now % 60
+        truth = sent(agent, past, 90)
+        minutes = {begin: [value for t, value in truth.items() if begin <= t < begin + 60]
+                   for begin in (past, past + 60)}
+        path = f"/api/v1/series?gpu={GPU}&metric=util_pct&step=1"
+        old = f"{path}&start={past}&end={past + 120}"
+        wait_for(lambda: hub.get(old)["step"] == 60, 60, "seconds to be given up")
+        found = hub.get(old)
+        assert (found["t"], found["max"]) == (list(minutes), [max(each) for each in
+                                                              minutes.values()])
+        assert hub.get(f"{path}&start={now - 60}")["step"] == 1
+
+
 def test_several_metrics_share_their_seconds(hub: HubProcess) -> None:
     begin, util = int(time.time()) - 600, "util_pct"
     path = f"/api/v1/series?gpu={GPU}&start={begin}&end={begin + 600}&step=1"
@@ -117,6 +138,9 @@ def sent_with(agent: WireAgent, begin: int, seconds: int, user: str) -> list[int
     (f"series?gpu={GPU}&metric=util_pct&start=0&end=1000000&step=1", "a step of"),
     (f"series?gpu={GPU}&metric=util_pct&start=yesterday", "UTC seconds"),
     (f"series?gpu={GPU}&metric=util_pct&start=20&end=10", "before"),
+    (f"series?gpu={GPU}&metric=util_pct&start=9999999998", "now unless"),
+    (f"series?gpu={GPU}&metric=util_pct&step=0", "1 to"),
+    ("events?start=20&end=10", "before"),
     (f"series?gpu={GPU}&metric=util_pct&also=warmth", "no metric"),
     (f"series?gpu={GPU}&metric=util_pct&also=power_w&start=0&end=6000&step=1", "at most"),
     (f"series?gpu={GPU}&metric=util_pct&color=red", "no parameter"),
@@ -132,8 +156,11 @@ def test_a_wrong_question_is_told_what_to_ask(hub: HubProcess, path: str, says: 
 
 def test_times_may_be_rfc_3339_and_the_step_is_found(hub: HubProcess) -> None:
     start = quote("2026-09-21T14:00:00+00:00")
-    found = hub.get(f"/api/v1/series?gpu={GPU}&metric=power_w&start={start}"
-                    "&end=2026-09-21T16:00:00Z")
+    path = f"/api/v1/series?gpu={GPU}&metric=power_w&end=2026-09-21T16:00:00Z&also="
+    found = hub.get(f"{path}&start={start}")
+    # The sign as people type it.
+    for same in ("2026-09-21T15:00:00+01:00", "1789999200"):
+        assert hub.get(f"{path}&start={same}")["t"] == found["t"]
     assert found["step"] == 10
     assert found["start"] == 1_790_000_000 - 1_790_000_000 % 3_600
     assert set(found["mean"]) == {None}

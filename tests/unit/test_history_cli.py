@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,20 @@ def test_a_backup_comes_back_as_it_was(hub: tuple[Path, Source], tmp_path: Path,
     assert differences(again, source, START, START + 600) == []
     run(["info", "--data", str(new)])
     assert "raw" in capsys.readouterr().out
+
+
+def test_a_backup_does_not_take_the_place_of_a_hubs_history(
+        hub: tuple[Path, Source], tmp_path: Path) -> None:
+    folder, _ = hub
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    lock_folder(other).close()
+    shutil.copytree(folder / "history", other / "history")
+    before = sorted((other / "history").rglob("*"))
+    for target in (folder / "history", other / "history", other / "x" / ".." / "history"):
+        with pytest.raises(CommandError, match="of its own"):
+            run(["backup", str(target), "--data", str(folder)])
+    assert sorted((other / "history").rglob("*")) == before
 
 
 def test_the_first_bad_file_is_named(hub: tuple[Path, Source], tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ gone, what grows over months, threads that meet."""
 import errno
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dashboard.history import manifest as manifests
+from dashboard.history import store as stores
 from dashboard.history.embedded import Embedded
 from dashboard.history.feed import Stored
 from dashboard.history.head import BLOCK_S
@@ -17,6 +20,7 @@ from dashboard.history.manifest import Manifest, Segment
 from dashboard.history.parquet import Names
 from dashboard.history.places import KEPT_RUNS, RUNS_OF_NONE, Runs, Shelf
 from dashboard.history.store import GRACE_S, Keep
+from gpudeck.metrics import Absence
 from gpudeck.wire import GpuFacts, Hello, Inventory, Task, Tasks, Use
 from tests.unit.fleets import frame
 from tests.unit.histories import START, Source, differences
@@ -67,6 +71,67 @@ def test_without_any_manifest_files_are_put_aside_and_not_deleted(tmp_path: Path
         (folder / name).unlink()
     opened(tmp_path, source)
     assert {path.name for path in (folder / "quarantine").iterdir()} == names
+
+
+def test_whoever_reads_a_folder_does_not_stumble_over_a_file_that_is_being_written(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = sealed(tmp_path, source)
+    folder = tmp_path / "history" / "raw"
+    before, read = len(pd.read_parquet(folder)), []
+    original = vars(stores)["raw_table"]
+
+    def looked(*given: Any) -> Any:
+        read.append((len(pd.read_parquet(folder)), len(list(folder.iterdir()))))
+        return original(*given)
+
+    monkeypatch.setattr(stores, "raw_table", looked)
+    history.append(source.span(START + 2 * BLOCK_S, START + 3 * BLOCK_S), 1)
+    history.store.tend(START + 3 * BLOCK_S + GRACE_S)
+    assert read == [(before, 3)]  # of which one is a draft
+
+
+@pytest.mark.parametrize("step", [1, 60, 3_600])
+def test_slow_metrics_are_told_from_files_as_from_memory(tmp_path: Path, step: int) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    history.append(source.span(START, START + BLOCK_S), 1)
+    asked = (source.all_uuids, ["ecc_corrected", "power_w", "fan_pct"], START, START + 3_600, step)
+    before = history.series(*asked)
+    assert before["ecc_corrected_mean"].notna().sum() >= 4
+    history.store.tend(START + BLOCK_S + GRACE_S)
+    assert history.info().open_seconds == 0
+    after = history.series(*asked)
+    assert list(after["t"]) == list(before["t"])
+    for name in ("ecc_corrected_min", "ecc_corrected_mean", "ecc_corrected_max"):
+        np.testing.assert_allclose(after[name], before[name])
+    history.unpacks_most = 0  # as of a large fleet
+    np.testing.assert_allclose(history.series(*asked)["ecc_corrected_mean"],
+                               before["ecc_corrected_mean"])
+
+
+@pytest.mark.parametrize("state", ["stale", "lost"])
+def test_what_is_said_of_a_gpu_that_was_not_read_is_no_sample(tmp_path: Path, state: str) -> None:
+    """Live it is none either."""
+    teller, said = Teller(tmp_path), [{"util_pct": 12.0, "fan_pct": Absence.UNSUPPORTED}]
+    for t in range(START, START + 20):
+        is_read = t < START + 10
+        told = frame(said, t - START + 1, t + 0.2, ("ok" if is_read else state,),
+                     slow=[{"ecc_corrected": float(t - START)}])
+        teller.history.append([Stored("n", "s", t + 0.5, told, t)], 1)
+    history = teller.history
+    for _ in range(2):
+        seconds = history.series(["GPU-a"], ["util_pct", "ecc_corrected"], START, START + 20, 1)
+        there = seconds[seconds["util_pct_max"].notna()]
+        assert list(there["t"]) == list(range(START, START + 10))
+        assert seconds["ecc_corrected_max"].max() == 9
+        [minute] = history.series(["GPU-a"], ["util_pct"], START, START + 60, 60,
+                                  ("n",)).to_dict("records")
+        assert minute["util_pct_n"] == 10
+        for metric, why in (("util_pct", state), ("fan_pct", "unsupported")):
+            [one] = history.instant(metric, START + 19).to_dict("records")
+            assert (one["missing"], np.isnan(one["value"])) == (why, True)
+        history.store.tend(START + BLOCK_S + GRACE_S)
 
 
 def test_what_is_known_of_files_goes_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch

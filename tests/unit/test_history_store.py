@@ -263,8 +263,10 @@ def test_what_is_old_goes_and_the_coarser_stays(tmp_path: Path) -> None:
     assert "raw" not in kinds(history)
     frame = history.series(source.all_uuids, ["power_w"], START, START + 600, 1)
     assert set(frame["t"]) == set(range(START, START + 600, 60))  # minutes stand in
+    assert [history.finest(t) for t in (START, START + HOUR_S)] == [MINUTE_S, 1]
     history.store.tend(START + 5 * HOUR_S)
     assert "minutes" not in kinds(history)
+    assert [history.finest(t) for t in (START, START + HOUR_S)] == [HOUR_S, 1]
     assert len(history.series(source.all_uuids, ["power_w"], START, START + 600, HOUR_S))
     left = list((tmp_path / "history").rglob("*.parquet"))
     assert len(left) == sum(kinds(history).values())
@@ -367,7 +369,11 @@ def test_a_file_is_checked_before_it_is_believed(tmp_path: Path) -> None:
 
 
 def segment(name: str) -> Segment:
-    return Segment(f"raw/{name}.parquet", "raw", 0, 300, 300, 1, 3, "x")
+    return Segment(f"raw/{file_name(name)}", "raw", 0, 300, 300, 1, 3, "x")
+
+
+def file_name(name: str) -> str:
+    return f"raw-0-300-{ord(name)}.parquet"
 
 
 def test_a_manifest_with_one_bad_copy_is_whole_and_with_two_puts_files_aside(
@@ -377,7 +383,7 @@ def test_a_manifest_with_one_bad_copy_is_whole_and_with_two_puts_files_aside(
     manifest.load()
     (tmp_path / "raw").mkdir()
     for name in "abc":
-        (tmp_path / "raw" / f"{name}.parquet").write_text("abc")
+        (tmp_path / "raw" / file_name(name)).write_text("abc")
         manifest.commit([segment(name)])
     for copy, line in (("manifest.jsonl", 1), ("manifest.copy.jsonl", 0)):
         flip_line(tmp_path, (copy,), line)
@@ -390,7 +396,7 @@ def test_a_manifest_with_one_bad_copy_is_whole_and_with_two_puts_files_aside(
     last.load()
     assert last.damaged_lines == 2
     assert sorted(path.name for path in (tmp_path / "quarantine").iterdir()) == [
-        f"{name}.parquet" for name in "abc"]
+        file_name(name) for name in "abc"]
 
 
 def flip_line(folder: Path, copies: tuple[str, ...], line: int) -> None:
@@ -404,17 +410,33 @@ def test_what_no_line_names_is_half_a_change_and_goes(tmp_path: Path) -> None:
     manifest = Manifest(tmp_path)
     manifest.load()
     (tmp_path / "raw").mkdir()
-    for name in ("a.parquet", "b.parquet", "b.new"):
-        (tmp_path / "raw" / name).write_text("abc")
+    draft = tmp_path / "raw" / f".{file_name('b')}".replace("parquet", "new")
+    for path in (tmp_path / "raw" / file_name("a"), tmp_path / "raw" / file_name("b"), draft):
+        path.write_text("abc")
     manifest.commit([segment("a")])
     with (tmp_path / "manifest.jsonl").open("ab") as file:
         file.write(b'{"n":2,"add":[{"na')  # a torn line is no damage of what was committed
     again = Manifest(tmp_path)
     again.load()
-    assert set(again.segments) == {"raw/a.parquet"}
-    assert not (tmp_path / "raw" / "b.new").exists()
+    assert set(again.segments) == {segment("a").name}
+    assert [path.name for path in (tmp_path / "raw").iterdir()] == [file_name("a")]
     again.commit([segment("b")])
     assert _numbers(tmp_path) == [1, 2]
+
+
+def test_what_others_laid_into_the_folder_stays_and_does_not_keep_the_hub_from_starting(
+        tmp_path: Path) -> None:
+    (tmp_path / "raw" / ".ipynb_checkpoints").mkdir(parents=True)
+    theirs = [tmp_path / "notes" / "mine.parquet", tmp_path / "raw" / "copy.parquet",
+              tmp_path / "raw" / ".ipynb_checkpoints" / "look.ipynb"]
+    for path in theirs:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("theirs")
+    manifest = Manifest(tmp_path)
+    manifest.load()
+    manifest.commit([])
+    Manifest(tmp_path).load()
+    assert [path.read_text() for path in theirs] == ["theirs"] * 3
 
 
 def _numbers(folder: Path) -> list[int]:
