@@ -149,7 +149,9 @@ def _check(reach: Reach, client: Client, asked: argparse.Namespace) -> int:
         return ExitCode.FAILED
     lines = [f"{printable(found['meaning'])}",
              *(f"  over: {printable(each['sentence'])}" for each in found["over"])]
-    if not found["over"]:
+    if not found["nodes"]:
+        lines.append("  no node is meant: nothing that there is now is called so under --scope")
+    elif not found["over"]:
         lines.append(f"  nobody of {found['holders']} would be over it now")
     return _say(reach, found, *lines)
 

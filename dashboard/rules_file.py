@@ -42,7 +42,7 @@ class _Loader(yaml.SafeLoader):
     which make texts of what is none; no key twice, of which YAML takes the last without a word."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        event: Any = self.peek_event()
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         mark, tag = event.start_mark, getattr(event, "tag", None)
         if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(problem="aliases (*name) are not taken", problem_mark=mark)

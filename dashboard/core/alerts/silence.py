@@ -26,6 +26,9 @@ class Silence(Struct, frozen=True):
     def is_on(self, now: float) -> bool:
         return self.begins <= now < (self.until if self.ended_at is None else self.ended_at)
 
+    def is_over(self, now: float) -> bool:
+        return self.ended_at is not None or self.until <= now
+
     def matches(self, alert: Alert) -> bool:
         target = alert.target
         return ((not self.rule or self.rule == alert.rule_id)
