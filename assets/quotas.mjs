@@ -165,7 +165,7 @@ function draw(card, item) {
   const { quota } = item;
   say(card.mode, quota.mode);
   card.mode.className = `pill ${TONES[quota.mode]}`;
-  say(card.meaning, `${quota.subject.startsWith("user:") ? `${item.meaning}.` : sentence(item.meaning)}${quota.because === "" ? "" : ` ${sentence(quota.because)}`}`);
+  say(card.meaning, `${meaningWords(quota.subject, item.meaning)}${quota.because === "" ? "" : ` ${sentence(quota.because)}`}`);
   say(card.summary, forceWords(item));
   once(card, "nodes", [item.nodes, quota.mode, item.set_at, item.by], ([nodes]) => card.nodes.replaceChildren(
     ...nodes.map((one) => make("li", {}, make("strong", {}, one.host), ` ${one.is_in_force ? `in force (${IN_FORCE[quota.mode]})` : one.is_applied ? "applied, not in force" : "wanted, not applied"}: ${one.proof}`)),
@@ -179,6 +179,9 @@ function draw(card, item) {
   show(card.uses, item.balances.length > 0);
   show(card.none, item.balances.length === 0 && limitsOf(quota).length > 0);
 }
+
+/** A user's name stays as it is written. */
+const meaningWords = (subject, meaning) => (subject.trim().startsWith("user:") ? `${meaning}.` : sentence(meaning));
 
 function once(card, name, value, does) {
   const text = JSON.stringify(value);
@@ -286,7 +289,7 @@ function drawCheck(outcome, { problems, meaning, holders, over, nodes }, form) {
     else input.removeAttribute("aria-invalid");
   }
   const lines = problems.length > 0 ? problems.map(problemWords)
-    : [`${meaning}.`, nodes === 0 ? "No node is meant: nothing that there is now is called so under “Where”." : over.length === 0 ? `Nobody would be over it now${holders > 0 ? `, of ${amount(holders)} who hold something of it` : ""}.` : `${amount(over.length)} would be over it now:`,
+    : [meaningWords(form.elements.subject.value, meaning), nodes === 0 ? "No node is meant: nothing that there is now is called so under “Where”." : over.length === 0 ? `Nobody would be over it now${holders > 0 ? `, of ${amount(holders)} who hold something of it` : ""}.` : `${amount(over.length)} would be over it now:`,
       ...over.slice(0, 10).map((one) => `${one.sentence}${one.offenders.length > 0 ? ` (${plural(one.offenders.length, "job")} would go, the first on ${one.offenders[0].host})` : ""}`)];
   outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));
 }

@@ -386,7 +386,8 @@ class AlertDesk:
 
     def _put(self, actor: Actor, silence: Silence, action: str) -> None:
         with self._auditor.change("silence", by(actor) | {"action": action, "detail": {
-                "silence": silence.id, "rule": silence.rule, "node": silence.node,
+                "silence": silence.id, "what": silence.what, "because": silence.because,
+                "rule": silence.rule, "node": silence.node,
                 "target": silence.target, "user": silence.user, "until": silence.until}}):
             self._store.put_silence(silence)
         self.silences[silence.id] = silence

@@ -86,8 +86,9 @@ def _auto_refusal(case: Case) -> str | None:
 
 
 def _words(span_s: float) -> str:
-    number, unit = (span_s / DAY_S, "days") if span_s >= 2 * DAY_S else (span_s / 3_600, "hours")
-    return f"{number:.1f}".removesuffix(".0") + f" {unit}"
+    number, unit = (span_s / DAY_S, "day") if span_s >= 2 * DAY_S else (span_s / 3_600, "hour")
+    text = f"{number:.1f}".removesuffix(".0")
+    return f"{text} {unit}" if text == "1" else f"{text} {unit}s"
 
 
 def _proves(rehearsal: Rehearsal, case: Case, author_name: str) -> bool:
