@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -103,8 +104,11 @@ def _number(flag: str, word: str | None, kind: type[int] | type[float] = int) ->
     if word is None or word == NONE:
         return word
     try:
-        return kind(word)
-    except ValueError:
+        number = kind(word)
+        if not math.isfinite(number):
+            raise ValueError
+        return number
+    except (ValueError, OverflowError):
         raise CommandError(f"--{flag} {word!r} is no number; give one, or 'none'", ExitCode.USAGE
                            ) from None
 
@@ -149,7 +153,9 @@ def _check(reach: Reach, client: Client, asked: argparse.Namespace) -> int:
         return ExitCode.FAILED
     lines = [f"{printable(found['meaning'])}",
              *(f"  over: {printable(each['sentence'])}" for each in found["over"])]
-    if not found["over"]:
+    if not found["nodes"]:
+        lines.append("  no node is meant: nothing that there is now is called so under --scope")
+    elif not found["over"]:
         lines.append(f"  nobody of {found['holders']} would be over it now")
     return _say(reach, found, *lines)
 

@@ -75,15 +75,17 @@ export function drawRule(cell, { rule }) {
 }
 
 export function drawCondition(cell, { rule }) {
-  const who = rule.scope === "*" ? (rule.of === "gpu" ? "the whole fleet" : `all ${OFS[rule.of][1]}`) : `${rule.of === "gpu" ? "" : `${OFS[rule.of][1]}: `}${rule.scope}`;
-  stacked(cell, ["code", "", `${rule.signal} ${rule.fire}`], ["small", "", [...rule.where, `for ${rule.for}`, who].join(" · ")]);
+  const who = rule.scope === "*" ? (rule.of === "gpu" || rule.of === "fleet" ? "the whole fleet" : `all ${OFS[rule.of][1]}`) : `${rule.of === "gpu" ? "" : `${OFS[rule.of][1]}: `}${rule.scope}`;
+  stacked(cell, ["code", "", `${rule.signal} ${rule.fire}`], ["small", "", [...rule.where, rule.for === "0s" ? "at once" : `for ${rule.for}`, who].join(" · ")]);
 }
 
 export function drawNow(cell, { is_watched: isWatched, why_not: whyNot, rule, targets, pending, firing, resolving, no_data: noData, cannot }) {
   if (!isWatched || whyNot !== "") { stacked(cell, ["span", "pill stale", "not watched"], ["small", "", whyNot]); return; }
   const pieces = [[firing + resolving, "firing", "pill lost"], [pending, "pending", "pill stale"]].filter(([count]) => count > 0).map(([count, word, tone]) => ["span", tone, `${amount(count)} ${word}`]);
+  // Green only where somebody could be told of: of whom nothing is known, all may be well or not.
+  const rest = targets > 0 && noData + cannot >= targets ? ["span", "pill", "no data"] : ["span", "pill ok", "quiet"];
   const quiet = [noData > 0 ? `${amount(noData)} without data` : "", cannot > 0 ? `${amount(cannot)} cannot be told` : ""].filter(Boolean).join(", ");
-  stacked(cell, ...(pieces.length > 0 ? pieces : [["span", "pill ok", "quiet"]]), ["small", "", [`of ${ofWords(rule.of, targets)}`, quiet].filter(Boolean).join(", ")]);
+  stacked(cell, ...(pieces.length > 0 ? pieces : [rest]), ["small", "", [`of ${ofWords(rule.of, targets)}`, quiet].filter(Boolean).join(", ")]);
 }
 
 export function drawHolds(cell, { holds, state }) {

@@ -95,6 +95,7 @@ export class AlertsPage {
     try {
       const [found] = await Promise.all([Promise.all(["alerts", "alerts?state=pending", "alerts?state=ended", "rules", "silences"].map(look)), this.brakes.look()]);
       if (number !== this.number) return;
+      this.proofH = found[3].proof_h;
       this.take(...found.map(({ items }) => items));
       show(byId("alerts-problem"), false);
     } catch (error) {
@@ -122,7 +123,7 @@ export class AlertsPage {
       say(button.querySelector(".alerts-count"), count === 0 || button.dataset.view === "ended" ? "" : amount(count));
     }
     this.tables.rules.update([...rules].sort(byUse));
-    this.tables.silences.update(silences.filter(({ is_on: isOn }) => isOn));
+    this.tables.silences.update(silences.filter(({ ended_at: endedAt, until }) => endedAt === null && until > Date.now() / 1000));
     const count = lists.firing.length;
     const asked = lists.firing.filter(waitsFor).length;
     const words = [count === 0 ? "Nothing fires" : `${plural(count, "alert")} ${count === 1 ? "fires" : "fire"}`, asked > 0 ? `${amount(asked)} ${asked === 1 ? "waits" : "wait"} for a person` : "", pending.length > 0 ? `${amount(pending.length)} pending` : "", lists.silenced.length > 0 ? `${amount(lists.silenced.length)} silenced` : ""];
@@ -149,8 +150,8 @@ export class AlertsPage {
         { head: "Now", draw: drawNow },
         { head: "Mode", text: ({ mode }) => mode.replaceAll("_", " ") },
       ],
-      actions: ({ rule }) => [[this.isAdmin ? "Edit" : "Show", (it) => this.edit(it.rule), { "aria-label": `${this.isAdmin ? "Edit" : "Show"} ${rule.title}` }],
-        ...(this.isOperator && rule.ladder.length > 0 ? [["Mode …", (it) => this.setMode(it.rule), { "aria-label": `Mode of ${rule.title}` }]] : []),
+      actions: ({ rule }) => [[this.isAdmin ? "Edit" : "Show", (it) => this.edit(it.rule, it.number), { "aria-label": `${this.isAdmin ? "Edit" : "Show"} ${rule.title}` }],
+        ...(this.isOperator && rule.ladder.length > 0 ? [["Mode …", (it) => this.setMode(it), { "aria-label": `Mode of ${rule.title}` }]] : []),
         ...(this.isAdmin ? [["Remove", (it) => this.remove(it.rule), { "aria-label": `Remove ${rule.title}` }]] : [])],
     });
   }
@@ -162,24 +163,25 @@ export class AlertsPage {
         { head: "What", text: (one) => matchersOf(one) },
         { head: "Because", text: ({ because }) => because },
         { head: "By", text: ({ by }) => by },
+        { head: "From", draw: drawTime(({ begins }) => begins) },
         { head: "Until", draw: drawTime(({ until }) => until) },
       ],
       actions: (one) => (this.isOperator ? [["End it", (it) => this.endSilence(it), { "aria-label": `End the silence of ${matchersOf(one)}` }]] : []),
     });
   }
 
-  async edit(rule) {
-    const kept = await editRule(rule, this.isAdmin);
+  async edit(rule, number = null) {
+    const kept = await editRule(rule, number, this.isAdmin);
     if (kept === null) return;
     toast(`“${kept.rule.title}” is watched, in ${kept.mode.replaceAll("_", " ")}.`);
     this.look();
   }
 
-  async setMode(rule) {
-    const rehearsals = await rehearsalsOf(rule);
+  async setMode({ rule, version }) {
+    const rehearsals = await rehearsalsOf(rule, version);
     const isDone = await ask({
       title: `What “${rule.title}” may do`, verb: "Set",
-      lead: "Down is at once. Up is an admin's, and auto asks for proof: a week of dry run, or a rehearsal that somebody else approved, and an end.",
+      lead: `Down is at once. Up is an admin's, and auto asks for proof: ${age(this.proofH * 3_600)} of dry run, or an approved rehearsal over as long, and an end.`,
       fields: [choiceField("mode", "Mode", MODES, rule.mode), textField("expires", "Until", { maxlength: "10", value: rule.expires, placeholder: "2027-01-31" }, "The last day of auto, within 180 days."), make("div", { class: "field" }, make("span", { class: "label" }, "Rehearsals"), rehearsals)],
       submit: (given) => change("POST", `rules/${encodeURIComponent(rule.id)}/mode`, { mode: given.get("mode"), ...(given.get("expires").trim() === rule.expires ? {} : { expires: given.get("expires").trim() }) }),
     });

@@ -100,8 +100,8 @@ export async function lookAtAll(path, more = "") {
 
 /** What changes something. The hub wants to see that the page could read its own cookie. A POST
  * whose answer was lost is asked once more, under a key by which the hub does it once. */
-export async function send(method, path, body) {
-  const headers = { "X-CSRFToken": csrfToken(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+export async function send(method, path, body, more = {}) {
+  const headers = { "X-CSRFToken": csrfToken(), ...more, ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
   if (method !== "POST") return ask(method, path, body, headers);
   headers["Idempotency-Key"] = newKey();
   try {

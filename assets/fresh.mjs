@@ -6,14 +6,17 @@ import { ask, textField } from "./dialog.mjs";
 const STALE = "urn:gpudeck:problem:stale";
 
 /** As `send`; where the hub wants a fresh password, it is asked for and the change is sent again. */
-export async function change(method, path, body) {
+export async function change(method, path, body, headers) {
   try {
-    return await send(method, path, body);
+    return await send(method, path, body, headers);
   } catch (error) {
     if (error.type !== STALE || !(await isAsked())) throw error;
-    return send(method, path, body);
+    return send(method, path, body, headers);
   }
 }
+
+/** What is changed is what was looked at: nothing is written over that somebody else has written. */
+export const onlyOf = (number) => (number === null ? { "If-None-Match": "*" } : { "If-Match": `"${number}"` });
 
 function isAsked() {
   return ask({

@@ -5,7 +5,7 @@ import { look, send } from "./api.mjs";
 import { ask, choiceField, done, open, sentence, textField } from "./dialog.mjs";
 import { byId, make, say, show } from "./dom.mjs";
 import { amount, moment, plural, when } from "./format.mjs";
-import { change } from "./fresh.mjs";
+import { change, onlyOf } from "./fresh.mjs";
 import { LIMITS, barOf, useWords } from "./quota_bars.mjs";
 import { openPast } from "./quota_past.mjs";
 import { nameTab } from "./tab.mjs";
@@ -60,9 +60,11 @@ export class QuotasPage {
   take(items) {
     const over = new Set(items.flatMap(({ balances }) => balances.filter((one) => one.is_over).map(({ holder }) => holder))).size;
     const weak = items.filter((one) => one.in_force < one.wanted).length;
+    const idle = items.filter((one) => one.wanted === 0 && limitsOf(one.quota).length > 0).length;
     say(byId("quotas-words"), items.length === 0 ? "Nobody is limited." : [
       plural(items.length, "quota"), over === 0 ? "nobody is over" : `${amount(over)} over`,
-      weak === 0 ? "all in force" : `${amount(weak)} not in force everywhere`].join(" · "));
+      weak > 0 ? `${amount(weak)} not in force everywhere` : idle === items.length ? "" : idle === 0 ? "all in force" : "all others in force",
+      idle === 0 ? "" : `${amount(idle)} about no node`].filter(Boolean).join(" · "));
     nameTab(over === 0 ? "Quotas" : `(${amount(over)}) Quotas`);
     show(byId("quotas-none"), items.length === 0);
     say(byId("quotas-none"), this.isAdmin ? "There is no quota. A quota says how many Gpus, how much memory or how many hours an owner may hold. Begin with one that only observes: it shows at once who would be over." : "There is no quota here. An admin can set one.");
@@ -109,14 +111,14 @@ export class QuotasPage {
     card.root = make("li", { class: "quota", id: `quota-${id}` },
       make("div", { class: "quota-head" }, make("h2", {}, id), card.mode,
         make("div", { class: "quota-acts" },
-          ...(this.isAdmin ? [button("Edit", () => this.edit(card.item.quota))] : []),
+          ...(this.isAdmin ? [button("Edit", () => this.edit(card.item.quota, card.item.generation))] : []),
           ...(this.isOperator ? [button("History", () => this.history(id))] : []),
           ...(this.isAdmin ? [button("Remove", () => this.remove(id))] : []))),
       card.meaning, make("details", { class: "quota-force" }, card.summary, card.nodes), card.uses, card.none);
     return card;
   }
 
-  async edit(quota) {
+  async edit(quota, generation = null) {
     const outcome = make("output", { class: "quota-check", role: "status", tabindex: "0", "aria-label": "Who would be over it now" }, make("p", {}, "Who would be over it now stands here while you write."));
     const made = await ask({
       title: quota === null ? "A new quota" : `Change ${quota.id}`,
@@ -127,7 +129,7 @@ export class QuotasPage {
         const { id, ...fields } = wanted;
         const { problems } = await send("POST", "quota-checks", { quota: wanted });
         if (problems.length > 0) throw new Error(problems.map(problemWords).join(" "));
-        return change("PUT", `quotas/${encodeURIComponent(id)}`, fields);
+        return change("PUT", `quotas/${encodeURIComponent(id)}`, fields, onlyOf(generation));
       },
       opened: (form) => watch(form, quota, outcome),
     });
@@ -142,7 +144,7 @@ export class QuotasPage {
       submit: () => change("DELETE", path),
     });
     if (isDone === null) return;
-    toast(`${id} is removed.`, async () => { await change("PUT", path, before); this.look(); });
+    toast(`${id} is removed.`, async () => { await change("PUT", path, before, onlyOf(null)); this.look(); });
     this.look();
   }
 
@@ -163,7 +165,7 @@ function draw(card, item) {
   const { quota } = item;
   say(card.mode, quota.mode);
   card.mode.className = `pill ${TONES[quota.mode]}`;
-  say(card.meaning, `${quota.subject.startsWith("user:") ? `${item.meaning}.` : sentence(item.meaning)}${quota.because === "" ? "" : ` ${sentence(quota.because)}`}`);
+  say(card.meaning, `${meaningWords(quota.subject, item.meaning)}${quota.because === "" ? "" : ` ${sentence(quota.because)}`}`);
   say(card.summary, forceWords(item));
   once(card, "nodes", [item.nodes, quota.mode, item.set_at, item.by], ([nodes]) => card.nodes.replaceChildren(
     ...nodes.map((one) => make("li", {}, make("strong", {}, one.host), ` ${one.is_in_force ? `in force (${IN_FORCE[quota.mode]})` : one.is_applied ? "applied, not in force" : "wanted, not applied"}: ${one.proof}`)),
@@ -177,6 +179,9 @@ function draw(card, item) {
   show(card.uses, item.balances.length > 0);
   show(card.none, item.balances.length === 0 && limitsOf(quota).length > 0);
 }
+
+/** A user's name stays as it is written. */
+const meaningWords = (subject, meaning) => (subject.trim().startsWith("user:") ? `${meaning}.` : sentence(meaning));
 
 function once(card, name, value, does) {
   const text = JSON.stringify(value);
@@ -276,7 +281,7 @@ const LABELS = { id: "Id", subject: "Whose", count: "Counted", scope: "Where", g
 
 const problemWords = ({ field, message }) => sentence(`${field === "" ? "" : `${LABELS[field.split("[")[0]] ?? field}: `}${message}`);
 
-function drawCheck(outcome, { problems, meaning, holders, over }, form) {
+function drawCheck(outcome, { problems, meaning, holders, over, nodes }, form) {
   outcome.classList.toggle("bad", problems.length > 0);
   const wrong = new Set(problems.map(({ field }) => field));
   for (const input of form.querySelectorAll("input[name]")) {
@@ -284,7 +289,7 @@ function drawCheck(outcome, { problems, meaning, holders, over }, form) {
     else input.removeAttribute("aria-invalid");
   }
   const lines = problems.length > 0 ? problems.map(problemWords)
-    : [`${meaning}.`, over.length === 0 ? `Nobody would be over it now${holders > 0 ? `, of ${amount(holders)} who hold something of it` : ""}.` : `${amount(over.length)} would be over it now:`,
+    : [meaningWords(form.elements.subject.value, meaning), nodes === 0 ? "No node is meant: nothing that there is now is called so under “Where”." : over.length === 0 ? `Nobody would be over it now${holders > 0 ? `, of ${amount(holders)} who hold something of it` : ""}.` : `${amount(over.length)} would be over it now:`,
       ...over.slice(0, 10).map((one) => `${one.sentence}${one.offenders.length > 0 ? ` (${plural(one.offenders.length, "job")} would go, the first on ${one.offenders[0].host})` : ""}`)];
   outcome.replaceChildren(...lines.map((line) => make("p", {}, line)));
 }

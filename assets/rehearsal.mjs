@@ -5,7 +5,7 @@ import { ofWords, placeOf } from "./alert_words.mjs";
 import { look, send } from "./api.mjs";
 import { sentence } from "./dialog.mjs";
 import { make, say, show } from "./dom.mjs";
-import { amount, moment, plural, when } from "./format.mjs";
+import { age, amount, moment, plural, when } from "./format.mjs";
 import { change } from "./fresh.mjs";
 
 const SPANS = [["3600", "the last hour"], ["86400", "the last day"], ["604800", "the last week"], ["2592000", "the last 30 days"]];
@@ -69,21 +69,22 @@ function wordsOf({ state, why, alerts_count: alerts, targets, of, victims_count:
 }
 
 /** Those of a rule that are kept, for whoever decides what it may do. */
-export async function rehearsalsOf(rule) {
+export async function rehearsalsOf(rule, version) {
   const [found, person] = await Promise.all([look(`rules/backtests?rule=${encodeURIComponent(rule.id)}`), me()]).catch((error) => [error, null]);
   if (found.items === undefined) return make("p", {}, sentence(found.message));
   const done = found.items.filter(({ state }) => state === "done").slice(0, 5);
   if (done.length === 0) return make("p", {}, "It was not rehearsed yet: Edit, Rehearsal.");
   return make("ul", { class: "rehearsal-list" }, ...done.map((one) => {
-    const words = make("span", {}, rehearsalWords(one));
-    const mayApprove = person !== null && isAdmin(person) && one.approved_by === null && one.by !== person.name;
+    const words = make("span", {}, rehearsalWords(one, version));
+    const isOther = one.by !== person?.name || !person.second_person;
+    const mayApprove = person !== null && isAdmin(person) && one.approved_by === null && isOther && one.rule_version === version;
     const button = mayApprove ? make("button", { type: "button", class: "button small", onclick: async () => {
       button.disabled = true;
       try {
-        say(words, rehearsalWords(await change("POST", `rules/backtests/${encodeURIComponent(one.id)}/approve`)));
+        say(words, rehearsalWords(await change("POST", `rules/backtests/${encodeURIComponent(one.id)}/approve`), version));
         button.remove();
       } catch (error) {
-        say(words, `${rehearsalWords(one)}. ${sentence(error.message)}`);
+        say(words, `${rehearsalWords(one, version)}. ${sentence(error.message)}`);
         button.disabled = false;
       }
     } }, "Approve") : null;
@@ -91,6 +92,6 @@ export async function rehearsalsOf(rule) {
   }));
 }
 
-function rehearsalWords({ by, asked_at: at, start, end, alerts_count: alerts, victims_count: victims, approved_by: approved }) {
-  return `${Math.max(1, Math.round((end - start) / 86_400))} d, ${plural(alerts, "alert")}, ${plural(victims, "act")}; by ${by}, ${when(at)}${approved === null ? "" : `; approved by ${approved}`}`;
+function rehearsalWords({ by, asked_at: at, start, end, alerts_count: alerts, victims_count: victims, approved_by: approved, rule_version: of }, version) {
+  return `${of === version ? "" : "As it was written before: "}${age(end - start)}, ${plural(alerts, "alert")}, ${plural(victims, "act")}; by ${by}, ${when(at)}${approved === null ? "" : `; approved by ${approved}`}`;
 }

@@ -6,7 +6,7 @@ import { ofWords } from "./alert_words.mjs";
 import { ask, choiceField, textField } from "./dialog.mjs";
 import { make, say, show } from "./dom.mjs";
 import { amount } from "./format.mjs";
-import { change } from "./fresh.mjs";
+import { change, onlyOf } from "./fresh.mjs";
 import { Rehearsal } from "./rehearsal.mjs";
 
 const TYPED_MS = 350;
@@ -24,8 +24,8 @@ const TEXTS = ["title", "scope", "signal", "fire", "clear", "for", "keep_firing_
 const CHOICES = ["of", "severity", "no_data", "mode"];
 const FRESH = { of: "gpu", scope: "*", for: "2m", severity: "warn", no_data: "alert", mode: "observe", keep_firing_for: "0s", cooldown: "10m", min_coverage: 0.8, group_by: ["rule", "node"], budget: { acts: 5, within: "10m" } };
 
-/** Resolves with the rule as it was kept, or null. */
-export function editRule(rule, mayChange) {
+/** Resolves with the rule as it was kept, or null. `number`: of the version that is edited. */
+export function editRule(rule, number, mayChange) {
   const form = new RuleForm(rule);
   return ask({
     title: rule === null ? "A new rule" : mayChange ? rule.title : `${rule.title} (an admin may change it)`,
@@ -33,7 +33,7 @@ export function editRule(rule, mayChange) {
     submit: async () => {
       if (!mayChange) throw new Error("An admin may change rules.");
       const wanted = await form.read();
-      return change("PUT", `rules/${encodeURIComponent(wanted.id)}`, wanted);
+      return change("PUT", `rules/${encodeURIComponent(wanted.id)}`, wanted, onlyOf(number));
     },
     opened: (root) => form.open(root),
   });

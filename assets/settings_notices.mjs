@@ -53,7 +53,7 @@ export class Notices extends Section {
     this.rows.update(receivers.items);
     this.waiting.update(waiting.items);
     const more = waiting.total - waiting.items.length;
-    const words = [more > 0 ? `${amount(more)} more wait.` : "", receivers.muted > 0 ? `${plural(receivers.muted, "alert")} were silenced or explained by another one until they were over, and told to nobody.` : ""];
+    const words = [more > 0 ? `${amount(more)} more wait.` : "", receivers.muted > 0 ? receivers.muted === 1 ? "1 alert was silenced or explained by another one until it was over, and told to nobody." : `${amount(receivers.muted)} alerts were silenced or explained by another one until they were over, and told to nobody.` : ""];
     say(this.muted, words.filter(Boolean).join(" "));
     show(this.muted, this.muted.textContent !== "");
   }

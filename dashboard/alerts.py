@@ -362,11 +362,16 @@ class AlertDesk:
         now = time.time()
         if not any((asked.rule, asked.node, asked.target, asked.user)):
             raise CannotChange("say what is silenced: a rule, a node, a target or a user")
+        if not asked.because.strip():
+            raise CannotChange("say why (because), so that others know what they may end")
         if asked.rule and asked.rule not in self.rules:
             raise NoSuch(f"there is no rule {asked.rule[:80]!r}")
         if not now < asked.until <= now + MOST_S or asked.begins >= asked.until:
             raise CannotChange("a silence has an end, ahead of now and within 30 days")
-        if sum(each.is_on(now) for each in self.silences.values()) >= MOST_SILENCES:
+        if asked.node and not any(asked.node in (node_id, node.hello.host) for node_id, node in
+                                  self._fleet.nodes.items()):
+            raise NoSuch(f"there is no node {asked.node[:80]!r}: give its host name, or its id")
+        if sum(not each.is_over(now) for each in self.silences.values()) >= MOST_SILENCES:
             raise CannotChange(f"at most {MOST_SILENCES} silences fit")
         made = replace(asked, id="z" + secrets.token_hex(8), by=actor.name)
         self._put(actor, made, "silence")
@@ -375,13 +380,14 @@ class AlertDesk:
     def end_silence(self, actor: Actor, silence_id: str) -> None:
         self._may(actor, "DELETE /api/v1/silences/<silence_id>")
         known = self.silences.get(silence_id)
-        if known is None or not known.is_on(time.time()):
-            raise NoSuch("there is no such silence in force")
+        if known is None or known.is_over(time.time()):
+            raise NoSuch("there is no such silence, or it is over")
         self._put(actor, replace(known, ended_at=time.time()), "end silence")
 
     def _put(self, actor: Actor, silence: Silence, action: str) -> None:
         with self._auditor.change("silence", by(actor) | {"action": action, "detail": {
-                "silence": silence.id, "rule": silence.rule, "node": silence.node,
+                "silence": silence.id, "what": silence.what, "because": silence.because,
+                "rule": silence.rule, "node": silence.node,
                 "target": silence.target, "user": silence.user, "until": silence.until}}):
             self._store.put_silence(silence)
         self.silences[silence.id] = silence

@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 from flask import Blueprint, Flask, Response, request
 
+from . import preconditions
 from .alerts import AlertDesk
 from .alerts_store import MOST_LISTED
 from .alerts_views import (
@@ -41,8 +42,10 @@ MOST_TARGETS = 20
 
 
 class AlertsApi:
-    def __init__(self, desk: AlertDesk, lenses: Lenses, details: AlertDetails) -> None:
+    def __init__(self, desk: AlertDesk, lenses: Lenses, details: AlertDetails, proof_h: int
+                 ) -> None:
         self._details = details
+        self._proof_h = proof_h
         self._desk = desk
         self._lenses = lenses
 
@@ -82,7 +85,8 @@ class AlertsApi:
     # -- rules
 
     def rules(self) -> Response:
-        return answer(RuleList([self._rule(rule_id) for rule_id in sorted(self._desk.rules)]))
+        return answer(RuleList([self._rule(rule_id) for rule_id in sorted(self._desk.rules)],
+                               self._proof_h))
 
     def rule(self, rule_id: str) -> Response:
         if rule_id not in self._desk.rules:
@@ -97,6 +101,8 @@ class AlertsApi:
         return rule_view(rule, number, "" if ready is None else ready.version, watch, why_not)
 
     def put_rule(self, rule_id: str) -> Response:
+        known = self._desk.rules.get(rule_id)
+        preconditions.look("rule", rule_id, None if known is None else known[0])
         try:
             rule = read({"id": rule_id} | body(dict))
             if rule.id != rule_id:

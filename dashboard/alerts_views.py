@@ -72,7 +72,10 @@ class RuleView(Struct):
 
 
 class RuleList(Struct):
+    """`proof_h`: hours of dry run, or of history in a rehearsal, that `auto` takes here."""
+
     items: list[RuleView]
+    proof_h: int
 
 
 class RuleDraft(Struct, forbid_unknown_fields=True):

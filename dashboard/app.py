@@ -206,7 +206,8 @@ class Hub:
         self.alerts.hub_says = self.brakes.says
         self.maintenance = MaintenanceDesk(state.brakes, self.audit, room.fleet, self.lenses)
         self.acts.maintenance = self.maintenance.why
-        self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person)
+        self.modes = RuleModes(self.alerts, state.alerts, self.people, self.acts.second_person,
+                               self.settings.rule_proof_h * 3_600.0)
         self.alerts.gate, self.alerts.author_of = self.modes.gate, self.people.behind
         self.modes.rehearsals = self.rehearsals.of_rule
         self.rehearsals.person_of = self.people.behind
@@ -248,7 +249,8 @@ class Hub:
                                               lambda: self.state.get("url") or "",
                                               self.acts.second_person))
         add_acts_api(self.server, ActsApi(self.acts, self.state.commands))
-        alerts = AlertsApi(self.alerts, self.lenses, self.alert_details)
+        alerts = AlertsApi(self.alerts, self.lenses, self.alert_details,
+                           self.settings.rule_proof_h)
         add_alerts_api(self.server, alerts)
         add_ladders_api(self.server, LaddersApi(
             self.alerts, self.ladders, self.brakes, self.modes, self.maintenance, self.acts,

@@ -25,7 +25,7 @@ ADMIN = "demo"
 PROFILES = ("h100", "h100-mig", "a100", "l40s", "4090", "mixed")
 # Nobody's work is at stake here.
 HUB_FLAGS = ("--signer-ends-per-hour", "10000", "--signer-ends-per-node-hour", "10000",
-             "--quota-end-after-s", "2")
+             "--quota-end-after-s", "2", "--rule-proof-h", "1")
 REAL_AGENTS = 4  # nodes with an agent process of their own, whose tasks are real processes
 # Its clients cannot be paused: a fleet of so few nodes as have real tasks goes without.
 MPS_NODE = REAL_AGENTS

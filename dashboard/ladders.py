@@ -340,7 +340,9 @@ class Ladders:
                ) -> tuple[OutcomeKind, str]:
         """A rehearsal of it: whom it would have hit, and nothing else."""
         why = "" if refusal is None else f"; it would have been refused: {refusal.sentence}"
-        self._note(want, f"would {step.do}", f"dry run: {done}{why}")
+        whom = f"{want.owner or 'an owner'} on {want.host or 'the fleet'}" if step.do == "tell" else (
+            f"a task of {want.owner or 'somebody'} on {want.host}")
+        self._note(want, f"would {step.do}", f"would {step.do} {whom}; dry run: {done}{why}")
         if refusal is not None and refusal.code in LASTING:
             return "refused", f"dry run: {done}{why}"
         return ("done" if refusal is None else "put_off"), f"dry run: {done}{why}"

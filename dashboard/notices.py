@@ -329,7 +329,7 @@ class NoticeDesk:
         return wanted
 
     def _keep(self, actor: Actor, wanted: Receiver, action: str) -> None:
-        why = flaw(wanted)
+        why = flaw(wanted) or self._deaf(wanted)
         if why is not None:
             raise CannotChange(why)
         if wanted.kind in ("mail", "owners") and self._smtp is None:
@@ -344,6 +344,14 @@ class NoticeDesk:
         if self._watcher is not None:
             for alert in self._watcher.firing():
                 self._take(alert, time.time())
+
+    def _deaf(self, wanted: Receiver) -> str | None:
+        """Who hears of a rule that is not there hears of nothing, and nobody would know."""
+        before = self.receivers.get(wanted.id)
+        known = () if before is None else before.rules
+        unknown = [each for each in wanted.rules if each not in known and self._find(each) is None]
+        return f"there is no rule {', '.join(unknown)}: it would hear of nothing" if (
+            unknown) else None
 
     def remove(self, actor: Actor, receiver_id: str) -> None:
         self._may(actor, "DELETE /api/v1/receivers/<receiver_id>")

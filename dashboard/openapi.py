@@ -343,6 +343,8 @@ def _other(one: Operation) -> dict[str, Any]:
         made["requestBody"] = {"required": True,
                                "content": {"application/json": {"schema": _ref(one.body)}}}
         errors["411"] = ERRORS[411]
+    if one.version:
+        parameters += _conditions(one.version)
     if one.method == "post":
         parameters.append(_ONCE)
         errors |= {str(status): ERRORS[status] for status in (409, 422)}
@@ -360,6 +362,15 @@ def _other(one: Operation) -> dict[str, Any]:
                             "application/vnd.apache.parquet": {"schema": {
                                 "type": "string", "format": "binary"}}}
     return made | {"responses": {str(one.status): done} | errors}
+
+
+def _conditions(version: str) -> list[dict[str, Any]]:
+    return [
+        {"name": "If-None-Match", "in": "header", "required": False, "schema": {"type": "string"},
+         "description": "`*`: only where there is none yet."},
+        {"name": "If-Match", "in": "header", "required": False, "schema": {"type": "string"},
+         "description": f"Only while its `{version}` is this one, such as `\"7\"`: so that what "
+         "somebody else has changed meanwhile is not lost."}]
 
 
 _ONCE = {
@@ -400,6 +411,7 @@ ERRORS = {
     409: _problem("It would break a rule, such as taking away the last admin; or the same request "
                   "is being done."),
     411: _problem("A body without its length."),
+    412: _problem("It is not the version that `If-Match` names, or there is one already."),
     413: _problem("The body is too large."),
     415: _problem("Only application/json is read."),
     422: _problem("The `Idempotency-Key` was used for another request."),

@@ -42,7 +42,7 @@ OPERATIONS = (
               "phase.", RuleList),
     Operation("get", "rules/{rule_id}", "get_rule", "One Rule.", RuleView, None, 200, (404,)),
     Operation("put", "rules/{rule_id}", "put_rule", "A new Rule, or a new version of one.",
-              RuleView, Rule, 200, (400, 409, 415, 503)),
+              RuleView, Rule, 200, (400, 409, 412, 415, 503), version="number"),
     Operation("delete", "rules/{rule_id}", "remove_rule", "It is not watched any more; what it "
               "was is kept.", None, None, 204, (404, 503)),
     Operation("post", "rule-checks", "check_rule", "What is wrong with it, or of which targets its "

@@ -23,3 +23,4 @@ class Operation:
     errors: tuple[int, ...] = ()
     query: tuple[tuple[str, dict[str, Any]], ...] = ()
     is_file: bool = False  # CSV and Parquet as well
+    version: str = ""  # the field by which a change says what it is a change of

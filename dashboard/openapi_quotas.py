@@ -37,7 +37,7 @@ OPERATIONS: tuple[Operation, ...] = (
               "also where they hold nothing of it now.", OwnerQuotas),
     Operation("put", "quotas/{quota_id}", "put_quota", "A new Quota, or a change of one. Nodes "
               "hold it from their next look on, also without the hub.", QuotaView, NewQuota, 200,
-              (400, 409, 415, 503)),
+              (400, 409, 412, 415, 503), version="generation"),
     Operation("delete", "quotas/{quota_id}", "remove_quota", "It limits nobody any more; what it "
               "was is kept.", None, None, 204, (404, 503)),
     Operation("post", "quota-checks", "check_quota", "What is wrong with it, or who would be over "

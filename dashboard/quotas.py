@@ -385,17 +385,27 @@ class QuotaDesk:
         return worst_first(each for each in self._sum(now, quotas, counted, seen)
                            if each.quota.id == quota.id)
 
+    def twin(self, quota: Quota) -> str | None:
+        """Why it cannot stand beside the others."""
+        found = next((each for each in self.quotas.all if each.id != quota.id
+                      and _place(each) == _place(quota) and {*each.limits} & {*quota.limits}), None)
+        return None if found is None else (
+            f"{found.id} limits the same for {quota.subject} on {quota.scope}: change that one, or "
+            "take its limit away first")
+
+    def reach(self, quota: Quota, lens: Lens) -> int:
+        """How many nodes it is about."""
+        return sum(concerns(quota, self._fleet, node) for node_id, node in list(
+            self._fleet.nodes.items()) if lens.sees_node(node_id))
+
     # -- changes
 
     def put(self, actor: Actor, quota: Quota) -> Version:
         self._may(actor, "PUT /api/v1/quotas/<quota_id>")
         if quota.id not in self.versions and len(self.versions) >= MAX_QUOTAS:
             raise CannotChange(f"at most {MAX_QUOTAS} quotas fit")
-        twin = next((each for each in self.quotas.all if each.id != quota.id
-                     and _place(each) == _place(quota) and {*each.limits} & {*quota.limits}), None)
-        if twin is not None:
-            raise CannotChange(f"{twin.id} limits the same for {quota.subject} on {quota.scope}: "
-                               "change that one, or take its limit away first")
+        if (why := self.twin(quota)) is not None:
+            raise CannotChange(why)
         before = self.versions.get(quota.id)
         with self._auditor.change("quota", by(actor) | {
                 "action": "put", "sentence": f"{actor.name} set the quota {quota.id} "

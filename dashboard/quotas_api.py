@@ -4,11 +4,20 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-import msgspec
 from flask import Blueprint, Flask, Response, request
 
-from gpudeck.quota import END_AFTER_S, LIMITS, Limit, Quota, QuotaProblems, meaning, read
+from gpudeck.quota import (
+    END_AFTER_S,
+    LIMITS,
+    Limit,
+    Quota,
+    QuotaProblem,
+    QuotaProblems,
+    meaning,
+    read,
+)
 
+from . import preconditions
 from .api import PREFIX, Wrong, answer, bad
 from .core.fleet import Fleet
 from .core.lens import Lens, Lenses, Sight
@@ -18,7 +27,6 @@ from .quotas import QuotaDesk
 from .quotas_store import Version
 from .quotas_views import (
     Ladder,
-    NewQuota,
     OwnerQuotas,
     QuotaCheck,
     QuotaDraft,
@@ -122,13 +130,19 @@ class QuotasApi:
         return answer(QuotaPast(quota.id, limit, holder, step_s, line.t, line.used, line.most, why))
 
     def put(self, quota_id: str) -> Response:
-        given = msgspec.to_builtins(body(NewQuota))
-        if given["ladder"] is None:
+        known = self._desk.versions.get(quota_id)
+        preconditions.look("quota", quota_id, None if known is None else known.generation)
+        given: dict[str, Any] = body(dict)
+        if "ladder" in given and given["ladder"] is None:
             del given["ladder"]
+        said = [QuotaProblem("id", "is the one in the address: leave it out here")] if (
+            "id" in given) else []
         try:
             quota = read(given | {"id": quota_id}, self._end_after_s)
         except QuotaProblems as error:
-            raise bad("; ".join(map(str, error.problems))) from None
+            said += error.problems
+        if said:
+            raise bad("; ".join(map(str, said)))
         self._desk.put(asker(), quota)
         return self.quota(quota_id)
 
@@ -143,9 +157,14 @@ class QuotasApi:
             quota: Quota = read(draft, self._end_after_s)
         except QuotaProblems as error:
             return answer(QuotaCheck([flaw_view(each) for each in error.problems], "", 0, []))
-        found = self._desk.try_out(quota, self._lens())
+        lens, twin = self._lens(), self._desk.twin(quota)
+        if twin is not None:
+            return answer(QuotaCheck([flaw_view(QuotaProblem("subject", twin))], meaning(quota), 0,
+                                     []))
+        found = self._desk.try_out(quota, lens)
         return answer(QuotaCheck([], meaning(quota), len(found),
-                                 [balance_view(each) for each in found if each.is_over][:100]))
+                                 [balance_view(each) for each in found if each.is_over][:100],
+                                 self._desk.reach(quota, lens)))
 
 
 def _past_asked() -> tuple[str, Limit, float]:

@@ -211,12 +211,14 @@ class QuotaFlaw(Struct):
 
 
 class QuotaCheck(Struct):
-    """Who would be over at this moment."""
+    """Who would be over at this moment. `nodes`: how many it would be about; 0 where its scope
+    names nothing that there is."""
 
     problems: list[QuotaFlaw]
     meaning: str
     holders: int
     over: list[BalanceView]
+    nodes: int = 0
 
 
 class NewQuota(Struct, forbid_unknown_fields=True):

@@ -76,12 +76,13 @@ class Rehearsals:
             raise CannotChange(str(error)) from error
 
     def _span(self, past: Past, start: float, end: float) -> tuple[int, int]:
-        """In whole minutes, or seconds, within what is kept."""
+        """In whole minutes, or seconds, within what is kept; a week that was asked for is one."""
         begin = self._spans.begins(past.reads_s)
         if begin is None:
             raise CannotChange("history has nothing to rehearse on yet")
         step_s = past.step_s
-        first = -int(-max(start, begin) // step_s) * step_s
+        kept_from = -int(-begin // step_s) * step_s
+        first = max(int(start // step_s) * step_s, kept_from)
         last = int(end) // step_s * step_s
         if first >= last:
             raise CannotChange(

@@ -9,7 +9,7 @@ from .accounts import CannotChange, NoSuch
 from .alerts import AlertDesk
 from .alerts_store import AlertsStore
 from .core.access import Actor, may
-from .core.alerts.promotion import ACTING, Case, Put, Rehearsal, as_put, refusal
+from .core.alerts.promotion import ACTING, PROVEN_S, Case, Put, Rehearsal, as_put, refusal
 from .core.alerts.rule import Mode, Rule, RuleProblems, version
 from .people import People, Refused
 
@@ -20,12 +20,13 @@ RANK: dict[Mode, int] = {"observe": 0, "dry_run": 1, "confirm": 2, "auto": 3}
 class RuleModes:
     """`rehearsals`: of one rule, those that were kept."""
 
-    def __init__(self, desk: AlertDesk, store: AlertsStore, people: People, needs_second: bool
-                 ) -> None:
+    def __init__(self, desk: AlertDesk, store: AlertsStore, people: People, needs_second: bool,
+                 proof_s: float = PROVEN_S) -> None:
         self._desk = desk
         self._store = store
         self._people = people
         self._needs_second = needs_second
+        self._proof_s = proof_s
         self.rehearsals: Callable[[str], Iterable[Rehearsal]] = lambda rule_id: ()
 
     def gate(self, actor: Actor, before: Rule | None, wanted: Rule) -> Rule:
@@ -43,7 +44,7 @@ class RuleModes:
         why = refusal(Case(
             before, wanted.mode, wanted.expires,
             [Put(rule, by, at) for _, by, at, _, rule in self._store.versions(before.id)],
-            self.rehearsals(before.id), names, self._needs_second, time.time()))
+            self.rehearsals(before.id), names, self._needs_second, time.time(), self._proof_s))
         if why is not None:
             raise CannotChange(why)
 

@@ -45,7 +45,8 @@ def _check(asked: argparse.Namespace) -> int:
 
 def _counted(found: RulesFile) -> str:
     if found.faults:
-        return f"{len(found.faults)} faults; nothing of this file would be taken"
+        number = len(found.faults)
+        return f"{number} fault{'s' * (number != 1)}; nothing of this file would be taken"
     return f"{len(found.rules)} rules and {len(found.drills)} tests are well written"
 
 

@@ -1,5 +1,6 @@
 """Rules as YAML: read strictly, with the line of what is wrong. The only file that knows YAML."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,19 +38,31 @@ class RulesFile:
 
 
 class _Loader(yaml.SafeLoader):
-    """Nothing that is not data: no aliases, which can make a file of 1 kB one of 1 GB; no key
-    twice, of which YAML takes the last without a word."""
+    """Nothing that is not data: no aliases, which can make a file of 1 kB one of 1 GB; no tags,
+    which make texts of what is none; no key twice, of which YAML takes the last without a word."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases (*name) are not taken",
-                                       problem_mark=event.start_mark)
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        mark, tag = event.start_mark, getattr(event, "tag", None)
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not taken", problem_mark=mark)
+        if tag is not None:
+            raise yaml.MarkedYAMLError(problem="tags (!name) are not taken", problem_mark=mark)
         return super().compose_node(parent, index)
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except ValueError:  # Python reads no number of more than some thousands
+            raise yaml.MarkedYAMLError(problem="a number of too many digits",
+                                       problem_mark=node.start_mark) from None
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a field is called by one word",
+                                           problem_mark=key.start_mark)
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands here twice",
                                            problem_mark=key.start_mark)
@@ -57,11 +70,33 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# `no`, `on` and 12:30:00 are words and times to people, not booleans and numbers in base 60.
-for first in "yYnNoO":
-    _Loader.yaml_implicit_resolvers[first] = [
-        (tag, how) for tag, how in _Loader.yaml_implicit_resolvers.get(first, [])
-        if tag != "tag:yaml.org,2002:bool"]
+# `no`, `on`, 12:30, 0x1F and 2027-01-31 are words to people, not booleans, numbers or dates.
+_Loader.yaml_implicit_resolvers = {}
+for tag, how, firsts in (
+        ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
+        ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+        ("int", r"[-+]?(?:0|[1-9]\d*)", [*"-+0123456789"]),
+        ("float", r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?", [*"-+.0123456789"])):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{how})$"), firsts)
+
+
+class _NotYaml(ValueError):
+    def __init__(self, line: int | None, why: str) -> None:
+        super().__init__(why)
+        self.line = line
+
+
+def _load(text: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise _NotYaml(None if mark is None else mark.line + 1, str(error.problem)) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise _NotYaml(line, "a character that cannot be printed stands here") from None
+    except RecursionError:
+        raise _NotYaml(None, "it is nested too deep") from None
 
 
 def parse(text: str) -> RulesFile:
@@ -69,13 +104,9 @@ def parse(text: str) -> RulesFile:
     if len(text.encode()) > MOST_BYTES:
         return RulesFile({}, (), (Fault(None, "", f"a file has at most {MOST_BYTES} bytes"),))
     try:
-        data = yaml.load(text, _Loader)  # a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        return RulesFile({}, (), (Fault(None if mark is None else mark.line + 1, "",
-                                        f"this is not YAML: {error.problem}"),))
-    except (yaml.YAMLError, RecursionError) as error:
-        return RulesFile({}, (), (Fault(None, "", f"this is not YAML: {error}"),))
+        data = _load(text)
+    except _NotYaml as error:
+        return RulesFile({}, (), (Fault(error.line, "", f"this is not YAML: {error}"),))
     return _checked(data, text)
 
 
@@ -133,12 +164,10 @@ def _line_of(text: str, rule_id: str) -> int | None:
 def one_rule(text: str) -> Any:
     """The fields of the one Rule that is written there, with or without `rules:` around it."""
     try:
-        data = yaml.load(text, _Loader)  # a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
-        raise rule.RuleProblems([rule.Problem("yaml", f"{line}{error.problem}")]) from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise rule.RuleProblems([rule.Problem("yaml", str(error))]) from None
+        data = _load(text)
+    except _NotYaml as error:
+        line = "" if error.line is None else f"line {error.line}: "
+        raise rule.RuleProblems([rule.Problem("yaml", f"{line}{error}")]) from None
     if isinstance(data, dict) and set(data) == {"rules"}:
         data = data["rules"]
     if isinstance(data, list) and len(data) == 1:

@@ -14,7 +14,7 @@ from gpudeck.settings import folder, hub_url, read_secret
 from gpudeck.when import moment_of
 
 from . import access_cli
-from .core.alerts.rule import Ready, read
+from .core.alerts.rule import Ready, read, version
 from .rules_file import RulesFile, dump
 from .settings import default_data
 
@@ -85,13 +85,17 @@ def _who(of: Item) -> str:
 
 
 def take_in(asked: argparse.Namespace, found: RulesFile) -> int:
-    """Whatever the file says of modes: a rule that comes in only observes."""
+    """Whatever the file says of modes: a rule that comes in only observes, and one that means what
+    it meant keeps the mode it has, so that who imports each night is not a beginner each day."""
     client = client_of(asked)
     known = {item["rule"]["id"]: read(item["rule"]) for item in client.rules()}
     told = []
     for rule_id, ready in found.rules.items():
+        before = known.get(rule_id)
         rule = msgspec.structs.replace(ready.rule, mode="observe")
-        if known.get(rule_id) == rule:
+        if before is not None and version(before) == ready.version:
+            rule = msgspec.structs.replace(rule, mode=before.mode, expires=before.expires)
+        if before == rule:
             told.append({"rule": rule_id, "what": "unchanged"})
             continue
         client.put_rule(rule_id, msgspec.to_builtins(rule))

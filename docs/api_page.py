@@ -32,6 +32,13 @@ curl -s -H "Authorization: Bearer $GPUDECK_TOKEN" "$GPUDECK_URL/api/v1/gpus?filt
 curl -s -H "Authorization: Bearer $GPUDECK_TOKEN" "$GPUDECK_URL/api/v1/gpus?limit=none"
 ```
 
+## Changing what was looked at
+
+A PUT of a rule or a quota takes the place of whatever there is. With `If-None-Match: *` it is only
+a new one; with `If-Match: "7"` it is a change of that version alone, by the `number` of the rule or
+the `generation` of the quota. Where somebody was quicker the answer is 412, and nothing has
+changed. The pages ask so each time.
+
 ## Asking twice and doing once
 
 Every POST takes an `Idempotency-Key`: a new one for each request, such as a UUID. If the answer

@@ -40,7 +40,7 @@ HOW = {
                "or * for everyone",
     "scope": "fleet, group:NAME, node:NAME or gpu:UUID", "because": "a text, not too long",
     "gpus": "a whole number, 0 or more; nothing limits none", "priority": "a whole number, 0 to 4",
-    "mem_bytes": "a size, such as 40GiB; nothing limits none",
+    "mem_bytes": "a size, such as 40GiB, and 8 PiB at most; nothing limits none",
     "gpu_hours": "a number, 0 or more; nothing limits none",
     "max_age_s": "a span of time, such as 12h; nothing limits none", "per": "day or week",
     "count": "each or together", "mode": "observe, warn or act", "offline": "wait or allow",
@@ -49,9 +49,9 @@ HOW = {
 
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_SIZE = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 _SPANS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d)\s*")
+_SPAN = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]+)?)\s*(s|m|h|d)\s*")
 
 DEFAULT_LADDER: tuple[Rung, ...] = (
     Rung("tell"), Rung("tell", 600.0), Rung("end", 600.0))
@@ -191,10 +191,15 @@ def _subject_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
     kind, name = quota.subject_kind, quota.subject_name
     if quota.subject == "*":
         return
-    if kind not in SUBJECTS or kind == "*" or not name or not name.isprintable() or " " in name:
+    parts = name.split("/") if kind == "k8s" else [name]
+    if kind not in SUBJECTS or kind == "*" or not name.isprintable() or " " in name or (
+            len(parts) > 2 or not all(parts)):
         yield "subject", (f"{quota.subject[:80]!r} names nobody: write user:NAME, group:NAME, "
                           "container:NAME, slurm:JOB, k8s:NAMESPACE, k8s:NAMESPACE/POD, or * for "
                           "everyone")
+    elif "*" in name:
+        yield "subject", (f"{name[:80]!r} would be nobody's name: a quota is of one by its name, "
+                          "or of everyone, which is * alone")
 
 
 def _scope_flaws(quota: Quota) -> Iterator[tuple[str, str]]:
@@ -226,6 +231,9 @@ def _ladder_flaws(quota: Quota, end_after_s: float) -> Iterator[tuple[str, str]]
         yield "ladder", "tell the owner first: begins with do: tell"
     if [order[do] for do in does] != sorted(order[do] for do in does):
         yield "ladder", "goes from mild to hard: tell, then pause, then end"
+    if quota.mode == "act" and {*does} == {"tell"}:
+        yield "ladder", ("only tells, and act is to do something about it: end it with do: end, "
+                         "or write mode: warn")
     if any(rung.do == "end" and rung.after_s < end_after_s for rung in quota.ladder):
         yield "ladder", f"end comes at least {end_after_s:.0f} s after the step before it"
 

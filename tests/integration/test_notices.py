@@ -143,6 +143,20 @@ def test_the_silenced_is_not_told_until_the_silence_ends(hub: HubProcess, sink: 
     remove(hub, ops)
 
 
+def test_a_rule_that_is_not_there_is_not_listened_for(hub: HubProcess, sink: HttpSink) -> None:
+    strange = f"none-{secrets.token_hex(3)}"
+    asked = {"name": "deaf", "kind": "webhook", "to": sink.url, "rules": ["temp-high", strange]}
+    told = ask(hub, "POST", "receivers", asked)
+    assert told.status == 409
+    assert f"there is no rule {strange}" in told.json["detail"]
+    mine = put(hub, hot())
+    made = receiver(hub, to=sink.url, rules=[mine])
+    assert ask(hub, "DELETE", f"rules/{mine}").status == 204
+    kept = ask(hub, "PUT", f"receivers/{made['id']}", asked | {"rules": [mine]})
+    assert kept.status == 200, "what it heard of once does not stand in the way of an edit"
+    remove(hub, made)
+
+
 def test_owners_are_written_to_at_their_address(hub: HubProcess, post: MailSink) -> None:
     addresses = ask(hub, "PUT", "addresses", {"items": [
         {"unix_name": "alice", "address": "alice@example.org"}]})

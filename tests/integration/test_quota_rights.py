@@ -1,5 +1,6 @@
 """Whom the hub tells how much of a quota: sums of others only whoever sees all of them."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -120,3 +121,53 @@ def test_the_preview_counts_hours_of_what_is_seen(site: Site) -> None:
 
     wait_for(lambda: over(site.client) == {"alice", "bob"}, 20, "hours")
     assert over(site.as_one("operator", ["hers"], "ops")) == {"alice"}
+
+
+def test_nothing_is_written_over_that_somebody_else_has_written(site: Site) -> None:
+    made = site.client.put_quota("mine", {"subject": "user:carol", "gpus": 4})
+
+    def put(gpus: int, **headers: str) -> Any:
+        return site.hub.ask("/api/v1/quotas/mine", "PUT", body=json.dumps(
+            {"subject": "user:carol", "gpus": gpus}).encode(), Content_Type="application/json",
+            **headers)
+
+    again = put(1, If_None_Match="*")
+    assert (again.status, "there is a quota 'mine' already" in again.json["detail"]) == (412, True)
+    assert put(3, If_Match=f'"{made["generation"]}"').status == 200
+    stale = put(2, If_Match=f'"{made["generation"]}"')
+    assert stale.status == 412
+    assert "changed meanwhile" in stale.json["detail"]
+    assert site.client.quota("mine")["quota"]["gpus"] == 3  # type: ignore[index]
+    assert put(5).status == 200, "who names no version changes what there is"
+    site.client.remove_quota("mine")
+    gone = put(6, If_Match=f'"{made["generation"]}"')
+    assert (gone.status, "was removed meanwhile" in gone.json["detail"]) == (412, True)
+    assert put(6, If_None_Match="*").status == 200
+    site.client.remove_quota("mine")
+
+
+def test_who_limits_the_same_twice_reads_so_before_it_is_set(site: Site) -> None:
+    """Else the preview says that nobody would be over, because the other one counts."""
+    found = site.client.check_quota({"id": "again", "subject": "*", "gpus": 0})
+    [problem] = found["problems"]
+    assert problem["message"].startswith("all limits the same")
+    assert site.client.check_quota({"id": "all", "subject": "*", "gpus": 0})["problems"] == []
+
+
+@pytest.mark.parametrize(("field", "value", "says"), [
+    ("gpus", "two", "gpus: a whole number"), ("mode", "kill", "mode: observe, warn or act"),
+    ("priority", 9, "priority: a whole number, 0 to 4"), ("ladder", "tell", "ladder: 1 to 8 steps"),
+    ("gpu", 4, "gpu: there is no such field"), ("id", "other", "id: is the one in the address")])
+def test_what_is_wrong_in_a_request_is_said_as_the_page_says_it(
+    site: Site, field: str, value: Any, says: str
+) -> None:
+    with pytest.raises(CommandError, match=f"{says}.*scope: 'moon' is no part"):
+        site.client.put_quota("odd", {"subject": "*", "scope": "moon", field: value})
+
+
+@pytest.mark.parametrize(("scope", "nodes"), [
+    ("fleet", 2), ("node:{alice}", 1), ("node:nobodys", 0), ("gpu:GPU-none", 0)])
+def test_a_scope_that_names_nothing_is_told_of(site: Site, scope: str, nodes: int) -> None:
+    found = site.client.check_quota({"id": "x", "subject": "group:lab", "gpus": 1,
+                                     "scope": scope.format(**site.node)})
+    assert (found["problems"], found["nodes"]) == ([], nodes)

@@ -177,7 +177,7 @@ class World:
             for _, rule in self.desk.rules.values():
                 self.desk._store.put_rule(rule, "ada", self.clock.now, is_there=False)
             for each in rules:
-                made = read(dict({"title": "", "mode": "auto", "expires": expires}, **each))
+                made = read(dict({"title": "t", "mode": "auto", "expires": expires}, **each))
                 self.desk._store.put_rule(made, "ada", self.clock.now)
         self.desk._load()
 

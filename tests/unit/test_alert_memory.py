@@ -24,7 +24,7 @@ class Hub:
         self.disk, self.now = disk, now
         self.evaluator, self.alerts = Evaluator(), Alerts()
         self.evaluator.set_rules({"r": check(read({
-            "id": "r", "title": "", "scope": "*", "of": "task", "signal": "age_s", "fire": "> 5",
+            "id": "r", "title": "t", "scope": "*", "of": "task", "signal": "age_s", "fire": "> 5",
             "clear": "< 2", "for": "60s", "keep_firing_for": "30s"} | change))})
         self.watch = self.evaluator.watches["r"]
         memory = disk.get("memory")

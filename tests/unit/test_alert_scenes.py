@@ -121,7 +121,7 @@ def test_busy_is_what_any_witness_says() -> None:
 def test_a_new_process_of_the_same_number_inherits_nothing() -> None:
     world, evaluator = World(1), Evaluator()
     evaluator.set_rules({"big": check(read({
-        "id": "big", "title": "", "scope": "*", "of": "task", "signal": "mem_used_bytes",
+        "id": "big", "title": "t", "scope": "*", "of": "task", "signal": "mem_used_bytes",
         "fire": "> 1GiB", "for": "5s"}))})
     watch, first = evaluator.watches["big"], task()
     again = replace(first, id=first.id + "0", start_ticks=2)
@@ -145,7 +145,7 @@ def test_a_row_that_changes_hands_between_two_looks_says_that_who_was_there_is_g
     """As a Rule by the minute sees it: it does not look in between."""
     world, evaluator = World(1), Evaluator()
     evaluator.set_rules({"idle": check(read({
-        "id": "idle", "title": "", "scope": "*", "of": "task", "signal": "mem_used_bytes",
+        "id": "idle", "title": "t", "scope": "*", "of": "task", "signal": "mem_used_bytes",
         "fire": "> 1GiB", "for": "5m"}))})
     world.now -= world.now % 60
     one, told, fired = task(), [], 0.0
@@ -249,7 +249,7 @@ def test_nodes_and_the_fleet() -> None:
 
 def test_a_part_of_the_fleet_is_not_the_fleet() -> None:
     with pytest.raises(RuleProblems, match="a part of the fleet"):
-        check(read({"id": "few", "title": "", "of": "fleet", "scope": "node:a",
+        check(read({"id": "few", "title": "t", "of": "fleet", "scope": "node:a",
                     "signal": "gpus_free", "fire": "< 1"}))
 
 
@@ -264,7 +264,7 @@ def test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core() -> None:
     names = [name for name in NAMES["task"] if name != "is_youngest"]
     evaluator = Evaluator()
     evaluator.set_rules({f"r{at}": check(read({
-        "id": f"r{at}", "title": "", "scope": "*", "of": what, "signal": name,
+        "id": f"r{at}", "title": "t", "scope": "*", "of": what, "signal": name,
         "fire": "> 999999999999999", "for": "10m" if at % 3 == 0 else "20s"}))
         for at, (what, name) in enumerate(
             [("task", name) for name in names] + [("job", name) for name in names]

@@ -168,7 +168,7 @@ def test_a_version_is_of_what_a_rule_means() -> None:
 ])
 def test_one_moment_of_a_rule_that_looks_back(signal: str, where: str, shown: str, basis: str
                                               ) -> None:
-    rule = read({"id": "r", "title": "", "scope": "*", "signal": signal, "fire": "> 5",
+    rule = read({"id": "r", "title": "t", "scope": "*", "signal": signal, "fire": "> 5",
                  "where": [where], "for": "2h"})
     found, by = momentary(rule)
     assert (found.signal, by) == (shown, basis)

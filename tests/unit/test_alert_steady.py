@@ -19,7 +19,7 @@ LADDER = [{"do": "tell"}, {"do": "end", "after": "10m"}]
 
 
 def rule(**change: Any) -> dict[str, Any]:
-    return {"id": "r", "title": "", "scope": "*", "of": "task", "signal": "mem_used_bytes",
+    return {"id": "r", "title": "t", "scope": "*", "of": "task", "signal": "mem_used_bytes",
             "fire": ">= 10", "clear": "< 5", "for": "30s", "ladder": LADDER} | change
 
 

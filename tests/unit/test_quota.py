@@ -55,9 +55,12 @@ def test_sizes_and_spans_are_read_and_said_again() -> None:
     ("id", {"id": "Not So"}),
     ("subject", {"subject": "alice"}), ("subject", {"subject": "user:"}),
     ("subject", {"subject": "*:x"}), ("subject", {"subject": "user:a b"}),
+    ("subject", {"subject": "user:*"}), ("subject", {"subject": "container:web-*"}),
+    ("subject", {"subject": "k8s:/pod"}), ("subject", {"subject": "k8s:a/b/c"}),
     ("scope", {"scope": "rack:1"}), ("scope", {"scope": "node:"}), ("scope", {"scope": "fleet:x"}),
     ("mem_bytes", {"mem_bytes": "2.5G"}), ("mem_bytes", {"mem_bytes": "lots"}),
-    ("max_age_s", {"max_age_s": "1 month"}),
+    ("mem_bytes", {"mem_bytes": "9" * 400 + "GiB"}), ("mem_bytes", {"mem_bytes": "9999TiB"}),
+    ("max_age_s", {"max_age_s": "1 month"}), ("max_age_s", {"max_age_s": "9" * 400 + "d"}),
     ("gpus", {"gpus": -1}), ("priority", {"priority": 5}), ("mode", {"mode": "kill"}),
     ("mode", {"gpus": None, "mode": "act"}),
     ("gpu_hours", {"gpu_hours": 5, "subject": "slurm:12"}),
@@ -67,6 +70,7 @@ def test_sizes_and_spans_are_read_and_said_again() -> None:
     ("ladder", {"ladder": [{"do": "tell"}, {"do": "end", "after_s": 59}]}),
     ("ladder", {"ladder": [{"do": "tell"}, {"do": "end", "after_s": 60},
                            {"do": "tell", "after_s": 60}]}),
+    ("ladder", {"mode": "act", "ladder": [{"do": "tell"}]}),
     ("kills", {"kills": 3}),
 ])
 def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:

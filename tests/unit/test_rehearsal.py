@@ -59,7 +59,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 def ready(name: str, **change: Any) -> Ready:
-    return check(read({"id": name, "title": "", "scope": "*"} | RULES[name] | change))
+    return check(read({"id": name, "title": "t", "scope": "*"} | RULES[name] | change))
 
 
 class Recorded:
@@ -226,7 +226,7 @@ def test_what_history_does_not_keep_is_refused() -> None:
     for signal in ("sample_age_s", "lost", "jobs"):
         with pytest.raises(CannotRehearse, match=f"does not keep {signal}"):
             GpuPast(None, Fleet(1), check(read(  # type: ignore[arg-type]
-                {"id": "r", "title": "", "scope": "*", "signal": signal, "fire": "> 5"})))
+                {"id": "r", "title": "t", "scope": "*", "signal": signal, "fire": "> 5"})))
 
 
 # -- ladders, without any history
@@ -234,9 +234,9 @@ def test_what_history_does_not_keep_is_refused() -> None:
 
 def played(story: list[float], **change: Any) -> list[WouldBe]:
     """One row, minute by minute, in stretches of random length."""
-    of = check(read({"id": "r", "title": "", "scope": "*", "of": "task", "signal": "mem_used_bytes",
-                     "fire": ">= 10", "clear": "< 5", "for": "5m", "cooldown": "0s",
-                     "ladder": [{"do": "tell"}, {"do": "tell", "after": "10m"},
+    of = check(read({"id": "r", "title": "t", "scope": "*", "of": "task",
+                     "signal": "mem_used_bytes", "fire": ">= 10", "clear": "< 5", "for": "5m",
+                     "cooldown": "0s", "ladder": [{"do": "tell"}, {"do": "tell", "after": "10m"},
                                 {"do": "end", "after": "10m"}]} | change))
     rehearsal, numbers = Rehearsal(of), np.array([[0.0] * len(story), story])
     cut = random.randint(1, len(story) - 1)

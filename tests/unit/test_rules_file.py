@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from dashboard.core.alerts import drill
-from dashboard.core.alerts.rule import check, read
+from dashboard.core.alerts.rule import RuleProblems, check, read
 from dashboard.rules_cli import rules
-from dashboard.rules_file import PACK, dump, parse
+from dashboard.rules_file import PACK, dump, one_rule, parse
 from gpudeck.errors import CommandError
 
 GOOD = """
@@ -47,7 +47,7 @@ def test_each_test_of_the_pack_can_fail() -> None:
         ready = pack.rules[test.rule]
         never = "> 999999999999999" if ready.fire.op in (">", ">=") else (
             "< -999999999999999" if ready.fire.op in ("<", "<=") else "= 77")
-        dull = check(read({"id": ready.rule.id, "title": "", "scope": "*", "fire": never,
+        dull = check(read({"id": ready.rule.id, "title": "t", "scope": "*", "fire": never,
                            "of": ready.rule.of, "signal": ready.rule.signal, "for": ready.rule.for_,
                            "where": list(ready.rule.where),
                            "min_coverage": ready.rule.min_coverage}))
@@ -110,3 +110,43 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(CommandError, match="UTF-8"):
         rules(["check", str(tmp_path / "binary.yaml")])
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    ("? [a]\n    : b", "a field is called by one word"),
+    ("for: !!int ten", "tags (!name) are not taken"),
+    ("owner: !!timestamp soon", "tags (!name) are not taken"),
+    ("min_coverage: " + "9" * 5_000, "line 9: this is not YAML: a number of too many digits"),
+    ("runbook: \x07", "line 9: this is not YAML: a character that cannot be printed"),
+    ("runbook: " + "[" * 3_000, "it is nested too deep"),
+    ("mode: off", "mode: write observe, dry_run, confirm or auto"),
+    ("severty: crit", "severty: there is no such field; did you mean severity?"),
+    ("cooldown: 10", "cooldown: a span of time, such as 30s"),
+    ("ladder: tell", "ladder: a list of 6 steps at most, such as {do: tell"),
+    ("keep_firing_for: 99999d", "keep_firing_for: is at most 90d"),
+    ("expires: 2027-02-30", "expires: '2027-02-30' is no day"),
+    ("inhibited_by: [hot]", "a rule that explains itself would never tell anybody"),
+])
+def test_no_text_stops_the_one_who_reads_it(line: str, says: str) -> None:
+    """What YAML makes an exception of is a mistake like any other, and has a line."""
+    text = GOOD.replace("    for: 10s\n", f"    for: 10s\n    {line}\n")
+    found = [str(fault) for fault in parse(text).faults]
+    assert any(says in fault for fault in found), found
+    with pytest.raises(RuleProblems):
+        check(read(one_rule(text[:text.index("tests:")])))
+
+
+def test_what_only_looks_like_a_number_or_a_date_is_a_word() -> None:
+    found = parse(GOOD.replace("title: Hot", "title: 2027-13-45").replace(
+        "    for: 10s\n", "    for: 10s\n    owner: 0b_\n    runbook: 12:30\n"))
+    assert found.faults == ()
+    rule = found.rules["hot"].rule
+    assert (rule.title, rule.owner, rule.runbook) == ("2027-13-45", "0b_", "12:30")
+
+
+def test_all_that_cannot_be_read_is_named_at_once() -> None:
+    with pytest.raises(RuleProblems) as caught:
+        read({"id": "A b", "signal": 3, "of": "gpus", "ladder": [{"do": "kill"}], "foo": 1,
+              "title": "t"})
+    assert sorted(problem.field for problem in caught.value.problems) == [
+        "fire", "foo", "id", "ladder[0].do", "of", "signal"]

@@ -54,6 +54,7 @@ class Case:
     names: frozenset[str]
     needs_second: bool
     now: float
+    proof_s: float = PROVEN_S  # of dry run, or of history
 
 
 def refusal(case: Case) -> str | None:
@@ -76,17 +77,24 @@ def _auto_refusal(case: Case) -> str | None:
     if (wrong := _expiry_flaw(case.expires, case.now)) is not None:
         return wrong
     tried_s = dry_run_s(case.puts, case.now)
-    if tried_s >= PROVEN_S or any(_proves(each, case, by) for each in case.rehearsals):
+    if tried_s >= case.proof_s or any(_proves(each, case, by) for each in case.rehearsals):
         return None
-    return (f"a rule acts by itself after {PROVEN_S / DAY_S:.0f} days of dry_run (it has "
-            f"{tried_s / DAY_S:.1f}), or with a rehearsal of this version over as many days that "
-            "another admin than its author has approved")
+    proof, tried = _words(case.proof_s), _words(tried_s)
+    another = "another admin than its author" if case.needs_second else "an admin"
+    return (f"a rule acts by itself after {proof} of dry_run (it has {tried}), or with a rehearsal "
+            f"of this version over {proof} that {another} has approved")
+
+
+def _words(span_s: float) -> str:
+    number, unit = (span_s / DAY_S, "day") if span_s >= 2 * DAY_S else (span_s / 3_600, "hour")
+    text = f"{number:.1f}".removesuffix(".0")
+    return f"{text} {unit}" if text == "1" else f"{text} {unit}s"
 
 
 def _proves(rehearsal: Rehearsal, case: Case, author_name: str) -> bool:
     approved_by = rehearsal.approved_by
     return (rehearsal.rule_version == version(case.rule)
-            and rehearsal.end - rehearsal.start >= PROVEN_S and rehearsal.end <= case.now
+            and rehearsal.end - rehearsal.start >= case.proof_s and rehearsal.end <= case.now
             and approved_by is not None and not (case.needs_second and approved_by == author_name))
 
 

@@ -4,12 +4,14 @@ It is written as YAML, by hand or by the form, and read here; `check` names ever
 wrong with it at once. What may follow which mode stands in MODES.
 """
 
+import difflib
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -42,6 +44,7 @@ END_AFTER_S = 60
 CLOSED_FROM_S = 300  # from this hold on, closed minutes are looked at, live as in rehearsal
 AUTO_MOST_S = 180 * 86_400
 MAX_STEPS = 6
+SPAN_MOST_S = 90 * 86_400  # as long as minutes are kept: beyond it nothing can be rehearsed
 
 _GPU = {metric.key: metric.unit for metric in (*COLUMNS, *SLOW)}
 _USED: dict[str, str] = {"mem_used_bytes": "B", "sm_pct": "%", "util_pct": "%", "util_max_pct": "%",
@@ -111,6 +114,11 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True, rename={"for_": "for
     expires: Text = ""  # the day until which `auto` holds: 2027-01-31
 
 
+def _one_of(kind: Any) -> str:
+    *most, last = get_args(kind)
+    return f"{', '.join(most)} or {last}"
+
+
 # What may change without making it another Rule.
 WORDS = frozenset(("title", "runbook", "owner", "mode", "expires", "severity", "group_by"))
 
@@ -173,21 +181,63 @@ class RuleProblems(ValueError):
         self.problems = problems
 
 
+REQUIRED = {"id": "x", "title": "x", "signal": "x", "fire": "x"}  # with what stands in meanwhile
+# Of fields that are of another kind than they must be.
+HOW = {
+    "id": "1 to 64 of a-z 0-9 and -, beginning with a letter or a digit",
+    "of": f"write {_one_of(Of)}", "no_data": f"write {_one_of(NoData)}",
+    "severity": f"write {_one_of(Severity)}", "mode": f"write {_one_of(Mode)}",
+    **dict.fromkeys(("for", "keep_firing_for", "max_gap", "cooldown"),
+                    "a span of time, such as 30s, 5m or 2h"),
+    "min_coverage": "a share above 0 and up to 1, such as 0.8",
+    "where": "a list of 6 conditions at most, such as ['mem_used_bytes >= 1GiB']",
+    "ladder": f"a list of {MAX_STEPS} steps at most, such as {{do: tell, after: 10m}}; do is "
+              f"{_one_of(Do)}",
+    "budget": "such as {acts: 5, within: 10m}; acts is 1 to 100",
+    "group_by": "a list of rule, node, owner or gpu",
+    "inhibited_by": "a list of 16 ids of rules at most",
+    "runbook": "a text of 4,000 characters at most",
+}
+
+
 def read(data: Any) -> Rule:
-    """From what YAML or JSON holds."""
+    """From what YAML or JSON holds. Raises RuleProblems with all that cannot be read."""
     if not isinstance(data, dict):
         raise RuleProblems([Problem("rule", f"is a {type(data).__name__}, not a table of fields")])
-    try:
-        return msgspec.convert(_as_texts(data), Rule)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        raise RuleProblems([Problem(path.rstrip("`") or "rule", message)]) from None
+    given = _as_texts(data)
+    problems = [Problem(name[:64], f"there is no such field; {_near(name, FIELDS)}")
+                for name in given if name not in FIELDS]
+    problems += [Problem(name, "is needed") for name in REQUIRED if name not in given]
+    given = {name: value for name, value in given.items() if name in FIELDS}
+    while True:
+        try:
+            rule = msgspec.convert(REQUIRED | given, Rule)
+            break
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `$.")
+            field = path.rstrip("`")
+            name = re.split(r"[.\[]", field)[0]
+            if name not in given:
+                raise RuleProblems([*problems, Problem("rule", message)]) from None
+            problems.append(Problem(field, HOW.get(name, "a text of 400 characters at most")))
+            del given[name]
+    if problems:
+        raise RuleProblems(problems)
+    return rule
+
+
+FIELDS = tuple("for" if name == "for_" else name for name in Rule.__struct_fields__)
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 def _as_texts(data: dict[Any, Any]) -> dict[str, Any]:
-    """YAML makes a date of 2027-01-31, and numbers of what is compared without an operator."""
-    return {str(key): str(value) if key in ("expires", "fire", "clear", "for") else value
-            for key, value in data.items()}
+    """A number where a comparison or a span is meant is told of as that."""
+    return {str(key): str(value) if key in ("expires", "fire", "clear", "for")
+            and isinstance(value, int | float) else value for key, value in data.items()}
 
 
 def check(rule: Rule) -> Ready:
@@ -232,7 +282,10 @@ class _Check:
             return None
 
     def _span(self, field: str, text: str) -> int:
-        return self._try(field, lambda: parse_span(text)) or 0
+        span_s = self._try(field, lambda: parse_span(text)) or 0
+        if span_s > SPAN_MOST_S:
+            self._problems.append(Problem(field, f"is at most {SPAN_MOST_S // 86_400}d"))
+        return span_s
 
     def _scope(self) -> Filter | None:
         scope = self._rule.scope.strip()
@@ -278,6 +331,7 @@ def _plain(number: float) -> str:
 
 def _refused(rule: Rule, fire: Limit | None, clear: Limit | None, for_s: int,
              steps: tuple[tuple[Do, int], ...]) -> Iterator[Problem]:
+    yield from _words_refused(rule)
     if fire is not None and clear is not None and _overlap(fire, clear):
         yield Problem("clear", f"'{clear.text}' is true where '{fire.text}' fires: it would never "
                                "come to rest")
@@ -298,11 +352,27 @@ def _refused(rule: Rule, fire: Limit | None, clear: Limit | None, for_s: int,
     ranks = [order[do] for do, _ in steps]
     if ranks != sorted(ranks):
         yield Problem("ladder", "goes from mild to hard: tell, then pause, then end")
-    if rule.mode == "auto" and acts and not re.fullmatch(r"\d{4}-\d\d-\d\d", rule.expires):
+    if rule.mode == "auto" and acts and not rule.expires:
         yield Problem("expires", "a rule that acts by itself has an end within 180 days, such as "
                                  "2027-01-31")
     if rule.mode != "observe" and not steps:
         yield Problem("mode", f"{rule.mode} needs a ladder: there is nothing to do")
+
+
+def _words_refused(rule: Rule) -> Iterator[Problem]:
+    if not rule.title.strip():
+        yield Problem("title", "is needed: a few words for alerts and notices")
+    if rule.expires and not _is_day(rule.expires):
+        yield Problem("expires", f"{rule.expires[:40]!r} is no day; write such as 2027-01-31")
+    if rule.id in rule.inhibited_by:
+        yield Problem("inhibited_by", "a rule that explains itself would never tell anybody")
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _overlap(fire: Limit, clear: Limit) -> bool:

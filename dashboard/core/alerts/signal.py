@@ -141,9 +141,9 @@ def _factor(written: str, unit: str | None, at: int) -> float:
 
 def parse_span(text: str) -> int:
     """Whole seconds."""
-    match = re.fullmatch(r"\s*(\d+)\s*(s|m|h|d)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*(s|m|h|d)\s*", text)
     if match is None:
-        raise RuleError(f"{text!r} is not a span of time; write for example 30s, 5m, 2h or 7d")
+        raise RuleError(f"{text[:40]!r} is not a span of time; write for example 30s, 5m, 2h or 7d")
     return int(match[1]) * SPANS[match[2]]
 
 

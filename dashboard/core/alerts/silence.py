@@ -23,8 +23,17 @@ class Silence(Struct, frozen=True):
     mutes: bool = True
     ended_at: float | None = None
 
+    @property
+    def what(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in (
+            ("rule", self.rule), ("node", self.node), ("target", self.target),
+            ("user", self.user)) if value)
+
     def is_on(self, now: float) -> bool:
         return self.begins <= now < (self.until if self.ended_at is None else self.ended_at)
+
+    def is_over(self, now: float) -> bool:
+        return self.ended_at is not None or self.until <= now
 
     def matches(self, alert: Alert) -> bool:
         target = alert.target

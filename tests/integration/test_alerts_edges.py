@@ -1,0 +1,80 @@
+"""Rules and silences against whoever writes them wrong, twice, or at the same time."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.rules_cli import rules
+from dashboard.rules_file import dump, parse
+from tests.integration.hubs import HubProcess
+from tests.integration.test_alerts import ask, hot, put
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
+    with HubProcess(tmp_path_factory.mktemp("edges") / "data") as hub:
+        yield hub
+        assert "Traceback" not in hub.log.read_text()
+
+
+def test_a_silence_that_is_still_to_come_can_be_taken_back(hub: HubProcess) -> None:
+    now = time.time()
+    made = ask(hub, "POST", "silences", {"until": now + 600, "begins": now + 300, "because": "x",
+                                         "rule": "temp-high"})
+    assert made.status == 201, made.body
+    assert not made.json["is_on"]
+    assert ask(hub, "DELETE", f"silences/{made.json['id']}").status == 204
+    assert ask(hub, "DELETE", f"silences/{made.json['id']}").status == 404
+
+
+@pytest.mark.parametrize(("asked", "says"), [
+    ({"because": "x", "node": "no-such-host"}, "there is no node 'no-such-host'"),
+    ({"because": "x", "rule": "temp-hihg"}, "there is no rule 'temp-hihg'"),
+    ({"because": "   ", "rule": "temp-high"}, "say why"),
+])
+def test_a_silence_of_what_is_not_there_protects_nobody(hub: HubProcess, asked: Any, says: str
+                                                        ) -> None:
+    answer = ask(hub, "POST", "silences", asked | {"until": time.time() + 60})
+    assert answer.status in (404, 409)
+    assert says in answer.json["detail"]
+
+
+def test_who_imports_again_keeps_what_a_rule_may_do(hub: HubProcess, tmp_path: Path) -> None:
+    """Else nobody who imports each night would ever have seven days of dry run."""
+    put(hub, mine := hot(**{"for": "30s"}, ladder=[{"do": "tell"}], mode="dry_run"))
+    token = tmp_path / "token"
+    token.write_text(hub.api_token)
+    token.chmod(0o600)
+    file = tmp_path / "rules.yaml"
+
+    def mode_of(**change: Any) -> str:
+        rule = parse(f"rules: {json.dumps([mine | change])}").rules[mine["id"]].rule
+        file.write_text(dump([rule]))
+        assert rules(["import", str(file), "--hub", hub.url, "--token-file", str(token)]) == 0
+        return str(hub.get(f"/api/v1/rules/{mine['id']}")["rule"]["mode"])
+
+    assert mode_of() == "dry_run"
+    assert mode_of(title="In other words", mode="observe") == "dry_run"
+    assert mode_of(fire="<= 4") == "observe"
+    assert mode_of(fire="<= 4", mode="dry_run") == "observe"
+
+
+def test_a_new_rule_does_not_take_the_place_of_another(hub: HubProcess) -> None:
+    put(hub, mine := hot())
+    path = f"/api/v1/rules/{mine['id']}"
+
+    def edit(title: str, **headers: str) -> Any:
+        return hub.ask(path, "PUT", body=json.dumps(mine | {"title": title}).encode(),
+                       Content_Type="application/json", **headers)
+
+    before = hub.get(path)["number"]
+    assert edit("New", If_None_Match="*").status == 412
+    assert edit("First", If_Match=f'"{before}"').status == 200
+    late = edit("Second", If_Match=f'"{before}"')
+    assert late.status == 412
+    assert "changed meanwhile" in late.json["detail"]
+    assert hub.get(path)["rule"]["title"] == "First"
