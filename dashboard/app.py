@@ -193,6 +193,7 @@ class Hub:
                                 self._left, Spans(self.history.store))
         self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
                                      Spans(self.history.store))
+        self.rehearsals.members = self.nodes.members
         self.alerts.on_change += [self._announce_alert, self.notices.take]
         self.quotas = QuotaDesk(state.quotas, self.audit, self.room.fleet, self.signer,
                                 self.room.link_of, self.perform, self.history,

@@ -91,7 +91,7 @@ class NodePast:
         found = {name: self._of_nodes(name, grid) for name in self._names}
         width = (last - first) // self.step_s
         if self.step_s == MINUTE_S:
-            minutes = {name: _closed(values) for name, values in found.items()}
+            minutes = {name: closed(values) for name, values in found.items()}
 
         def values(term: Term, rows: Rows | slice) -> AnyFloats:
             if self.step_s == MINUTE_S:
@@ -137,7 +137,7 @@ class NodePast:
         return Named(node_id, node_id, node_id if node is None else node.hello.host)
 
 
-def _closed(seconds: Floats) -> Closed:
+def closed(seconds: Floats) -> Closed:
     """Second after second, as life adds them up."""
     parts = seconds.reshape(len(seconds), -1, MINUTE_S)
     there = ~np.isnan(parts)

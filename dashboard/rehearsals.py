@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import gevent
 from gevent.lock import BoundedSemaphore
@@ -17,16 +17,19 @@ from .core.alerts.backtest import MOST_LISTED, Backtest, Victim, told
 from .core.alerts.rehearsal import ACTS, Rehearsal, WouldBe
 from .core.alerts.rule import Of, Ready, Rule, check
 from .core.fleet import Fleet
+from .core.members import Member
+from .fleet_past import FleetPast, members_of
 from .history.protocol import TooMuch
 from .history.spans import Spans
 from .node_past import NodePast
+from .owner_past import OwnerPast
 from .people import Refused
 from .rule_past import MOST_S, CannotRehearse, GpuPast
 from .task_past import TaskPast
 
 log = logging.getLogger("gpudeck.rehearsals")
 
-Past = GpuPast | TaskPast | NodePast
+Past = GpuPast | TaskPast | NodePast | OwnerPast | FleetPast
 
 MOST_WAITING = 4
 DUTY = 0.6  # the share of the time that it takes for itself
@@ -40,6 +43,7 @@ class Rehearsals:
         self._spans = spans
         # Who is behind a token: nobody approves their own rule by one.
         self.person_of: Callable[[Actor], str] = lambda actor: actor.name
+        self.members: Callable[[], Iterable[Member]] = tuple
         self._turn = BoundedSemaphore(1)
         self._running: dict[str, Backtest] = {}
         for left in store.backtests():
@@ -65,12 +69,13 @@ class Rehearsals:
         return asked
 
     def _past(self, ready: Ready) -> Past:
-        kinds: dict[Of, type[GpuPast] | type[TaskPast] | type[NodePast]] = {
-            "gpu": GpuPast, "task": TaskPast, "job": TaskPast, "node": NodePast}
-        if ready.rule.of not in kinds:
-            raise CannotChange(f"history does not keep what rules with 'of: {ready.rule.of}' look "
-                               "at: they can only be watched live")
+        kinds: dict[Of, type[GpuPast] | type[TaskPast] | type[NodePast] | type[OwnerPast]] = {
+            "gpu": GpuPast, "task": TaskPast, "job": TaskPast, "node": NodePast,
+            "owner": OwnerPast}
         try:
+            if ready.rule.of == "fleet":
+                return FleetPast(self._spans, self._fleet, ready,
+                                 members_of(self.members()))
             return kinds[ready.rule.of](self._spans, self._fleet, ready)
         except CannotRehearse as error:
             raise CannotChange(str(error)) from error

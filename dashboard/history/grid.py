@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.floating[Any]]
 End = Literal["min", "mean", "max"]
 Wanted = Mapping[str, frozenset[End]]  # of which metrics what
 Name = tuple[str, str]  # Gpu and Node
+XidRow = tuple[float, str, str, dict[str, float]]  # when, Node, Gpu, and its numbers
+SEEN = "seen"  # not a metric: for how many seconds a Gpu was heard of; of a second, in which state
 
 
 @dataclass(slots=True)

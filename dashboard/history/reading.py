@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpudeck.wire import GPU_STATES
+
 from .columns import KEYS, in_runs
-from .grid import End, Part, TaskRows, Wanted, seldom_part
+from .grid import SEEN, End, Part, TaskRows, Wanted, XidRow, seldom_part
 from .head import BLOCK_S
 from .manifest import SCHEMA_VERSION
 from .parquet import (
@@ -252,11 +254,10 @@ def wide_parts(path: Path, kind: str, wanted: Wanted, span: tuple[int, int]) -> 
     names = ["gpu", "node", "t", *({*column_of.values(), *counts.values()} & there)]
     for group in _row_groups(file, "t", span[0], span[1] - 1):
         table = file.read_row_group(group, columns=names, use_threads=False)
-        yield _part(table, column_of, counts, span)
+        yield _within(_part(table, column_of, counts), span)
 
 
-def _part(table: Table, column_of: dict[tuple[str, End], str], counts: dict[str, str],
-          span: tuple[int, int]) -> Part:
+def _part(table: Table, column_of: dict[tuple[str, End], str], counts: dict[str, str]) -> Part:
     gpus, nodes = (encoded(table.column(name)) for name in ("gpu", "node"))
     used, name_at = in_runs(gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0])
     t = _ints(table, "t")
@@ -268,13 +269,17 @@ def _part(table: Table, column_of: dict[tuple[str, End], str], counts: dict[str,
          if name in table.column_names}
     if not counts:
         n = {key: (~np.isnan(found)).astype(np.uint16) for (key, _), found in values.items()}
-    inside = (t >= span[0]) & (t < span[1])
-    if not inside.all():
-        name_at, t = name_at[inside], t[inside]
-        n = {key: found[inside] for key, found in n.items()}
-        values = {place: found[inside] for place, found in values.items()}
     return Part([(gpus[1][at // len(nodes[1])], nodes[1][at % len(nodes[1])])
                  for at in used.tolist()], name_at, t, n, values)
+
+
+def _within(part: Part, span: tuple[int, int]) -> Part:
+    inside = (part.t >= span[0]) & (part.t < span[1])
+    if inside.all():
+        return part
+    return Part(part.names, part.name_at[inside], part.t[inside],
+                {key: found[inside] for key, found in part.n.items()},
+                {place: found[inside] for place, found in part.values.items()})
 
 
 def seldom_parts(path: Path, keys: Sequence[str], span: tuple[int, int], step_s: int
@@ -302,17 +307,19 @@ HELD_WORDS = ("task", "user", "job", "launch")
 HELD_NUMBERS = (*TASK_SUMS, *TASK_TOPS)
 
 
-def held_parts(path: Path, span: tuple[int, int]) -> Iterator[TaskRows]:
+def held_parts(path: Path, span: tuple[int, int], wanted: Sequence[str] = HELD_NUMBERS
+               ) -> Iterator[TaskRows]:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(path)
     for group in _row_groups(file, "t", span[0], span[1] - 1):
         table = file.read_row_group(group, use_threads=False, columns=[
-            "gpu", "node", "t", *HELD_WORDS, *HELD_NUMBERS])
-        yield held_part(table, span)
+            "gpu", "node", "t", *HELD_WORDS, *wanted])
+        yield held_part(table, span, wanted)
 
 
-def held_part(table: Table, span: tuple[int, int]) -> TaskRows:
+def held_part(table: Table, span: tuple[int, int], wanted: Sequence[str] = HELD_NUMBERS
+              ) -> TaskRows:
     t = _ints(table, "t")
     inside = np.flatnonzero((t >= span[0]) & (t < span[1]))
     if len(inside) < len(t):
@@ -322,4 +329,35 @@ def held_part(table: Table, span: tuple[int, int]) -> TaskRows:
     return TaskRows(
         [(gpus[1][at // len(nodes[1])], nodes[1][at % len(nodes[1])]) for at in used.tolist()],
         name_at, t, {name: encoded(table.column(name)) for name in HELD_WORDS},
-        {name: table.column(name).to_numpy().astype(np.float64) for name in HELD_NUMBERS})
+        {name: table.column(name).to_numpy().astype(np.float64) for name in wanted})
+
+
+def seen_parts(path: Path, kind: str, span: tuple[int, int]) -> Iterator[Part]:
+    """That a Gpu was heard of: for how many seconds of a minute, or in which state in a second."""
+    import pyarrow.parquet as pq
+
+    file, what = pq.ParquetFile(path), "state" if kind == "raw" else "seconds"
+    for group in _row_groups(file, "t", span[0], span[1] - 1):
+        table = file.read_row_group(group, columns=["gpu", "node", "t", what], use_threads=False)
+        if kind == "raw":
+            at, words = encoded(table.column(what))
+            codes = np.array([GPU_STATES.index(word) for word in words], np.float32)
+            found = _part(table, {}, {})
+            found.values[SEEN, "mean"] = codes[at]
+            found.n[SEEN] = np.ones(len(found.t), np.uint16)
+        else:
+            found = _part(table, {}, {SEEN: what})
+        yield _within(found, span)
+
+
+def xid_rows(path: Path, span: tuple[float, float]) -> list[XidRow]:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=["t", "node", "kind", "gpu", "numbers"])
+    table = table.filter(pc.and_(pc.equal(table["kind"].cast(arrow().string()), "xid"), pc.and_(
+        pc.greater_equal(table["t"], span[0]), pc.less(table["t"], span[1]))))
+    rows = zip(*(table.column(name).to_pylist() for name in ("t", "node", "gpu", "numbers")),
+               strict=True)
+    return [(t, node, gpu, json.loads(numbers)) for t, node, gpu, numbers in rows
+            if gpu is not None]

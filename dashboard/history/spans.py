@@ -1,16 +1,24 @@
 """Spans of history as grids, from files and from memory, for rules: live, the minute that is
 closed; in a rehearsal, all of a span. Runs in native threads, never on the event loop."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from .columns import AT, SLOW_KEYS
 from .feed import SlowRows
-from .grid import Grid, TaskRows, Wanted, part_of, seldom_part
+from .grid import SEEN, Grid, TaskRows, Wanted, XidRow, part_of, seldom_part
 from .head import Rows, joined
 from .parquet import MINUTE_S, tasks_table
-from .reading import held_part, held_parts, seldom_parts, wide_parts
+from .reading import (
+    HELD_NUMBERS,
+    held_part,
+    held_parts,
+    seen_parts,
+    seldom_parts,
+    wide_parts,
+    xid_rows,
+)
 from .rollup import rolled_up
 from .store import Store
 from .tally import held_in
@@ -51,7 +59,8 @@ class Spans:
         for key in seldom:
             grid.carry(key, SELDOM_HOLDS_S)
 
-    def held(self, t0: int, t1: int) -> list[TaskRows]:
+    def held(self, t0: int, t1: int, wanted: Sequence[str] = HELD_NUMBERS
+             ) -> Iterator[TaskRows]:
         """Who held what, by the minute."""
         with self._store.reading() as files:
             with self._store.lock:
@@ -60,9 +69,37 @@ class Spans:
                 feed.tally.add_up()
                 open_ones = held_in([*feed.tally.blocks.values(), *(
                     part for aside in feed.closed_asides.values() for part in aside.minutes)])
-                memory = held_part(tasks_table(open_ones, feed.names), (t0, t1))
-            return [memory, *(part for path in files.find("tasks", t0, t1)
-                              for part in held_parts(path, (t0, t1)))]
+                memory = held_part(tasks_table(open_ones, feed.names), (t0, t1), wanted)
+            yield memory
+            for path in files.find("tasks", t0, t1):
+                yield from held_parts(path, (t0, t1), wanted)
+
+    def seen(self, grid: Grid) -> None:
+        """Fills it with SEEN: whether a Gpu was heard of says nothing of what it told."""
+        kind = "minutes" if grid.step_s == MINUTE_S else "raw"
+        with self._store.reading() as files:
+            with self._store.lock:
+                files.look()
+                grid.make_room(files.rows(kind, grid.t0, grid.ends_at) // max(1, grid.width))
+                feed = self._store.feed
+                rows = list(feed.head.rows(feed.slots_of(None, None), grid.t0, grid.ends_at, ()))
+            self._add_seen_memory(grid, rows)
+            for path in files.find(kind, grid.t0, grid.ends_at):
+                for part in seen_parts(path, kind, (grid.t0, grid.ends_at)):
+                    grid.add(part)
+
+    def xids(self, t0: float, t1: float) -> list[XidRow]:
+        with self._store.reading() as files:
+            with self._store.lock:
+                files.look()
+                feed = self._store.feed
+                found = [(t, key[0], event.gpu_uuid, dict(event.numbers))
+                         for asides in (feed.asides, feed.closed_asides)
+                         for aside in asides.values() for key, (t, event) in aside.events.items()
+                         if event.kind == "xid" and event.gpu_uuid is not None and t0 <= t < t1]
+            for path in files.find("events", int(t0), int(t1) + 1):
+                found += xid_rows(path, (t0, t1))
+        return found
 
     def begins(self, step_s: int) -> int | None:
         """From when on there is any; None: there is none."""
@@ -91,6 +128,18 @@ class Spans:
         rows = rows.take(np.lexsort((rows.t, rows.slot)))
         rolled = rolled_up(rows, grid.step_s, {AT[key] for key in wanted})
         grid.add(part_of(rolled, names.gpus, names.nodes, wanted))
+
+    def _add_seen_memory(self, grid: Grid, parts: list[Rows]) -> None:
+        rows, names = joined(parts), self._store.feed.names
+        if not len(rows):
+            return
+        rows = rows.take(np.lexsort((rows.t, rows.slot)))
+        rolled = rolled_up(rows, grid.step_s, ())
+        part = part_of(rolled, names.gpus, names.nodes, {})
+        part.n[SEEN] = rolled.seconds
+        if grid.step_s == 1:
+            part.values[SEEN, "mean"] = rows.state.astype(np.float32) - 1
+        grid.add(part)
 
     def _add_seldom_memory(self, grid: Grid, keys: Sequence[str], told: list[SlowRows]) -> None:
         if not told:

@@ -206,7 +206,8 @@ WHOLE: dict[str, Callable[[NodeScene], float]] = {
     "gpus_free": _free,
     "util_pct": lambda scene: float(found.mean()) if len(
         found := _of_live(scene, "util_pct")) else np.nan,
-    "power_w": lambda scene: float(_of_live(scene, "power_w").sum()),
+    "power_w": lambda scene: float(found.sum()) if len(
+        found := _of_live(scene, "power_w")) else np.nan,
     "rules_failing": lambda scene: float(scene.moment.hub.rules_failing),
     "blind_s": lambda scene: scene.moment.hub.blind_s,
     "brakes_on": lambda scene: float(scene.moment.hub.brakes_on),

@@ -35,8 +35,10 @@ class Stretch:
     width: int
     size: int
     values: Callable[[Term, Rows | slice], AnyFloats]
-    scope: Mask  # of each row
+    scope: Mask  # of each row: whether it is meant, at any time of it
     there: Callable[[int], Mask] | None = None  # of a column; None: all are there at any time
+    meant: Callable[[int], Mask] | None = None  # of a column, where it changes; else as `scope`
+    fresh: Callable[[int], Mask] | None = None  # who came in a column, gone meanwhile or not
 
     def ends_at(self, column: int) -> float:
         """Of a second, the sample's own time; of a minute, its end."""
@@ -69,8 +71,6 @@ class _Climb:
 class _Column:
     """The rows of interest at one moment, as a Watch looks at them."""
 
-    fresh: Rows = np.empty(0, np.intp)
-
     def __init__(self, stretch: Stretch, rows: Rows) -> None:
         self.stretch = stretch
         self.rows = rows
@@ -85,6 +85,11 @@ class _Column:
     def there(self) -> Mask:
         return self._all if self.stretch.there is None else (
             self.stretch.there(self.column)[self.rows])
+
+    @property
+    def fresh(self) -> Rows:
+        came = self.stretch.fresh
+        return NO_ROWS if came is None else np.flatnonzero(came(self.column)[self.rows])
 
     def sampled_at(self, names: frozenset[str]) -> Floats:
         return np.full(len(self.rows), self.stretch.ends_at(self.column))
@@ -102,7 +107,8 @@ class _Column:
         return Numbers(self._next[term][1][self.column - first], self._can)
 
     def in_scope(self, scope: Filter) -> Mask:
-        return self._scope
+        meant = self.stretch.meant
+        return self._scope if meant is None else meant(self.column)[self.rows]
 
     def standing(self) -> Standing | None:
         return None
@@ -229,6 +235,7 @@ class Rehearsal:
         return sorted([*self._over, *self._open.values()], key=lambda one: (one.fired_at, one.row))
 
 
+NO_ROWS = np.empty(0, np.intp)
 ROWS_AT_ONCE, AT_ONCE = 1_024, 16  # columns
 RESTS_EVERY = 60
 

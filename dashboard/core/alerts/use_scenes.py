@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from ..filters import Filter, Uses
+from ..fleet import Show
 from .alerts import Named
 from .gpu_scene import Moment
 from .machine import Mask, Rows
@@ -120,6 +121,15 @@ class UseScene:
         total = np.bincount(rows, of_slot[slots], self.size)
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
+    def of_gpus(self, name: str) -> Floats:
+        """A metric of each slot. What was read before a Gpu fell silent is not what it does now: of
+        all others but an Owner, the age of the oldest sample says so."""
+        values = self.moment.live(name).values
+        if self.of != "owner":
+            return values
+        works = self.moment.fleet.shown(self.moment.mono)[: len(values)] == Show.OK
+        return np.where(works, values, np.nan)
+
     def on_slot(self, name: str) -> Floats:
         """A metric of the Gpu of each use."""
         return self.moment.live(name).values[self.moment.uses.slot]
@@ -218,7 +228,7 @@ def _gpus_faulty(scene: UseScene) -> Floats:
 NUMBERS: dict[str, Callable[[UseScene], Floats]] = {
     "mem_used_bytes": lambda scene: scene.total(scene.moment.uses.mem),
     "sm_pct": lambda scene: scene.total(scene.moment.uses.sm),
-    "util_pct": lambda scene: scene.mean_of_gpus(scene.moment.live("util_pct").values),
+    "util_pct": lambda scene: scene.mean_of_gpus(scene.of_gpus("util_pct")),
     "util_max_pct": lambda scene: scene.most(scene.on_slot("util_max_pct")),
     "busy_pct": _busy_pct,
     "mem_share": _mem_share,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpudeck.xid import UNKNOWN_CODE, explain
+from gpudeck.xid import UNKNOWN_CODE, Xid, explain
 
 from ..events import Events, KeptEvent
 from ..fleet import Fleet
@@ -11,6 +11,11 @@ from .signal import Floats
 BY_TASK, BY_BOARD = "xids_of_tasks", "xids_of_boards"
 RECENT_S = 600.0
 TORN_DOWN = 45  # comes with every task that is ended, by us too
+
+
+def is_of_task(xid: Xid) -> bool:
+    """Of the program's own making."""
+    return xid.blame == "task" and xid.code != TORN_DOWN
 
 
 class Xids:
@@ -39,7 +44,7 @@ class Xids:
         """An agent says several of one kind at once."""
         numbers, gpu = kept.event.numbers, (kept.node_id, kept.event.gpu_uuid or "")
         xid, count = explain(int(numbers.get("xid", UNKNOWN_CODE))), int(numbers.get("count", 1))
-        if xid.blame == "task" and xid.code != TORN_DOWN:
+        if is_of_task(xid):
             name = BY_TASK
             self._last_of_task[gpu] = max(kept.at, self._last_of_task.get(gpu, 0.0))
         elif xid.severity == "critical":

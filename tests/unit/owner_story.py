@@ -1,0 +1,168 @@
+"""A story of Owners, told to a hub's live rules and to its history at once: Tasks that come and go
+at any second, on shared Gpus and several Nodes; silence, lost Frames, and Xids."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dashboard.core.alerts.alerts import Alerts
+from dashboard.core.alerts.evaluator import Evaluator
+from dashboard.core.alerts.minutes import Minutes
+from dashboard.core.alerts.rehearsal import Rehearsal
+from dashboard.core.alerts.rule import Ready, check, read
+from dashboard.core.alerts.scenes import Scenes
+from dashboard.core.alerts.signal import Term
+from dashboard.core.events import Events, KeptEvent
+from dashboard.core.fleet import Fleet
+from dashboard.fleet_past import FleetPast
+from dashboard.history.embedded import Embedded
+from dashboard.history.feed import Stored
+from dashboard.history.spans import Spans
+from dashboard.owner_past import OwnerPast
+from gpudeck.wire import Event, Inventory, Task, Tasks, Use
+from tests.unit import fleets
+
+NODES, GPUS, MINUTES = 4, 3, 40
+BEGIN = 1_700_000_000 - 1_700_000_000 % 86_400 - 1_200  # midnight is in the middle of it
+END = BEGIN + MINUTES * 60
+LAST = END - 60  # the minute after it is not closed when the story ends
+SILENT = {"n1": (1_310, 1_790), "n2": (1_350, 1_500), "n3": (1_373, 1_655), "n0": (2_050, 2_098)}
+USERS = ("ann", "ann", "bob", "cat", "dan", None)
+
+
+def ready(rules: dict[str, dict[str, Any]], name: str, **change: Any) -> Ready:
+    return check(read({"id": name, "title": "", "scope": "*"} | rules[name] | change))
+
+
+class Story:
+    """`loses`: of so many Frames one is lost. A Task stays for two minutes at least: when in a minute
+    it was that began and ended in it, history does not say."""
+
+    def __init__(self, folder: Path, seed: int, rules: dict[str, dict[str, Any]],
+                 loses: float = 0.0) -> None:
+        self.random, self.loses = random.Random(seed), loses
+        self.fleet, self.history = Fleet(1), Embedded(folder / "history")
+        self.history.open()
+        self.spans, self.events = Spans(self.history.store), Events()
+        self.evaluator, self.alerts = Evaluator(), Alerts()
+        self.evaluator.set_rules({name: ready(rules, name) for name in rules})
+        self.scenes, self.closing = Scenes(self.fleet, self.events), Minutes(("util_pct",))
+        self.live: dict[str, list[Any]] = {name: [] for name in rules}
+        self.utils: dict[tuple[str, int], float] = {}  # by whom and the end of a minute
+        self.uneven: set[tuple[str | None, int]] = set()  # minutes in which a Gpu came or went
+        self.on: dict[int, list[tuple[Task, list[Use]]]] = {at: [] for at in range(NODES)}
+        self.level = {(at, gpu): 40.0 for at in range(NODES) for gpu in range(GPUS)}
+        self.lost: set[tuple[int, int]] = set()
+        self.seq = 0
+        for at in range(NODES):
+            node = fleets.add_node(self.fleet, f"n{at}", GPUS, mono=BEGIN)
+            self.history.append([Stored(f"n{at}", "s1", 0.0, node.hello), Stored(
+                f"n{at}", "s1", 0.0, Inventory(1, tuple(fleets.facts(f"n{at}", gpu)
+                                                        for gpu in range(GPUS))))], 1)
+
+    def run(self) -> None:
+        for second in range(BEGIN, END):
+            self.second(second)
+
+    def second(self, second: int) -> None:
+        now, told = second + 0.5, []
+        for at in range(NODES):
+            first, last = SILENT.get(f"n{at}", (0, 0))
+            self.come_and_go(at, second)
+            if second - BEGIN in (first, last):
+                self.disturb(second)
+            if not first < second - BEGIN < last and self.random.random() >= self.loses:
+                told.append(self.frame(at, second, now))
+        self.history.append(told, 1)
+        self.fleet.tick(now)
+        scenes = self.scenes.look(now, now, 0.0)
+        self.keep_utils(scenes["owner"], now)
+        for moved in self.evaluator.step(scenes, now):
+            for each in moved:
+                for change in self.alerts.take(each, lambda of, row: scenes[of].name(row)):
+                    self.keep(change.alert)
+
+    def keep_utils(self, scene: Any, now: float) -> None:
+        closed = self.closing.take(scene, now)
+        if closed is not None:
+            values = closed.numbers(Term("last", "util_pct")).values
+            self.utils |= {(str(scene.roster.keys[row]), int(closed.ends_at)): float(values[row])
+                           for row in np.flatnonzero(closed.there)}
+
+    def disturb(self, second: int, *users: str | None) -> None:
+        """It is told within two seconds."""
+        self.uneven |= {(user, at // 60 * 60 + 60) for user in users or USERS
+                        for at in (second, second + 2)}
+
+    # -- what nodes tell
+
+    def come_and_go(self, at: int, second: int) -> None:
+        mine = self.on[at]
+        for each in [each for each in mine if second > (each[0].started_at or 0) + 130]:
+            if self.random.random() < 1 / 600:
+                mine.remove(each)
+                self.disturb(second, each[0].user)
+        if len(mine) < 6 and self.random.random() < 1 / 120:
+            self.seq += 1
+            user, pid = self.random.choice(USERS), 100 + self.seq
+            launch = "torchrun x:29500" if user == "dan" and self.random.random() < 0.5 else None
+            task = Task(f"b{at}:{pid}:1", pid, 1, float(second), user, "python",
+                        job_id=f"j{self.seq // 2}", launch=launch)
+            gpus = self.random.sample(range(GPUS), self.random.choice([1, 1, 2, 3]))
+            mine.append((task, [Use(task.id, gpu, float(self.random.choice([1, 2, 8]) * 2**30), 5.0)
+                                for gpu in gpus]))
+            self.disturb(second, user)
+            if self.random.random() < 0.7:
+                self.xid(at, self.random.choice(gpus), second)
+        if self.random.random() < 1 / 1_200:
+            self.lost ^= {(at, self.random.randrange(GPUS))}
+            self.disturb(second)
+
+    def xid(self, at: int, gpu: int, second: int) -> None:
+        self.seq += 1
+        event = Event(self.seq, second + 0.1, "xid", f"GPU-n{at}-{gpu}",
+                      numbers={"xid": self.random.choice([31.0, 31.0, 45.0, 79.0]), "count": 1.0})
+        self.events.add(KeptEvent(f"n{at}", "s1", second + 0.1, None, event))
+        self.history.append([Stored(f"n{at}", "s1", second + 0.3, event)], 1)
+
+    def frame(self, at: int, second: int, now: float) -> Stored:
+        rows, states = [], []
+        for gpu in range(GPUS):
+            if self.random.random() < 1 / 240:
+                self.level[at, gpu] = float(self.random.randrange(101))
+            level = self.level[at, gpu]
+            is_lost = (at, gpu) in self.lost
+            rows.append({} if is_lost else {"util_pct": level, "power_w": 4 * level})
+            states.append("lost" if is_lost else "ok")
+        tasks = None
+        if (second + at) % 2 == 0:
+            tasks = Tasks(True, tuple(task for task, _ in self.on[at]),
+                          tuple(use for _, uses in self.on[at] for use in uses))
+        self.seq += 1
+        frame = fleets.frame(rows, self.seq, second + 0.2, states=states, tasks=tasks)
+        node = self.fleet.nodes[f"n{at}"]
+        self.fleet.heard(node, now, now)
+        self.fleet.frame(node, frame, now, now)
+        return Stored(f"n{at}", "s1", now, frame, second)
+
+    def keep(self, alert: Any) -> None:
+        """With the value by which it began to fire."""
+        mine = {each.id: each for each in self.live[alert.rule_id]}
+        first = mine.get(alert.id, alert)
+        mine[alert.id] = msgspec.structs.replace(alert, value=first.value)
+        self.live[alert.rule_id] = list(mine.values())
+
+    # -- the past
+
+    def past(self, of: Ready) -> OwnerPast | FleetPast:
+        return OwnerPast(self.spans, self.fleet, of) if of.rule.of == "owner" else (
+            FleetPast(self.spans, self.fleet, of))
+
+    def rehearsed(self, of: Ready) -> tuple[OwnerPast | FleetPast, Rehearsal]:
+        past, rehearsal = self.past(of), Rehearsal(of)
+        for stretch in past.stretches(BEGIN, LAST if of.is_by_minutes else END):
+            rehearsal.take(stretch)
+        return past, rehearsal
