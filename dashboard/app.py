@@ -186,16 +186,14 @@ class Hub:
 
     def _build_rules(self) -> None:
         """What watches: Rules, their rehearsal, and Quotas."""
-        settings, state = self.settings, self.state
-        self.notices.recover((rule for _, rule in state.alerts.rules().values()),
-                             state.alerts.open_alerts())
-        self.alerts = AlertDesk(state.alerts, self.audit, self.room.fleet, self.room.events,
-                                self._left, Spans(self.history.store))
-        self.rehearsals = Rehearsals(state.alerts, self.audit, self.room.fleet,
-                                     Spans(self.history.store))
+        settings, state, kept = self.settings, self.state, self.state.alerts
+        self.notices.recover((rule for _, rule in kept.rules().values()), kept.open_alerts())
+        fleet, spans = self.room.fleet, Spans(self.history.store)
+        self.alerts = AlertDesk(kept, self.audit, fleet, self.room.events, self._left, spans)
+        self.rehearsals = Rehearsals(kept, self.audit, fleet, spans)
         self.rehearsals.members = self.nodes.members
         self.alerts.on_change += [self._announce_alert, self.notices.take]
-        self.quotas = QuotaDesk(state.quotas, self.audit, self.room.fleet, self.signer,
+        self.quotas = QuotaDesk(state.quotas, self.audit, fleet, self.signer,
                                 self.room.link_of, self.perform, self.history,
                                 min(HOLD_S, settings.quota_end_after_s / 2))
         self.nodes.on_group.append(self.quotas.regrouped)
