@@ -153,7 +153,7 @@ class OwnerPast:
         parts, width = self._parts, piece.minutes - 1
         rows = in_minutes(joined(parts.uses), width)
         there_s = np.bincount(rows.of * width + rows.minute, rows.until_s - rows.from_s,
-                              parts.size * width).reshape(-1, width)
+                              parts.size * width).reshape(parts.size, width)
         total = np.zeros((parts.size, width))
         for owner, byte_s in piece.byte_s.items():
             total[owner] = byte_s[:width]

@@ -2,19 +2,25 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from dashboard.core.alerts.rehearsal import Rehearsal
 from dashboard.core.alerts.scenes import Scenes
 from dashboard.core.alerts.signal import Term
 from dashboard.core.events import Events
 from dashboard.core.fleet import Fleet
 from dashboard.fleet_past import FleetPast, Members
+from dashboard.history.embedded import Embedded
+from dashboard.history.feed import Stored
+from dashboard.history.spans import Spans
 from dashboard.owner_past import OwnerPast
 from dashboard.rule_past import CannotRehearse
+from gpudeck.wire import Inventory
 from tests.unit import fleets
 from tests.unit.owner_story import BEGIN, END, LAST, SILENT, Story, ready
 
@@ -81,7 +87,8 @@ def test_a_span_may_begin_and_end_at_any_second(story: Story) -> None:
     of, first, last = ready(RULES, "quick", fire=">= 1", clear=""), BEGIN + 707, END - 301
     parts = [OwnerPast(story.spans, story.fleet, of).stretches(*span)
              for span in ((BEGIN, END), (first, last))]
-    whole, some = (np.concatenate([stretch.values(Term("last", "gpus"), slice(None))
+    whole, some = (np.concatenate([np.pad(stretch.values(Term("last", "gpus"), slice(None)),
+                                          ((0, 9 - stretch.size), (0, 0)))
                                    for stretch in part], axis=1) for part in parts)
     assert some.shape[1] == last - first
     # Some did not come yet, or had left.
@@ -150,6 +157,40 @@ def test_who_was_sent_away_is_not_missed(story: Story) -> None:
     assert most(Members({"n9": BEGIN - 10_000.0}), "nodes_silent") == len(SILENT)
     assert most(Members({"n9": BEGIN - 10_000.0}), "gpus") == 4 * 3 + 2
     assert most(Members({"n9": END + 60.0}), "nodes") == len(SILENT)
+
+
+def test_what_came_late_is_as_if_it_had_come_in_time(tmp_path: Path) -> None:
+    """What a node brings after an outage lies in files of its own at first."""
+    history, fleet = Embedded(tmp_path / "history"), Fleet(1)
+    history.open()
+    node = fleets.add_node(fleet, "n1", 1)
+    told = [Stored("n1", "s1", 0.0, each) for each in (
+        node.hello, Inventory(1, (fleets.facts("n1", 0),)))]
+    late = range(BEGIN + 290, BEGIN + 490)  # from within a minute to within one
+    for seconds, is_late in (([at for at in range(BEGIN, BEGIN + 900) if at not in late], False),
+                             (late, True)):
+        history.append([*told, *(Stored("n1", "s1", at + 0.5, fleets.frame(
+            [{"util_pct": 50.0}], at - BEGIN + 1, at + 0.2, tasks=fleets.tasks(("t", 0, "ann"))),
+            at, is_late) for at in seconds)], 1)
+        history.store.tend(BEGIN + 1_000.0)
+    of = ready(RULES, "held", fire=">= 1GiB", clear="")
+    [found] = OwnerPast(Spans(history.store), fleet, of).stretches(BEGIN, BEGIN + 840)
+    values = found.values(Term("last", "mem_used_bytes"), slice(None))
+    assert values.tolist() == [[1e9] * 14]
+    history.close()
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule["of"] == "owner"])
+def test_where_nobody_holds_anything_nothing_would_be(tmp_path: Path, rule: str) -> None:
+    history, fleet = Embedded(tmp_path / "history"), Fleet(1)
+    history.open()
+    for change in ({}, {"scope": "user:ann"}):
+        past = OwnerPast(Spans(history.store), fleet, ready(RULES, rule, **change))
+        rehearsal = Rehearsal(ready(RULES, rule))
+        for stretch in past.stretches(BEGIN, LAST):
+            rehearsal.take(stretch)
+        assert (rehearsal.targets, rehearsal.alerts()) == (0, [])
+    history.close()
 
 
 @pytest.mark.parametrize(("change", "says"), [

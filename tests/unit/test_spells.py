@@ -134,13 +134,21 @@ def test_who_came_since_the_last_look_is_new() -> None:
 # -- out of how many seconds somebody was listed in each minute
 
 
+def run(first: int, last: int, first_s: int, last_s: int) -> Runs:
+    zero = np.zeros(1, np.intp)
+    return Runs(zero, zero, zero, zero, zero, *(np.array([value]) for value in (
+        first, last, first_s, last_s, 1.0, 1.0)))
+
+
+def held_by(runs: list[Runs], seen_s: list[int]) -> list[tuple[int, int]]:
+    found = chained(joined_runs(runs), np.array([seen_s], np.int32)).spells
+    return list(zip(found.start.tolist(), found.end.tolist(), strict=True))
+
+
 def held(listed: dict[int, int], seen_s: list[int]) -> list[tuple[int, int]]:
     """Of one Task on one Gpu; minute BEFORE: it held it when the piece before ended."""
-    zero = np.zeros(1, np.intp)
-    parts = [Runs(zero, zero, zero, zero, zero, *(np.array([value]) for value in (
-        minute, minute, listed_s, listed_s, 1.0, 1.0))) for minute, listed_s in listed.items()]
-    found = chained(joined_runs(parts), np.array([seen_s], np.int32)).spells
-    return list(zip(found.start.tolist(), found.end.tolist(), strict=True))
+    return held_by([run(minute, minute, listed_s, listed_s)
+                    for minute, listed_s in listed.items()], seen_s)
 
 
 @pytest.mark.parametrize(("listed", "seen_s", "wanted"), [
@@ -164,3 +172,14 @@ def held(listed: dict[int, int], seen_s: list[int]) -> list[tuple[int, int]]:
 def test_when_a_task_held_its_gpu(listed: dict[int, int], seen_s: list[int],
                                   wanted: list[tuple[int, int]]) -> None:
     assert held(listed, seen_s) == wanted
+
+
+@pytest.mark.parametrize(("runs", "wanted"), [
+    ([run(0, 2, 60, 20), run(2, 2, 40, 40)], [(0, 180)]),
+    ([run(0, 4, 60, 30), run(2, 2, 20, 20)], [(0, 270)]),  # of a minute in the middle
+    ([run(1, 3, 10, 60), run(1, 1, 15, 15)], [(95, 240)]),
+    ([run(0, 1, 60, 60), run(1, 3, 60, 60)], [(0, 240)]),  # never more than a minute
+], ids=["the last", "the middle", "the first", "twice"])
+def test_seconds_that_came_late_are_more_of_the_same(runs: list[Runs],
+                                                    wanted: list[tuple[int, int]]) -> None:
+    assert held_by(runs, [60] * 5) == wanted

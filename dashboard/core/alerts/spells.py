@@ -68,7 +68,7 @@ def counted(spells: Spells, size: int, width: int) -> Rows:
     for at, sign in ((spells.start, 1), (spells.end, -1)):
         flat += sign * np.bincount(spells.of * (width + 1) + np.clip(at, 0, width),
                                    minlength=len(flat)).astype(np.int32)
-    return np.asarray(np.cumsum(flat.reshape(size, -1), axis=1)[:, :-1])
+    return np.asarray(np.cumsum(flat.reshape(size, width + 1), axis=1)[:, :-1])
 
 
 class Presence:
@@ -143,7 +143,7 @@ class ByMinute:
         for at, sign in ((spells.start, 1), (spells.end, -1)):
             minute = np.clip(-(-at // MINUTE_S), 0, self._minutes)
             flat += sign * np.bincount(spells.of * room + minute, minlength=len(flat))
-        return np.cumsum(flat.reshape(-1, room), axis=1)[:, :-1].copy()
+        return np.cumsum(flat.reshape(self._size, room), axis=1)[:, :-1].copy()
 
     def _seconds(self, spells: Spells, level: Floats) -> Floats:
         """Of the minutes in which something changes; those x seconds."""
@@ -154,7 +154,7 @@ class ByMinute:
             flat += sign * np.bincount(cell * MINUTE_S + at[inside] % MINUTE_S,
                                        minlength=len(flat))
         base = level.reshape(-1)[self._cells, None]
-        return np.asarray(base + np.cumsum(flat.reshape(-1, MINUTE_S), axis=1))
+        return np.asarray(base + np.cumsum(flat.reshape(len(self._cells), MINUTE_S), axis=1))
 
 
     def means(self, whole: Spells, row_of: Rows, values: npt.NDArray[np.floating[Any]],
@@ -176,7 +176,7 @@ class ByMinute:
         of_second = np.where(counts, total_s / np.maximum(many_s, 1), 0.0)
         mean[self._cells] = of_second.sum(axis=1) / np.maximum(counts.sum(axis=1), 1)
         known_s[self._cells] = np.minimum(known_s[self._cells], counts.sum(axis=1))
-        return mean.reshape(-1, self._minutes), known_s.reshape(-1, self._minutes)
+        return mean.reshape(n.shape), known_s.reshape(n.shape)
 
     def _of_whole_minutes(self, spells: Spells, row_of: Rows,
                           values: npt.NDArray[np.floating[Any]]) -> tuple[Floats, Floats]:
@@ -196,7 +196,7 @@ class ByMinute:
         flat = np.zeros(len(self._cells) * (MINUTE_S + 1))
         for at, sign in ((rows.from_s, 1), (rows.until_s, -1)):
             flat += sign * np.bincount(cell * (MINUTE_S + 1) + at, weights, len(flat))
-        return np.asarray(np.cumsum(flat.reshape(-1, MINUTE_S + 1), axis=1)[:, :-1])
+        return np.asarray(np.cumsum(flat.reshape(len(self._cells), MINUTE_S + 1), axis=1)[:, :-1])
 
 
 @dataclass(frozen=True, slots=True)
