@@ -1,7 +1,7 @@
 """A rule of owners, or of the fleet, over the past comes to what it came to when it was live."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from dashboard.core.alerts.rehearsal import Rehearsal
+from dashboard.core.alerts.rehearsal import Rehearsal, Stretch
 from dashboard.core.alerts.scenes import Scenes
 from dashboard.core.alerts.signal import Term
 from dashboard.core.events import Events
@@ -20,7 +20,7 @@ from dashboard.history.feed import Stored
 from dashboard.history.spans import Spans
 from dashboard.owner_past import OwnerPast
 from dashboard.rule_past import CannotRehearse
-from gpudeck.wire import Inventory
+from gpudeck.wire import Inventory, Tasks
 from tests.unit import fleets
 from tests.unit.owner_story import BEGIN, END, LAST, SILENT, Story, ready
 
@@ -133,15 +133,6 @@ def test_an_owner_is_meant_while_all_they_use_is(story: Story) -> None:
         assert (len(rehearsal.alerts()) > 0) is (scope == "user:ann")
 
 
-def test_whose_task_nobody_knows_is_in_nobodys_row(story: Story) -> None:
-    past, _ = story.rehearsed(ready(RULES, "gpus", fire=">= 1", clear=""))
-    assert isinstance(past, OwnerPast)
-    names = [past.name(row).key for row in range(4)]
-    assert sorted(names) == ["ann", "bob", "cat", "dan"]
-    with pytest.raises(IndexError):
-        past.name(4)
-
-
 def test_who_was_sent_away_is_not_missed(story: Story) -> None:
     """Nor is a node that belonged to the hub before it was heard of taken for one that did not."""
     def most(members: Members | None, signal: str) -> float:
@@ -159,24 +150,40 @@ def test_who_was_sent_away_is_not_missed(story: Story) -> None:
     assert most(Members({"n9": END + 60.0}), "nodes") == len(SILENT)
 
 
+def short_story(folder: Path, tasks: Tasks, *parts: tuple[Sequence[int], bool]) -> Embedded:
+    """Of one node: which seconds it told, one after the other, and whether late."""
+    history, facts = Embedded(folder / "history"), [fleets.facts("n1", at) for at in range(2)]
+    history.open()
+    told = [Stored("n1", "s1", 0.0, each) for each in (
+        fleets.hello("n1"), Inventory(1, tuple(facts)))]
+    for seconds, is_late in parts:
+        history.append([*told, *(Stored("n1", "s1", at + 0.5, fleets.frame(
+            [{"util_pct": 50.0}] * 2, at - BEGIN + 1, at + 0.2, tasks=tasks), at, is_late)
+            for at in seconds)], 1)
+        history.store.tend(BEGIN + 1_000.0)
+    return history
+
+
 def test_what_came_late_is_as_if_it_had_come_in_time(tmp_path: Path) -> None:
     """What a node brings after an outage lies in files of its own at first."""
-    history, fleet = Embedded(tmp_path / "history"), Fleet(1)
-    history.open()
-    node = fleets.add_node(fleet, "n1", 1)
-    told = [Stored("n1", "s1", 0.0, each) for each in (
-        node.hello, Inventory(1, (fleets.facts("n1", 0),)))]
     late = range(BEGIN + 290, BEGIN + 490)  # from within a minute to within one
-    for seconds, is_late in (([at for at in range(BEGIN, BEGIN + 900) if at not in late], False),
-                             (late, True)):
-        history.append([*told, *(Stored("n1", "s1", at + 0.5, fleets.frame(
-            [{"util_pct": 50.0}], at - BEGIN + 1, at + 0.2, tasks=fleets.tasks(("t", 0, "ann"))),
-            at, is_late) for at in seconds)], 1)
-        history.store.tend(BEGIN + 1_000.0)
-    of = ready(RULES, "held", fire=">= 1GiB", clear="")
-    [found] = OwnerPast(Spans(history.store), fleet, of).stretches(BEGIN, BEGIN + 840)
+    history = short_story(
+        tmp_path, fleets.tasks(("t", 0, "ann")),
+        ([at for at in range(BEGIN, BEGIN + 900) if at not in late], False), (late, True))
+    past = OwnerPast(Spans(history.store), Fleet(1), ready(RULES, "held"))
+    [found] = past.stretches(BEGIN, BEGIN + 840)
     values = found.values(Term("last", "mem_used_bytes"), slice(None))
     assert values.tolist() == [[1e9] * 14]
+    history.close()
+
+
+def test_whose_task_nobody_knows_is_in_nobodys_row(tmp_path: Path) -> None:
+    history = short_story(tmp_path, fleets.tasks(("a", 0, "ann"), ("b", 1, None)),
+                          (range(BEGIN, BEGIN + 900), False))
+    past = OwnerPast(Spans(history.store), Fleet(1), ready(RULES, "gpus"))
+    [found] = past.stretches(BEGIN, BEGIN + 840)
+    assert found.values(Term("last", "gpus"), slice(None)).tolist() == [[1.0] * 14]
+    assert past.name(0).users == ("ann",)
     history.close()
 
 
@@ -224,6 +231,27 @@ def test_bounds_are_said() -> None:
         fleets.add_node(fleet, f"n{at}", 100)
     with pytest.raises(CannotRehearse, match="over 10,000 Gpus at most 8 hours at once"):
         next(of_fleet.stretches(0, 86_400))
+
+
+def played(meant: Sequence[bool], came: Sequence[int] = ()) -> list[tuple[int, int | None]]:
+    """One owner who holds enough all the time: in which minute it would have fired, until when."""
+    of, width = ready(RULES, "gpus", fire=">= 4", clear=""), len(meant)
+    rehearsal = Rehearsal(of)
+    rehearsal.take(Stretch(
+        0, 60, width, 1, lambda term, rows: np.full((1, width), 8.0)[rows], np.ones(1, bool),
+        meant=lambda column: np.array([meant[column]]),
+        fresh=lambda column: np.array([column in came])))
+    return [(int(each.fired_at) // 60, None if each.ended_at is None else int(each.ended_at) // 60)
+            for each in rehearsal.alerts()]
+
+
+def test_who_came_anew_is_another() -> None:
+    assert played([True] * 20) == [(6, None)]
+    assert played([True] * 20, came=[3, 11]) == [(9, 12), (17, None)]
+
+
+def test_who_is_not_meant_any_more_is_at_rest() -> None:
+    assert played([True] * 10 + [False] * 10) == [(6, 11)]
 
 
 # -- what life says
