@@ -235,7 +235,7 @@ def test_bounds_are_said() -> None:
 
 def played(meant: Sequence[bool], came: Sequence[int] = ()) -> list[tuple[int, int | None]]:
     """One owner who holds enough all the time: in which minute it would have fired, until when."""
-    of, width = ready(RULES, "gpus", fire=">= 4", clear=""), len(meant)
+    of, width = ready(RULES, "gpus", clear="", scope="node:n0"), len(meant)
     rehearsal = Rehearsal(of)
     rehearsal.take(Stretch(
         0, 60, width, 1, lambda term, rows: np.full((1, width), 8.0)[rows], np.ones(1, bool),
