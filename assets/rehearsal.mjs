@@ -55,7 +55,7 @@ export class Rehearsal {
       bar.style.width = `max(2px, ${left(to ?? found.end) - left(from)}%)`;
       return bar;
     }));
-    this.list.replaceChildren(...found.alerts.slice(0, NAMED).map((alert) => make("li", {}, `${placeOf({ of: found.of, ...alert })}, ${moment(alert.fired_at)}${alert.users.length > 0 ? `, ${alert.users.slice(0, 3).join(", ")}` : ""}`)),
+    this.list.replaceChildren(...found.alerts.slice(0, NAMED).map((alert) => make("li", {}, `${placeOf({ of: found.of, ...alert })}, ${moment(alert.fired_at)}${found.of !== "owner" && alert.users.length > 0 ? `, ${alert.users.slice(0, 3).join(", ")}` : ""}`)),
       ...(found.alerts_count > NAMED ? [make("li", {}, `and ${amount(found.alerts_count - Math.min(NAMED, found.alerts.length))} more`)] : []));
   }
 }

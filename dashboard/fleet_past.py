@@ -189,9 +189,8 @@ def _of(grid: Grid, name: str) -> Floats:
 def _refuse(odd: list[str]) -> None:
     of_hub = [name for name in odd if name in OF_THE_HUB]
     if of_hub:
-        raise CannotRehearse(f"{' and '.join(of_hub)} is what this hub knows of itself at a "
-                             "moment, and no history is kept of that: this rule can only be "
-                             "watched live")
+        raise CannotRehearse(f"what this hub knows of itself, such as {' and '.join(of_hub)}, is "
+                             "not in history: this rule can only be watched live")
     if odd:
         raise CannotRehearse(f"history does not keep {' and '.join(odd)} of the fleet: this rule "
                              "can only be watched live")

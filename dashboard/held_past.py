@@ -1,11 +1,20 @@
 """Which Owner held which Gpus in the past, out of history: piece by piece, in the order of time."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from .core.alerts.held_runs import BEFORE, Chains, Runs, chained, joined_runs
+from .core.alerts.held_runs import (
+    BEFORE,
+    Chains,
+    Runs,
+    Seconds,
+    chained,
+    joined_runs,
+)
 from .core.alerts.machine import Rows
 from .core.alerts.minutes import ENOUGH, MINUTE_S
 from .core.alerts.signal import Floats
@@ -42,7 +51,7 @@ class Piece:
     t0: int
     minutes: int
     grid: Grid
-    seen_s: Rows  # of each pair in each minute
+    seen_s: Seconds  # of each pair in each minute
     rows: Runs
     spells: Spells
     tasks: list[Key]
@@ -59,15 +68,18 @@ class Piece:
 
 
 class HeldPast:
-    """`owners` are numbered as they come, for all pieces; all else is of one."""
+    """`owners` are numbered as they come, for all pieces; all else is of one. `names`: what is
+    asked of them."""
 
-    def __init__(self, spans: Spans, with_memory: bool) -> None:
+    def __init__(self, spans: Spans, names: Collection[str]) -> None:
         self._spans = spans
-        self._with_memory = with_memory
+        self._with_memory = "mem_used_bytes" in names
+        self._with_jobs = "jobs" in names
         self.owners = Numbered()
         self.pairs: dict[Name, int] = {}
         self._uses, self._tasks, self._jobs = Numbered(), Numbered(), Numbered()
-        self._left: list[tuple[Key, Key, Runs]] = []  # use and Job of who goes on, and the last run
+        # Who goes on into the next piece: uses, Jobs, and their last runs.
+        self._left: tuple[list[Key], list[Key], Runs | None] = ([], [], None)
         self._byte_s: dict[int, Floats] = {}
 
     def piece(self, first: int, last: int) -> Piece:
@@ -75,24 +87,34 @@ class HeldPast:
         self._spans.seen(grid)
         self._uses, self._tasks, self._jobs = Numbered(), Numbered(), Numbered()
         self._byte_s = {}
-        wanted = ("seconds", *(MEMORY if self._with_memory else ()))
+        wanted = ("task", "user", "seconds", *(("job", "launch") if self._with_jobs else ()),
+                  *(MEMORY if self._with_memory else ()))
         runs = joined_runs([*self._carried(), *(
             self._runs(part, grid) for part in self._spans.held(first, grid.ends_at, wanted))])
-        seen_s = _seen_s(grid, runs)
+        seen_s = _heard_s(grid, runs)
         chains = chained(runs, seen_s)
         if self._with_memory:
-            self._fill(runs, chains, grid.width)
+            self._fill(runs, chains, seen_s)
         self._leave(runs, chains, last - first)
         return Piece(first, grid.width, grid, seen_s, runs.take(chains.heads), chains.spells,
                      self._tasks.keys, self._byte_s)
 
     def _carried(self) -> Iterator[Runs]:
         """Whoever held a Gpu when the piece before ended."""
-        for use, job, run in self._left:
-            run.use[:], run.task[:] = self._uses.of(use), self._tasks.of(use[1:])
-            run.job[:], run.first[:], run.last[:] = self._jobs.of(job), BEFORE, BEFORE
-            run.last_s[:] = MINUTE_S
-            yield run
+        uses, jobs, runs = self._left
+        if runs is not None:
+            runs.use[:] = [self._uses.of(use) for use in uses]
+            runs.task[:] = [self._tasks.of(use[1:]) for use in uses]
+            runs.job[:] = [self._jobs.of(job) for job in jobs]
+            runs.first[:] = runs.last[:] = BEFORE
+            runs.last_s[:] = MINUTE_S
+            yield runs
+
+    def _leave(self, runs: Runs, chains: Chains, at: int) -> None:
+        tails = chains.tails[(chains.spells.start < at) & (chains.spells.end > at)]
+        self._left = ([self._uses.keys[use] for use in runs.use[tails].tolist()],
+                      [self._jobs.keys[job] for job in runs.job[tails].tolist()],
+                      runs.take(tails))
 
     def _runs(self, part: TaskRows, grid: Grid) -> Runs:
         """Nobody's are left out."""
@@ -106,69 +128,101 @@ class HeldPast:
         ends = np.flatnonzero(np.append(apart, True)[: len(rows)])
         seconds = part.numbers["seconds"][rows].astype(np.intp)
         held = _mean_bytes(part)[rows] if self._with_memory else np.zeros(len(rows))
-        who = self._who(part, rows[starts], grid)
+        runs = Runs(*self._who(part, rows[starts], grid), minute[starts], minute[ends],
+                    seconds[starts], seconds[ends], held[starts], held[ends])
         if self._with_memory:
-            of_row = np.repeat(who[:, 1], ends - starts + 1)
-            self._add_up(of_row, minute, held * MINUTE_S, grid.width)
-        use, owner, pair, task, job = who.T
-        return Runs(use, owner, pair, task, job, minute[starts], minute[ends], seconds[starts],
-                    seconds[ends], held[starts], held[ends])
+            self._add_runs(runs, grid, seconds, held)
+        return runs
 
-    def _who(self, part: TaskRows, rows: Rows, grid: Grid) -> Rows:
-        """Use, Owner, pair, Task and Job of each: distinct words first, of which there are few."""
-        words = [part.words[name] for name in ("task", "user", "job", "launch")]
-        combined = np.stack([part.name_at[rows], *(at[rows].astype(np.intp) for at, _ in words)])
-        used, inverse = np.unique(combined, axis=1, return_inverse=True)
-        found = []
-        for name, *at in used.T.tolist():
-            task, user, job, launch = ("" if each < 0 else of[each]
-                                       for each, (_, of) in zip(at, words, strict=True))
-            gpu, node = part.names[name]
-            found.append((self._uses.of((gpu, node, task)), self.owners.of((user,)),
-                          grid.rows.setdefault((gpu, node), len(grid.rows)),
-                          self._tasks.of((node, task)),
-                          self._jobs.of((user, launch) if launch else (node, job or task, ""))))
-        return np.array(found, np.intp).reshape(-1, 5)[inverse.reshape(-1)]
+    def _who(self, part: TaskRows, rows: Rows, grid: Grid) -> tuple[Rows, Rows, Rows, Rows, Rows]:
+        """Use, Owner, pair, Task and Job of each."""
+        words = part.words
+        pair_of = np.array([grid.rows.setdefault(name, len(grid.rows)) for name in part.names],
+                           np.intp)
+        users, at = np.unique(words["user"][0][rows], return_inverse=True)
+        owner_of = np.array([self.owners.of((words["user"][1][user],))
+                             for user in users.tolist()], np.intp)
+        names, tasks = part.name_at[rows].tolist(), words["task"][0][rows].tolist()
+        use, task = np.zeros(len(rows), np.intp), np.zeros(len(rows), np.intp)
+        for row, (name, word) in enumerate(zip(names, tasks, strict=True)):
+            (gpu, node), task_id = part.names[name], words["task"][1][word]
+            use[row] = self._uses.of((gpu, node, task_id))
+            task[row] = self._tasks.of((node, task_id))
+        return (use, owner_of[at.reshape(-1)], pair_of[part.name_at[rows]], task,
+                self._jobs_of(part, rows))
 
-    def _leave(self, runs: Runs, chains: Chains, at: int) -> None:
-        spells, uses, jobs = chains.spells, self._uses.keys, self._jobs.keys
-        goes_on = (spells.start < at) & (spells.end > at)
-        tails = chains.tails[goes_on]
-        self._left = [(uses[runs.use[tail]], jobs[runs.job[tail]], runs.take(np.array([tail])))
-                      for tail in tails.tolist()]
+    def _jobs_of(self, part: TaskRows, rows: Rows) -> Rows:
+        words, found = part.words, np.full(len(rows), self._jobs.of(("",)), np.intp)
+        if self._with_jobs:
+            columns = [words[name][0][rows].tolist() for name in ("task", "user", "job", "launch")]
+            for row, (name, *at) in enumerate(zip(part.name_at[rows].tolist(), *columns,
+                                                  strict=True)):
+                task, user, job, launch = at
+                found[row] = self._jobs.of(
+                    (words["user"][1][user], words["launch"][1][launch]) if launch >= 0 else
+                    (part.names[name][1], words["job"][1][job] if job >= 0
+                     else words["task"][1][task], ""))
+        return found
 
     # -- memory
+
+    def _of_owner(self, owner: int, width: int) -> Floats:
+        if owner not in self._byte_s:
+            self._byte_s[owner] = np.zeros(width)
+        return self._byte_s[owner]
+
+    def _add_runs(self, runs: Runs, grid: Grid, seconds: Rows, held: Floats) -> None:
+        """`seconds` and `held` of their minutes, one run after the other."""
+        told, at = grid.count(SEEN), 0
+        for owner, pair, first, last in zip(runs.owner.tolist(), runs.pair.tolist(),
+                                            runs.first.tolist(), runs.last.tolist(), strict=True):
+            mine, there = slice(at, at + last + 1 - first), slice(first, last + 1)
+            seen_s = seconds[mine] if told is None else told[pair, there]
+            self._of_owner(owner, grid.width)[there] += held[mine] * _lasted_s(seconds[mine],
+                                                                              seen_s)
+            at = mine.stop
 
     def _add_up(self, owner: Rows, minute: Rows, byte_s: Floats, width: int) -> None:
         used, at = np.unique(owner, return_inverse=True)
         found = np.bincount(at * width + minute, byte_s, len(used) * width).reshape(-1, width)
         for one, sums in zip(used.tolist(), found, strict=True):
-            self._byte_s[one] = self._byte_s.get(one, np.zeros(width)) + sums
+            self._of_owner(one, width)[:] += sums
 
-    def _fill(self, runs: Runs, chains: Chains, width: int) -> None:
-        """What is listed was added up as if for whole minutes; while nobody tells, they hold what
-        they held last."""
-        heads, tails, spells = chains.heads, chains.tails, chains.spells
+    def _fill(self, runs: Runs, chains: Chains, seen_s: Seconds) -> None:
+        """While nobody tells, they hold what they held last; and of the first and the last minute
+        it is known better by now how long it was."""
+        heads, tails, spells, width = chains.heads, chains.tails, chains.spells, seen_s.shape[1]
         inner = np.setdiff1d(np.arange(len(runs)), tails)
-        ends = (runs.last + 1) * MINUTE_S
-        for at, start, end, held in (
-            (inner, ends[inner], runs.first[inner + 1] * MINUTE_S, runs.last_bytes[inner]),
-            (tails, ends[tails], spells.end, runs.last_bytes[tails]),
-            (tails, spells.end, ends[tails], -runs.last_bytes[tails]),
-            (heads, np.maximum(runs.first[heads], 0) * MINUTE_S, spells.start,
-             -runs.first_bytes[heads]),
-        ):
+        over = (runs.last + 1) * MINUTE_S
+        for at, start, end in ((inner, over[inner], runs.first[inner + 1] * MINUTE_S),
+                               (tails, over[tails], spells.end)):
             rows = in_minutes(Spells(at, start, np.maximum(start, end)), width)
             self._add_up(runs.owner[rows.of], rows.minute,
-                         held[rows.which] * (rows.until_s - rows.from_s), width)
+                         runs.last_bytes[rows.of] * (rows.until_s - rows.from_s), width)
+        for at, minute, listed_s, held in (
+            (heads, runs.first[heads], runs.first_s[heads], runs.first_bytes[heads]),
+            (tails, np.where(runs.last[tails] == runs.first[heads], BEFORE, runs.last[tails]),
+             runs.last_s[tails], runs.last_bytes[tails]),
+        ):
+            is_here = minute != BEFORE
+            lasted_s = np.minimum(spells.end, (minute + 1) * MINUTE_S) - np.maximum(
+                spells.start, minute * MINUTE_S)
+            more_s = lasted_s - _lasted_s(listed_s, seen_s[runs.pair[at], minute])
+            self._add_up(runs.owner[at][is_here], minute[is_here], (held * more_s)[is_here], width)
 
 
-def _seen_s(grid: Grid, runs: Runs) -> Rows:
+def _lasted_s(listed_s: Rows, seen_s: npt.NDArray[np.integer[Any]]) -> Floats:
+    """Whoever was listed whenever something was heard, was there all the time."""
+    heard_s = np.minimum(np.maximum(seen_s, listed_s), MINUTE_S)
+    return np.asarray(MINUTE_S * listed_s / np.maximum(heard_s, 1))
+
+
+def _heard_s(grid: Grid, runs: Runs) -> Seconds:
     """Of who was listed, something was heard."""
     told = grid.count(SEEN)
-    found = np.zeros((len(grid.rows), grid.width), np.intp)
+    found = np.zeros((len(grid.rows), grid.width), np.int32)
     if told is not None:
-        found[:] = np.minimum(told, MINUTE_S)
+        np.minimum(told, MINUTE_S, out=found)
     for minute, listed_s in ((runs.first, runs.first_s), (runs.last, runs.last_s)):
         inside = minute != BEFORE
         np.maximum.at(found, (runs.pair[inside], minute[inside]), listed_s[inside])

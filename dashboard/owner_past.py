@@ -55,7 +55,7 @@ class OwnerPast:
         self.step_s, self.reads_s = ready.period_s, MINUTE_S
         self._terms = Watch(ready).terms
         self._names = {term.name for term in self._terms}
-        self._held = HeldPast(spans, "mem_used_bytes" in self._names)
+        self._held = HeldPast(spans, self._names)
         self._once = np.zeros(0, bool)  # who was meant at any time
         self._refuse_what_is_not_kept()
 
@@ -82,7 +82,8 @@ class OwnerPast:
                                  f"most {MOST_LOOKS // 86_400} days at once")
         many = max(1, len(self._fleet))
         at_once_s = max(3_600, min(86_400, MOST_CELLS // many * MINUTE_S // 3_600 * 3_600))
-        for first, last in pieces(start, end, at_once_s):
+        whole = start // MINUTE_S * MINUTE_S, -(-end // MINUTE_S) * MINUTE_S
+        for first, last in pieces(*whole, at_once_s):
             piece = self._held.piece(first, last)
             if len(self._held.owners) * piece.minutes > MOST_CELLS:
                 raise CannotRehearse("too many owners for such a span: ask for a shorter one")
@@ -91,7 +92,7 @@ class OwnerPast:
             if self.step_s == MINUTE_S:
                 yield self._minutes(piece)
             else:
-                yield from self._seconds(piece, last - first)
+                yield from self._seconds(piece, max(start, first), min(end, last))
 
     def _meant(self, piece: Piece) -> Mask:
         """Of each row, by what is known of that Gpu and Owner now."""
@@ -152,7 +153,7 @@ class OwnerPast:
         parts, width = self._parts, piece.minutes - 1
         rows = in_minutes(joined(parts.uses), width)
         there_s = np.bincount(rows.of * width + rows.minute, rows.until_s - rows.from_s,
-                              parts.size * width).reshape(-1, width)
+                              parts.size * width).reshape(parts.size, width)
         total = np.zeros((parts.size, width))
         for owner, byte_s in piece.byte_s.items():
             total[owner] = byte_s[:width]
@@ -162,27 +163,23 @@ class OwnerPast:
               ) -> tuple[Floats, Floats]:
         """The mean of all its Gpus. Of one that misses no more of a minute than goes by before it
         is called stale, all of it is known."""
-        width = piece.minutes - 1
         self._spans.past(OF_GPUS, piece.grid)
         told, told_s = piece.grid.of("util_pct", "mean"), piece.grid.count("util_pct")
         if told is None or told_s is None:
             return np.full(n.shape, np.nan), n
         missed_s = MINUTE_S - piece.seen_s
         known_s = told_s[: len(missed_s)] + np.where(missed_s <= STALE_AFTER_S, missed_s, 0)
+        values = np.where(known_s >= ENOUGH * MINUTE_S, told[: len(missed_s)], np.nan)
         gpus, pair = self._parts.apart("gpus")
-        rows = in_minutes(gpus, width)
-        at = pair[rows.which]
-        value = np.where(known_s[at, rows.minute] >= ENOUGH * MINUTE_S, told[at, rows.minute],
-                         np.nan)
-        return by_minute.means(rows, value.astype(np.float64), from_s, n)
+        return by_minute.means(gpus, pair, values, from_s, n)
 
     # -- by the second
 
-    def _seconds(self, piece: Piece, span_s: int) -> Iterator[Stretch]:
+    def _seconds(self, piece: Piece, start: int, end: int) -> Iterator[Stretch]:
         """Whoever came with the piece's first second came before it, as far as is known."""
         parts = self._parts
         at_once_s = min(SECONDS_AT_ONCE, max(MINUTE_S, MOST_CELLS // max(1, parts.size)))
-        for first, last in pieces(0, span_s, at_once_s):
+        for first, last in pieces(start - piece.t0, end - piece.t0, at_once_s):
             width, blind = last - first, piece.looked_s[np.arange(first, last) // MINUTE_S] == 0
             found = {name: np.where(blind, np.nan, counted(
                 parts.of(name).later(first), parts.size, width)) for name in self._names}

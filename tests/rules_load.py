@@ -14,10 +14,12 @@ from dashboard.core.alerts.scenes import Scenes
 from dashboard.core.events import Events
 from dashboard.core.fleet import Fleet
 from dashboard.history.columns import KEYS, NO_MEAN, STORED
-from dashboard.history.parquet import GROUP_GPUS, Names, rollup_table, write
+from dashboard.history.parquet import GROUP_GPUS, Names, rollup_table, tasks_table, write
 from dashboard.history.rollup import Rollup
 from dashboard.history.spans import Spans
 from dashboard.history.store import Store
+from dashboard.history.tally import Held
+from dashboard.owner_past import OwnerPast
 from dashboard.rule_past import GpuPast
 from dashboard.rules_file import PACK, parse
 from gpudeck.wire import Task, Tasks, Use
@@ -85,7 +87,12 @@ rules:
   - {id: idle, title: "idle by max(util_max_pct, 30m) for 2h", scope: "*",
      signal: "max(util_max_pct, 30m)", fire: "<= 5", clear: "> 10", for: 2h,
      where: [mem_used_bytes >= 1GiB]}
+  - {id: many, title: "an owner's gpus >= 110 for 10m", scope: "*", of: owner, signal: gpus,
+     fire: ">= 110", for: 10m}
+  - {id: waste, title: "an owner's util_pct and mem_used_bytes for 30m", scope: "*", of: owner,
+     signal: util_pct, fire: "<= 40", clear: "> 50", for: 30m, where: [mem_used_bytes >= 1GiB]}
 """
+USERS, STAYS = 100, 240  # minutes, of a Task
 
 
 def _a_day(folder: Path) -> Store:
@@ -96,8 +103,31 @@ def _a_day(folder: Path) -> Store:
               for first in range(0, GPUS, GROUP_GPUS))
     made = write(store.folder, "minutes", (BEGIN, BEGIN + DAY_S, DAY_S), (1, float(BEGIN)), tables)
     assert made is not None
-    store._commit([made])
+    held = write(store.folder, "tasks", (BEGIN, BEGIN + DAY_S, DAY_S), (1, float(BEGIN)),
+                 (tasks_table(_held(first, rng), _names(first))
+                  for first in range(0, GPUS, GROUP_GPUS)))
+    assert held is not None
+    store._commit([made, held])
     return store
+
+
+def _held(first: int, rng: np.random.Generator) -> Held:
+    """On each Gpu one Task after the other, which begin at any second."""
+    many, minutes = min(GROUP_GPUS, GPUS - first), DAY_S // 60
+    slot, minute = np.repeat(np.arange(many), minutes), np.tile(np.arange(minutes), many)
+    nth = (minute + np.repeat(rng.integers(0, STAYS, many), minutes)) // STAYS
+    lanes = slot * (minutes // STAYS + 1) + nth
+    changes = np.append(True, np.diff(lanes) != 0)
+    ids = [f"b{first}:{lane}:1" for lane in range(int(lanes.max()) + 1)]
+    tasks: list[Task | None] = [
+        Task(task_id, 2, 1, 0.0, f"u{rng.integers(USERS)}", "python", job_id=task_id)
+        for task_id in ids]
+    seconds = np.where(changes, rng.integers(1, 60, len(slot)), 60).astype(float)
+    held = np.full(len(slot), 4e10)
+    return Held(slot, BEGIN + 60 * minute, lanes, ids, tasks, {
+        "seconds": seconds, "mem_byte_s": held * seconds, "mem_s": seconds,
+        "sm_pct_s": 20 * seconds, "sm_s": seconds, "mem_max_bytes": held,
+        "sm_max_pct": np.full(len(slot), 40.0)})
 
 
 def _names(first: int) -> Names:
@@ -116,6 +146,7 @@ def _rolled(first: int, rng: np.random.Generator) -> Rollup:
     hot = np.repeat(rng.random((many, 24)) < 0.002, 60, axis=1).reshape(-1)
     temp = np.where(busy, 70 + np.rint(rng.normal(0, 4, size)), 35.0)
     means = {"temp_c": np.where(hot, 90.0, temp),
+             "util_pct": np.where(busy, 60.0, 0.0),
              "util_max_pct": np.where(busy, 100.0, 0.0),
              "mem_used_bytes": np.where(busy, 4e10, 2e9)}
     rolled = Rollup(slot, t, n, [], [], [], [])
@@ -131,9 +162,10 @@ def _rolled(first: int, rng: np.random.Generator) -> Rollup:
 def _rehearsed(store: Store, rule: Ready) -> float:
     gc.collect()
     before = time.process_time()
-    past, rehearsal = GpuPast(Spans(store), Fleet(1), rule), Rehearsal(rule)
+    kind = OwnerPast if rule.rule.of == "owner" else GpuPast
+    past, rehearsal = kind(Spans(store), Fleet(1), rule), Rehearsal(rule)
     for stretch in past.stretches(BEGIN, BEGIN + DAY_S):
         rehearsal.take(stretch)
-    assert rehearsal.targets == GPUS
+    assert rehearsal.targets == (USERS if rule.rule.of == "owner" else GPUS)
     assert rehearsal.alerts()
     return time.process_time() - before

@@ -304,21 +304,21 @@ def seldom_parts(path: Path, keys: Sequence[str], span: tuple[int, int], step_s:
 
 
 HELD_WORDS = ("task", "user", "job", "launch")
-HELD_NUMBERS = (*TASK_SUMS, *TASK_TOPS)
+HELD = (*HELD_WORDS, *TASK_SUMS, *TASK_TOPS)
 
 
-def held_parts(path: Path, span: tuple[int, int], wanted: Sequence[str] = HELD_NUMBERS
+def held_parts(path: Path, span: tuple[int, int], wanted: Sequence[str] = HELD
                ) -> Iterator[TaskRows]:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(path)
     for group in _row_groups(file, "t", span[0], span[1] - 1):
         table = file.read_row_group(group, use_threads=False, columns=[
-            "gpu", "node", "t", *HELD_WORDS, *wanted])
+            "gpu", "node", "t", *wanted])
         yield held_part(table, span, wanted)
 
 
-def held_part(table: Table, span: tuple[int, int], wanted: Sequence[str] = HELD_NUMBERS
+def held_part(table: Table, span: tuple[int, int], wanted: Sequence[str] = HELD
               ) -> TaskRows:
     t = _ints(table, "t")
     inside = np.flatnonzero((t >= span[0]) & (t < span[1]))
@@ -328,8 +328,9 @@ def held_part(table: Table, span: tuple[int, int], wanted: Sequence[str] = HELD_
     used, name_at = in_runs(gpus[0].astype(np.int64) * len(nodes[1]) + nodes[0])
     return TaskRows(
         [(gpus[1][at // len(nodes[1])], nodes[1][at % len(nodes[1])]) for at in used.tolist()],
-        name_at, t, {name: encoded(table.column(name)) for name in HELD_WORDS},
-        {name: table.column(name).to_numpy().astype(np.float64) for name in wanted})
+        name_at, t, {name: encoded(table.column(name)) for name in wanted if name in HELD_WORDS},
+        {name: table.column(name).to_numpy().astype(np.float64) for name in wanted
+         if name not in HELD_WORDS})
 
 
 def seen_parts(path: Path, kind: str, span: tuple[int, int]) -> Iterator[Part]:

@@ -11,7 +11,7 @@ from .grid import SEEN, Grid, TaskRows, Wanted, XidRow, part_of, seldom_part
 from .head import Rows, joined
 from .parquet import MINUTE_S, tasks_table
 from .reading import (
-    HELD_NUMBERS,
+    HELD,
     held_part,
     held_parts,
     seen_parts,
@@ -59,9 +59,8 @@ class Spans:
         for key in seldom:
             grid.carry(key, SELDOM_HOLDS_S)
 
-    def held(self, t0: int, t1: int, wanted: Sequence[str] = HELD_NUMBERS
-             ) -> Iterator[TaskRows]:
-        """Who held what, by the minute."""
+    def held(self, t0: int, t1: int, wanted: Sequence[str] = HELD) -> Iterator[TaskRows]:
+        """Who held what, by the minute; `wanted`: of its columns."""
         with self._store.reading() as files:
             with self._store.lock:
                 files.look()

@@ -367,8 +367,47 @@ def test_a_rehearsal_and_its_approval(hub: HubProcess) -> None:
         assert ask(hub, "GET", path, token=part).status == 403
 
 
+def test_rules_of_owners_and_of_the_fleet_are_rehearsed(hub: HubProcess, tmp_path: Path,
+                                                        capsys: pytest.CaptureFixture[str]) -> None:
+    """Whose tasks failed on many GPUs, by the tasks and Xids that history keeps."""
+    teller, begin, user = come(hub), time.time(), f"u{secrets.token_hex(3)}"
+    task = Task(f"boot:7:{secrets.token_hex(4)}", 7, 1, time.time(), user, "python train.py")
+    held = Tasks(True, (task,), (Use(task.id, 0, 3e9, 0.0), Use(task.id, 1, 3e9, 0.0)))
+    teller.tell(held)
+    teller.happen("xid", 1, xid=31.0, count=1.0)
+    rule = hot(of="owner", scope=f"user:{user}", signal="gpus_faulty / gpus", fire=">= 50%",
+               clear="", where=["gpus >= 2"])
+    span = {"rule": rule, "start": begin - 60, "end": begin + 60}
+    telling(teller, lambda: ask(hub, "POST", "rules/backtests", span).status == 202,
+            "history has something", tasks=held)
+    found = telling(teller, lambda: done if (done := rehearsed(
+        hub, rule, begin - 60, time.time()))["alerts_count"] else None, "history has it",
+        tasks=held)
+    assert (found["grain_s"], found["targets"], found["victims"]) == (1, 1, [])
+    [told] = found["alerts"]
+    assert (told["target"], told["users"], told["value"]) == (user, [user], 0.5)
+    fleet = hot(of="fleet", signal="gpus - gpus_lost", fire=">= 2", clear="")
+    [told] = telling(teller, lambda: rehearsed(hub, fleet, begin - 60, time.time())["alerts"],
+                     "history has it")
+    assert (told["target"], told["users"]) == ("fleet", [])
+    file, token = tmp_path / "mine.yaml", tmp_path / "token"
+    file.write_text(dump([ready.rule for ready in parse(
+        f"rules: {json.dumps([rule, fleet])}").rules.values()]))
+    token.touch(0o600)
+    token.write_text(hub.api_token)
+    assert rules(["backtest", str(file), "--start", "1h", "--hub", hub.url,
+                  "--token-file", str(token)]) == 0
+    said = capsys.readouterr().out
+    assert f"{user}  0.5" in said
+    assert f"{fleet['id']}: 1 alerts of 1 targets" in said
+
+
 @pytest.mark.parametrize(("rule", "start", "end", "says"), [
     ({}, 0, 60, "history"),
+    ({"of": "fleet", "signal": "rules_failing", "fire": ">= 1", "clear": ""}, 0, 4e9,
+     "what this hub knows of itself, such as rules_failing"),
+    ({"of": "owner", "signal": "mem_used_bytes", "fire": "> 1GiB", "clear": ""}, 0, 4e9,
+     "history keeps mem_used_bytes of an owner by the minute"),
     ({"signal": "sample_age_s"}, 0, 4e9, "history does not keep sample_age_s"),
     ({"of": "node", "signal": "silent_s"}, 0, 4e9, "can only be watched live"),
     ({"signal": "nothing"}, 0, 4e9, "there is no number 'nothing'"),

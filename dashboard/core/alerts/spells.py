@@ -3,8 +3,10 @@ the second only in those minutes in which something changes, of which there are 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .machine import Mask, Rows
 from .minutes import MINUTE_S, Closed
@@ -30,7 +32,6 @@ class Spells:
         return Spells(self.of, self.start - by_s, self.end - by_s)
 
 
-ROUNDING = 1e-6  # what is left of sums of which all was taken back
 NO_SPELLS = Spells(*(np.zeros(0, np.intp),) * 3)
 
 
@@ -67,7 +68,7 @@ def counted(spells: Spells, size: int, width: int) -> Rows:
     for at, sign in ((spells.start, 1), (spells.end, -1)):
         flat += sign * np.bincount(spells.of * (width + 1) + np.clip(at, 0, width),
                                    minlength=len(flat)).astype(np.int32)
-    return np.asarray(np.cumsum(flat.reshape(size, -1), axis=1)[:, :-1])
+    return np.asarray(np.cumsum(flat.reshape(size, width + 1), axis=1)[:, :-1])
 
 
 class Presence:
@@ -142,7 +143,7 @@ class ByMinute:
         for at, sign in ((spells.start, 1), (spells.end, -1)):
             minute = np.clip(-(-at // MINUTE_S), 0, self._minutes)
             flat += sign * np.bincount(spells.of * room + minute, minlength=len(flat))
-        return np.cumsum(flat.reshape(-1, room), axis=1)[:, :-1].copy()
+        return np.cumsum(flat.reshape(self._size, room), axis=1)[:, :-1].copy()
 
     def _seconds(self, spells: Spells, level: Floats) -> Floats:
         """Of the minutes in which something changes; those x seconds."""
@@ -153,35 +154,49 @@ class ByMinute:
             flat += sign * np.bincount(cell * MINUTE_S + at[inside] % MINUTE_S,
                                        minlength=len(flat))
         base = level.reshape(-1)[self._cells, None]
-        return np.asarray(base + np.cumsum(flat.reshape(-1, MINUTE_S), axis=1))
+        return np.asarray(base + np.cumsum(flat.reshape(len(self._cells), MINUTE_S), axis=1))
 
 
-    def means(self, rows: "InMinutes", values: Floats, from_s: Rows, n: Floats
-              ) -> tuple[Floats, Floats]:
-        """Of a number of each row, second by second over all that there are: the mean of each
-        minute, and of how many seconds. NaN: that row is not known, nor is any second of it."""
-        flat = rows.of * self._minutes + rows.minute
-        size = self._size * self._minutes
-        mean = np.bincount(flat, values, size) / np.maximum(np.bincount(flat, minlength=size), 1)
-        known_s = n.reshape(-1).copy()
-        place = np.searchsorted(self._cells, flat)
-        here = np.flatnonzero(np.append(self._cells, -1)[place] == flat)
-        unknown = np.isnan(values[here])
-        total, missing, many = (self._sums(place[here], rows, here, weights) for weights in (
-            np.where(unknown, 0.0, values[here]), unknown.astype(float), np.ones(len(here))))
-        counts = (many > 0) & (missing == 0) & (
+    def means(self, whole: Spells, row_of: Rows, values: npt.NDArray[np.floating[Any]],
+              from_s: Rows, n: Floats) -> tuple[Floats, Floats]:
+        """Of a number of each spell, of each minute in that row of `values`: second by second the
+        mean of all that there are, the mean of those of each minute, and how many that were. NaN:
+        it is not known, nor is any second of it."""
+        total, many = self._of_whole_minutes(whole, row_of, values)
+        edges = edges_of(whole, self._minutes)
+        value = values[row_of[edges.which], edges.minute].astype(np.float64)
+        cell = np.searchsorted(self._cells, edges.of * self._minutes + edges.minute)
+        unknown = np.isnan(value)
+        more, missing, further = (self._sums(cell, edges, weights) for weights in (
+            np.where(unknown, 0.0, value), unknown.astype(float), np.ones(len(cell))))
+        mean, known_s = total / np.maximum(many, 1), n.reshape(-1).copy()
+        total_s, many_s = total[self._cells, None] + more, many[self._cells, None] + further
+        counts = (many_s > 0.5) & (missing < 0.5) & ~np.isnan(total_s) & (
             np.arange(MINUTE_S) >= from_s.reshape(-1)[self._cells, None])
-        known_s[self._cells] = np.minimum(known_s[self._cells], counts.sum(axis=1))
-        of_second = np.where(counts, total / np.maximum(many, 1), 0.0)
+        of_second = np.where(counts, total_s / np.maximum(many_s, 1), 0.0)
         mean[self._cells] = of_second.sum(axis=1) / np.maximum(counts.sum(axis=1), 1)
-        return mean.reshape(-1, self._minutes), known_s.reshape(-1, self._minutes)
+        known_s[self._cells] = np.minimum(known_s[self._cells], counts.sum(axis=1))
+        return mean.reshape(n.shape), known_s.reshape(n.shape)
 
-    def _sums(self, cell: Rows, rows: "InMinutes", here: Rows, weights: Floats) -> Floats:
+    def _of_whole_minutes(self, spells: Spells, row_of: Rows,
+                          values: npt.NDArray[np.floating[Any]]) -> tuple[Floats, Floats]:
+        """Spell by spell: side by side lies what is added."""
+        total = np.zeros((self._size, self._minutes))
+        many = np.zeros((self._size, self._minutes + 1))
+        first = np.minimum(-(-spells.start // MINUTE_S), self._minutes)
+        last = np.maximum(np.minimum(spells.end // MINUTE_S, self._minutes), first)
+        np.add.at(many, (spells.of, first), 1.0)
+        np.add.at(many, (spells.of, last), -1.0)
+        for of, row, begin, end in zip(spells.of.tolist(), row_of.tolist(), first.tolist(),
+                                       last.tolist(), strict=True):
+            total[of, begin:end] += values[row, begin:end]
+        return total.reshape(-1), np.cumsum(many, axis=1)[:, :-1].reshape(-1)
+
+    def _sums(self, cell: Rows, rows: "InMinutes", weights: Floats) -> Floats:
         flat = np.zeros(len(self._cells) * (MINUTE_S + 1))
         for at, sign in ((rows.from_s, 1), (rows.until_s, -1)):
-            flat += sign * np.bincount(cell * (MINUTE_S + 1) + at[here], weights, len(flat))
-        sums = np.cumsum(flat.reshape(-1, MINUTE_S + 1), axis=1)[:, :-1]
-        return np.asarray(np.where(np.abs(sums) < ROUNDING, 0.0, sums))
+            flat += sign * np.bincount(cell * (MINUTE_S + 1) + at, weights, len(flat))
+        return np.asarray(np.cumsum(flat.reshape(len(self._cells), MINUTE_S + 1), axis=1)[:, :-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +218,16 @@ def in_minutes(spells: Spells, minutes: int) -> InMinutes:
     from_s = np.maximum(spells.start[which] - minute * MINUTE_S, 0)
     until_s = np.minimum(spells.end[which] - minute * MINUTE_S, MINUTE_S)
     return InMinutes(which, spells.of[which], minute, from_s, until_s)
+
+
+def edges_of(spells: Spells, minutes: int) -> InMinutes:
+    """Those of their minutes that they do not fill."""
+    first, last = spells.start // MINUTE_S, spells.end // MINUTE_S
+    from_s, until_s = spells.start % MINUTE_S, spells.end % MINUTE_S
+    begins = np.flatnonzero((from_s > 0) & (first < minutes))
+    ends = np.flatnonzero((until_s > 0) & (last < minutes) & ((last > first) | (from_s == 0)))
+    which = np.concatenate([begins, ends])
+    return InMinutes(
+        which, spells.of[which], np.concatenate([first[begins], last[ends]]),
+        np.concatenate([from_s[begins], np.zeros(len(ends), np.intp)]),
+        np.concatenate([np.where(last > first, MINUTE_S, until_s)[begins], until_s[ends]]))
