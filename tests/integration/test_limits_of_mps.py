@@ -194,6 +194,27 @@ def test_what_was_set_is_known_to_be_gone(bench: Bench, mps: FakeMps) -> None:
             assert held.said[-1].findings == (), "it was stopped by us: nothing is wanted"
 
 
+def test_a_daemon_that_somebody_stopped_is_missed(bench: Bench, mps: FakeMps) -> None:
+    """Or that a restart, interrupted, has left ended: nothing else would offer to start it."""
+    pipes = str(mps.pipes)
+    with bench.here() as here:
+        assert done(here, MpsPercent(pipes, 33)).state == "done"
+        mps.ask("quit")
+        wait_for(lambda: not (mps.pipes / "control").exists())
+        with bench.keeper() as held:
+            held.round()
+            assert held.said[-1].daemons == ()
+            [gone] = held.said[-1].findings
+            assert (gone.code, gone.fixes) == ("gone", (MpsStart(pipes),))
+            assert done(here, gone.fixes[0]).state == "done"
+            held.round()
+            assert held.said[-1].findings[0].code == "lost"
+        assert done(here, MpsStop(pipes)).state == "done"
+        with bench.keeper() as held:
+            held.round()
+            assert held.said[-1].findings == (), "it was stopped by us"
+
+
 def test_looking_does_not_fill_the_log_of_the_daemon(bench: Bench, mps: FakeMps) -> None:
     """Each question is some five lines there; all is asked when who is there has changed."""
     server, clients = served(bench, mps)
