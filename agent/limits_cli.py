@@ -5,7 +5,8 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from gpudeck.when import TIMES
 from . import mps_view
 from .act_settings import TABLE, Reach, read_reach
 from .acts_cli import client_of
-from .acts_journal import ActsJournal, ActsStore
+from .acts_journal import ActsJournal, ActsStore, JournalRefuses
 from .backends.nvml_module import module_version
 from .lease_book import LeaseBook
 from .limiter import MODES
@@ -56,6 +57,15 @@ from .tune_cli import FROM_HUB, tune_share
 UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 
 
+@contextmanager
+def _plainly() -> Iterator[None]:
+    try:
+        yield
+    except JournalRefuses as why:
+        raise CommandError(str(why), ExitCode.CANNOT_START) from why
+
+
+@_plainly()
 def mps(argv: Sequence[str]) -> int:
     asked = _mps_parser().parse_args(list(argv))
     reach = read_reach("mps", TABLE, asked, os.environ)
@@ -72,6 +82,7 @@ def mps(argv: Sequence[str]) -> int:
     return do(reach, asked, action_of(setting), None, setting)
 
 
+@_plainly()
 def gpu(argv: Sequence[str]) -> int:
     asked = _gpu_parser().parse_args(list(argv))
     reach = read_reach("gpu", TABLE, asked, os.environ)

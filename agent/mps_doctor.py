@@ -137,8 +137,8 @@ def _dead(daemon: Daemon, was_set: bool) -> Iterator[MpsFinding]:
 
 def _gone(folder: Path) -> MpsFinding:
     return advice("gone", cause=f"no MPS control daemon runs in {folder} any more, where gpudeck "
-                                "has set defaults: somebody else has stopped it, or a restart was "
-                                "interrupted",
+                                "has set defaults: somebody else has stopped it, a restart was "
+                                "interrupted, or the machine was started anew",
                   remedy="start it; to be done with it, stop it by gpudeck then",
                   fixes=(MpsStart(str(folder)),))
 

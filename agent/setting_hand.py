@@ -210,7 +210,7 @@ class SettingDeed:
         for each in before:
             try:
                 wrong += self._set_values(daemon, each)
-            except MpsSays as why:
+            except (MpsSays, ValueError) as why:  # what others have set may be out of our range
                 wrong.append(str(why))
         return [each for each in wrong if each]
 

@@ -303,9 +303,11 @@ def test_a_restart_keeps_the_defaults_without_a_list_of_processes(
         assert mps.changed()[-2:] == [f"set_default_device_pinned_mem_limit 1 {mib}M",
                                       "set_default_device_pinned_mem_limit 31 700M"]
         mps.save(refuses_priority=True)
+        mps.ask("set_default_device_pinned_mem_limit 30 -1G")  # which wraps: no limit at all
         reply = done(here, MpsRestart(pipes))
         assert reply.state == "not_effective"
         assert "set_default_client_priority" in reply.step
+        assert "a memory limit in MiB is a whole number" in reply.step
         assert mps.ask("get_default_device_pinned_mem_limit 31") == "700M\n"
 
 

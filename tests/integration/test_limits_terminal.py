@@ -339,6 +339,13 @@ def test_a_rehearsal_on_a_recording_sets_nothing(fake: FakeMps, run: Run, tmp_pa
         run(mps, "tune", "--rehearse", str(path))
 
 
+def test_a_journal_that_cannot_be_read_is_told_in_words(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "data" / "acts.db").mkdir()
+    for program, *words in ((mps, "show"), (mps, "doctor"), (gpu, "show")):
+        with pytest.raises(CommandError, match="journal of acts"):
+            run(program, *words)
+
+
 def board_of(folder: Path) -> str:
     """The one that `run` simulates."""
     [facts] = SimulatedReader(parse_options(f"node=n1,gpus=1,world={folder}"), None).read().facts
