@@ -34,15 +34,16 @@ class LeaseBook:
         self._change(lambda all: leases.with_new(all, lease),
                      {"kind": "lease", "lease": msgspec.to_builtins(lease)})
 
-    def note(self, lease: Lease) -> None:
-        """What is known of it now; in the Audit where it is another state than before."""
+    def note(self, lease: Lease, is_again: bool = False) -> None:
+        """What is known of it now; in the Audit where it is another state than before, and where it
+        was set again."""
         was = next((each for each in self.all() if each.lease_id == lease.lease_id), None)
-        if was is None or was == lease:
+        if was is None or (was == lease and not is_again):
             return
-        news = was.state != lease.state
-        self._change(lambda all: leases.with_news(all, lease), {
-            "kind": "lease_state", "lease_id": lease.lease_id, "state": lease.state,
-            "words": lease.words} if news else None)
+        kind = "lease_again" if is_again else "lease_state" if was.state != lease.state else None
+        self._change(lambda all: leases.with_news(all, lease), None if kind is None else {
+            "kind": kind, "lease_id": lease.lease_id, "gpu_uuid": lease.gpu_uuid,
+            "state": lease.state, "words": lease.words})
 
     def end(self, lease: Lease, why: str) -> None:
         self._change(lambda all: leases.without(all, lease.lease_id), {

@@ -104,7 +104,8 @@ def _step(lease: Lease, found: GpuLimits | None, clock: Clock, is_fresh: bool) -
     if is_over:
         return Undo(now, "its time is over")
     if now.state in ("drifted", "not_in_force") and is_fresh:
-        return Apply(now)
+        # What a driver has forgotten nobody has changed.
+        return Apply(judged(replace(lease, state="not_in_force"), found, clock.wall))
     return Keep(now)
 
 

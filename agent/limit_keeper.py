@@ -21,6 +21,7 @@ from .lease_book import clock_now
 from .leases import Apply, Forget, GpuLimits, Keep, Step, Undo, is_read, left_s, steps
 from .limiter import MODES, UNSURE
 from .lock import ActLock
+from .mps_book import devices
 from .processes import row_of
 from .scene import Place
 from .setting_hand import apply, judged_now, undo, undone
@@ -194,7 +195,7 @@ class LimitKeeper:
         again = msgspec.structs.replace(lease, state="not_in_force")
         now = (msgspec.structs.replace(again, words=trouble[:1_024]) if trouble
                else judged_now(self._place, again))
-        self._book.note(now)
+        self._book.note(now, is_again=True)
         log.info("lease_applied_again gpu=%s state=%s", lease.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
@@ -228,7 +229,7 @@ class LimitKeeper:
         else:
             again = self._place.limiter.read([mode.gpu_uuid]).get(mode.gpu_uuid)
             now = modes.judged(mode, again)
-        self._mode_book.note(now)
+        self._mode_book.note(now, is_again=True)
         log.info("mode_applied_again gpu=%s state=%s", mode.gpu_uuid, now.state)
         return not trouble.startswith(UNSURE)
 
@@ -272,8 +273,8 @@ class LimitKeeper:
             wanted = place.wanted_mps()
         except JournalRefuses:
             wanted = ()  # the leases beside it tell of a journal that cannot be read
-        daemons = mps_view.daemons(place.mps, range(machine.boards), place.given, self._task_id,
-                                   machine.driver)
+        daemons = mps_view.daemons(place.mps, devices(machine.boards, wanted), place.given,
+                                   self._task_id, machine.driver)
         modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
         found = mps_doctor.findings(place.mps, machine.driver, modes, wanted)
         return _Mps(acts, machine, clients, now, daemons, found)

@@ -5,7 +5,8 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpudeck.act_words import moment, printable
 from gpudeck.acts import GRACE_S
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import (
+    ORDINALS,
     PRESETS,
     ClockLock,
     ComputeMode,
@@ -39,14 +41,14 @@ from gpudeck.when import TIMES
 from . import mps_view
 from .act_settings import TABLE, Reach, read_reach
 from .acts_cli import client_of
-from .acts_journal import ActsJournal, ActsStore
+from .acts_journal import ActsJournal, ActsStore, JournalRefuses
 from .backends.nvml_module import module_version
 from .lease_book import LeaseBook
 from .limiter import MODES
 from .locked import agent_pid
 from .modes import ModeBook
 from .mps import Mps
-from .mps_book import MpsBook
+from .mps_book import MpsBook, devices
 from .mps_care_cli import doctor
 from .setting_cli import checked, do, node_id, pipes_of
 from .tasks import boot_id
@@ -55,6 +57,15 @@ from .tune_cli import FROM_HUB, tune_share
 UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 
 
+@contextmanager
+def _plainly() -> Iterator[None]:
+    try:
+        yield
+    except JournalRefuses as why:
+        raise CommandError(str(why), ExitCode.CANNOT_START) from why
+
+
+@_plainly()
 def mps(argv: Sequence[str]) -> int:
     asked = _mps_parser().parse_args(list(argv))
     reach = read_reach("mps", TABLE, asked, os.environ)
@@ -71,6 +82,7 @@ def mps(argv: Sequence[str]) -> int:
     return do(reach, asked, action_of(setting), None, setting)
 
 
+@_plainly()
 def gpu(argv: Sequence[str]) -> int:
     asked = _gpu_parser().parse_args(list(argv))
     reach = read_reach("gpu", TABLE, asked, os.environ)
@@ -98,9 +110,9 @@ def _mps_parser() -> argparse.ArgumentParser:
     share.add_argument("value", metavar="VALUE",
                        help="share: whole percent; memory: 2GiB, 900MiB or none; priority: 0 or 1; "
                             f"preset: {', '.join(PRESETS)}")
-    share.add_argument("--server", metavar="PID", type=int, default=None,
+    share.add_argument("--server", metavar="PID", type=_whole(2, 2**31 - 1), default=None,
                        help="this server's new clients; without it, the next server's")
-    share.add_argument("--device", metavar="N", type=int, default=None,
+    share.add_argument("--device", metavar="N", type=_whole(0, ORDINALS - 1), default=None,
                        help="of memory: the device, as MPS numbers them")
     for name, words in (("start", "the control daemon"), ("stop", "it, and with it its servers"),
                         ("restart", "it, and set its defaults again")):
@@ -119,12 +131,12 @@ def _mps_parser() -> argparse.ArgumentParser:
     auto.add_argument("--start", metavar="TIME", default="24h",
                       help=f"of --rehearse --hub: {TIMES}; default 24h")
     auto.add_argument("--end", metavar="TIME", default="now", help="default now")
-    auto.add_argument("--from", dest="begin_pct", metavar="PCT", type=int, default=100,
+    auto.add_argument("--from", dest="begin_pct", metavar="PCT", type=_whole(1, 100), default=100,
                       help="of --rehearse: the share that it begins with; default 100")
     auto.add_argument("--every", metavar="S", type=float, default=None,
                       help="seconds between two looks, from 1 on; default 30, and 60 in what a hub "
                       "keeps")
-    auto.add_argument("--rounds", metavar="N", type=int, default=10,
+    auto.add_argument("--rounds", metavar="N", type=_whole(0, 10**6), default=10,
                       help="how many looks; 0: until it is stopped; default 10")
     return made
 
@@ -141,10 +153,10 @@ def _gpu_parser() -> argparse.ArgumentParser:
         made_act.add_argument("uuid", metavar="UUID", help="of the Gpu, as `gpudeck status --json` "
                               "lists it")
         if name == "cap":
-            made_act.add_argument("watts", metavar="WATTS", type=int)
+            made_act.add_argument("watts", metavar="WATTS", type=_whole(1, 5_000))
         elif name == "lock":
-            made_act.add_argument("low", metavar="FROM", type=int)
-            made_act.add_argument("high", metavar="TO", type=int)
+            made_act.add_argument("low", metavar="FROM", type=_whole(1, 20_000))
+            made_act.add_argument("high", metavar="TO", type=_whole(1, 20_000))
         elif name == "mode":
             made_act.add_argument("mode", choices=tuple(MODES))
         else:
@@ -176,7 +188,7 @@ def _act(verbs: Any, name: str, words: str, pipes: bool = True) -> argparse.Argu
 
 
 def seconds(word: str) -> float:
-    found = re.fullmatch(r"(\d{1,6})(s|min|h|d)", word)
+    found = re.fullmatch(r"([0-9]{1,6})(s|min|h|d)", word)
     if found is None:
         raise CommandError(f"{word!r} is no time: say 90s, 30min, 2h or 1d", ExitCode.USAGE)
     return float(int(found[1]) * UNITS_S[found[2]])
@@ -186,17 +198,29 @@ def mebibytes(word: str) -> int | None:
     """Whole ones: MPS reads 2.5G as 2 MB."""
     if word == "none":
         return None
-    found = re.fullmatch(r"([1-9]\d{0,8})(MiB|GiB)", word)
+    found = re.fullmatch(r"([1-9][0-9]{0,8})(MiB|GiB)", word)
     if found is None:
         raise CommandError(f"{word!r} is no memory limit: say 2GiB, 1536MiB or none, in whole "
                            "numbers", ExitCode.USAGE)
     return int(found[1]) * (1_024 if found[2] == "GiB" else 1)
 
 
-def _number(word: str, what: str) -> int:
-    if not re.fullmatch(r"\d{1,6}", word):
-        raise CommandError(f"{word!r} is no {what}: a whole number is needed", ExitCode.USAGE)
+def _number(word: str, what: str, low: int, high: int) -> int:
+    """int() takes digits of all scripts, and 1_0 for ten."""
+    if not re.fullmatch(r"[0-9]{1,10}", word) or not low <= int(word) <= high:
+        raise CommandError(f"{word[:40]!r} is no {what}: a whole number from {low} to {high} is "
+                           "needed", ExitCode.USAGE)
     return int(word)
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def number(word: str) -> int:
+        try:
+            return _number(word, "such number", low, high)
+        except CommandError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return number
 
 
 def _mps_setting(asked: argparse.Namespace, reach: Reach) -> Setting:
@@ -209,10 +233,13 @@ def _mps_setting(asked: argparse.Namespace, reach: Reach) -> Setting:
         raise CommandError("--device goes with memory alone", ExitCode.USAGE)
     match asked.what:
         case "share":
-            return MpsPercent(pipes, _number(asked.value, "share in %"), asked.server)
+            return MpsPercent(pipes, _number(asked.value, "share in %", 1, 100), asked.server)
         case "priority":
-            return MpsPriority(pipes, _number(asked.value, "priority"))  # type: ignore[arg-type]
+            return MpsPriority(pipes, 1 if _number(asked.value, "priority", 0, 1) else 0)
         case "preset":
+            if asked.value not in PRESETS:
+                raise CommandError(f"{asked.value[:40]!r} is no preset: there are "
+                                   f"{', '.join(PRESETS)}", ExitCode.USAGE)
             return MpsPreset(pipes, asked.value, asked.server)
     if asked.device is None:
         raise CommandError("say of which device with --device N", ExitCode.USAGE)
@@ -242,9 +269,10 @@ def _show_mps(reach: Reach, asked: argparse.Namespace) -> int:
     known = Mps()
     store = ActsStore(reach.data / "acts.db")
     try:
-        given = MpsBook(ActsJournal(store), boot_id()) if reach.data.is_dir() else None
-        daemons = mps_view.daemons(known, range(8), given.of if given else lambda *_: None,
-                                   driver=module_version())
+        book = MpsBook(ActsJournal(store), boot_id()) if reach.data.is_dir() else None
+        daemons = mps_view.daemons(
+            known, devices(8, () if book is None else book.wanted()),
+            (lambda *_: None) if book is None else book.of, driver=module_version())
     finally:
         store.close()
     trouble = mps_view.why_not(known)

@@ -35,13 +35,14 @@ class ModeBook:
     def keep(self, mode: KeptMode) -> None:
         self._change(mode.gpu_uuid, (mode,), "mode", mode)
 
-    def note(self, mode: KeptMode) -> None:
-        """What is known of it now; in the Audit where it is another state than before."""
+    def note(self, mode: KeptMode, is_again: bool = False) -> None:
+        """What is known of it now; in the Audit where it is another state than before, and where it
+        was set again."""
         was = next((each for each in self.all() if each.gpu_uuid == mode.gpu_uuid), None)
-        if was is None or was == mode:
+        if was is None or (was == mode and not is_again):
             return
-        self._change(mode.gpu_uuid, (mode,), "mode_state" if was.state != mode.state else None,
-                     mode)
+        kind = "mode_again" if is_again else "mode_state" if was.state != mode.state else None
+        self._change(mode.gpu_uuid, (mode,), kind, mode)
 
     def forget(self, uuid: str) -> KeptMode | None:
         """What was kept; None: nothing."""

@@ -3,6 +3,7 @@ clients that had begun already. What somebody else has set is not in it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -72,6 +73,7 @@ class MpsBook:
 
     def now_wanted(self, setting: MpsSetting) -> None:
         """After it was read back. Of a server's own values nothing is kept: they end with it."""
+        setting = msgspec.structs.replace(setting, pipes=str(Path(setting.pipes)))  # "/run/mps/"
         new = _as_defaults(setting)
         if not new and not isinstance(setting, MpsStop):
             return
@@ -86,6 +88,12 @@ class MpsBook:
     def wanted(self) -> tuple[Default, ...]:
         """Raises JournalRefuses."""
         return _defaults(self.journal.fact(DEFAULTS))
+
+
+def devices(boards: int, wanted: Iterable[Default]) -> list[int]:
+    """That MPS is asked about: those there are, and those for which something was set."""
+    return sorted({*range(boards), *(each.ordinal for each in wanted
+                                     if isinstance(each, MpsMemory) and each.mem_mib is not None)})
 
 
 def as_it_is(daemon: Daemon, pipes: str, wanted: Iterable[Default]

@@ -87,8 +87,9 @@ def _of_daemon(daemon: Daemon, servers: tuple[int, ...] | None, wanted: tuple[De
         yield fault("path", cause=trouble,
                     remedy="set CUDA_MPS_PIPE_DIRECTORY for daemon, clients and agent")
         return
+    ours = [each for each in wanted if each.pipes == str(folder)]
     if servers is None:
-        yield from _dead(daemon)
+        yield from _dead(daemon, bool(ours))
         return
     uid = daemon.owner()
     if uid is not None and os.geteuid() not in (0, uid):
@@ -102,11 +103,12 @@ def _of_daemon(daemon: Daemon, servers: tuple[int, ...] | None, wanted: tuple[De
                                        "client before those that it has are gone",
                         remedy="end its clients, or restart MPS",
                         fixes=(MpsRestart(str(folder)),))
-    yield from _lost(daemon, [each for each in wanted if each.pipes == str(folder)])
+    yield from _lost(daemon, ours)
 
 
-def _dead(daemon: Daemon) -> Iterator[MpsFinding]:
-    """None at all is no fault; what one has left behind is."""
+def _dead(daemon: Daemon, was_set: bool) -> Iterator[MpsFinding]:
+    """None at all is no fault; what one has left behind is. `was_set`: gpudeck has set defaults
+    there, and has not stopped it since."""
     folder, socket = daemon.folder, daemon.folder / "control"
     try:
         about = socket.lstat()
@@ -114,6 +116,8 @@ def _dead(daemon: Daemon) -> Iterator[MpsFinding]:
         yield _locked_out(folder)
         return
     except OSError:
+        if was_set:
+            yield _gone(folder)
         return
     if not stat.S_ISSOCK(about.st_mode):
         yield fault("pipes", cause=f"{socket} is no socket: somebody else put it there",
@@ -129,6 +133,14 @@ def _dead(daemon: Daemon) -> Iterator[MpsFinding]:
                     + ". Its sockets are stale: clients that look for it wait or fail",
                     remedy="start it again; what was set is back to default then",
                     fixes=(MpsStart(str(folder)),))
+
+
+def _gone(folder: Path) -> MpsFinding:
+    return advice("gone", cause=f"no MPS control daemon runs in {folder} any more, where gpudeck "
+                                "has set defaults: somebody else has stopped it, a restart was "
+                                "interrupted, or the machine was started anew",
+                  remedy="start it; to be done with it, stop it by gpudeck then",
+                  fixes=(MpsStart(str(folder)),))
 
 
 def _locked_out(folder: Path) -> MpsFinding:

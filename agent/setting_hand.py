@@ -193,7 +193,7 @@ class SettingDeed:
             return ()
 
     def _restart(self, daemon: Daemon, setting: MpsRestart) -> tuple[bool, bool, str]:
-        before, left_out = as_it_is(daemon, setting.pipes, self._wanted(setting.pipes))
+        before, left_out = as_it_is(daemon, setting.pipes, self._wanted(str(daemon.folder)))
         applied, is_gone, words = self._stop(daemon)
         if not is_gone:
             return applied, False, words
@@ -210,7 +210,7 @@ class SettingDeed:
         for each in before:
             try:
                 wrong += self._set_values(daemon, each)
-            except MpsSays as why:
+            except (MpsSays, ValueError) as why:  # what others have set may be out of our range
                 wrong.append(str(why))
         return [each for each in wrong if each]
 

@@ -77,8 +77,9 @@ def _of_mps(place: Place, ask: Ask, setting: MpsSetting, asker: str | None) -> P
     if trouble := mps_view.why_not(place.mps):
         return nothing(place, ask, Refusal("setting", trouble))
     found = find(place)
-    seen = mps_view.view(place.mps.daemon(setting.pipes), _asked_of(found, setting), place.given,
-                         lambda pid: _task_id(found, pid), place.driver())
+    seen = _as_tasks(mps_view.view(
+        place.mps.daemon(setting.pipes), _asked_of(found, setting), place.given,
+        lambda pid: _task_id(found, pid), place.driver()), found)
     with Grips() as grips:
         clients = _clients(place, grips, seen, found)
         is_end = ask.action in ENDS_CLIENTS
@@ -90,7 +91,8 @@ def _of_mps(place: Place, ask: Ask, setting: MpsSetting, asker: str | None) -> P
             victims=tuple(_victim(*each) for each in clients) if is_end else (),
             bystanders=() if is_end else tuple(_bystander(*each, found) for each in clients),
             refusals=tuple(refusals)[:32],
-            warnings=(*_mps_warnings(ask, setting, seen), *_stay_exclusive(place, setting, found)))
+            warnings=(*_mps_warnings(ask, setting, seen), *_no_such_device(setting, found),
+                      *_stay_exclusive(place, setting, found)))
 
 
 def ordinals(found: Found | None) -> range:
@@ -106,6 +108,19 @@ def _asked_of(found: Found | None, setting: MpsSetting) -> tuple[int, ...]:
 def _task_id(found: Found | None, pid: int) -> str | None:
     task = None if found is None else found.of(pid)
     return None if task is None else task.id
+
+
+def _as_tasks(seen: MpsDaemon, found: Found | None) -> MpsDaemon:
+    """Clients have the names that they have as tasks, by which they are protected as well."""
+    def named(client: MpsClient) -> MpsClient:
+        task = None if found is None else found.of(client.pid)
+        return client if task is None else msgspec.structs.replace(
+            client, user=task.user or client.user,
+            command=(task.command and task.command[:512]) or client.command)
+
+    return msgspec.structs.replace(seen, servers=tuple(
+        msgspec.structs.replace(server, clients=tuple(map(named, server.clients)))
+        for server in seen.servers))
 
 
 def _clients(place: Place, grips: Grips, seen: MpsDaemon, found: Found | None
@@ -251,6 +266,18 @@ def _mps_warnings(ask: Ask, setting: MpsSetting, seen: MpsDaemon) -> tuple[str, 
     if seen.trouble and seen.is_alive:
         said.append(seen.trouble[:1].upper() + seen.trouble[1:])
     return tuple(each[:1_024] for each in said)
+
+
+def _no_such_device(setting: MpsSetting, found: Found | None) -> tuple[str, ...]:
+    """MPS takes any number (C.3). No refusal: a Gpu may be there for it that we do not list."""
+    if not isinstance(setting, MpsMemory) or setting.mem_mib is None or found is None:
+        return ()
+    count = len(ordinals(found))
+    if setting.ordinal < count:
+        return ()
+    return (f"No Gpu here has the number {setting.ordinal}: {_many(count, 'Gpu')} "
+            f"{'is' if count == 1 else 'are'} listed, which MPS numbers from 0 on. It takes the "
+            "limit all the same.",)
 
 
 def _stay_exclusive(place: Place, setting: MpsSetting, found: Found | None) -> tuple[str, ...]:

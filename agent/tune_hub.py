@@ -42,7 +42,8 @@ class HubNode:
             time.sleep(min(LOOK_EVERY_S, left_s))
         theirs = [task for task in self._client.tasks(node_id=self._node_id)
                   if task["kind"] in OF_MPS]
-        watch.listed(len(theirs), (use["uuid"] for task in theirs for use in task["gpus"]))
+        watch.listed(sum(task["kind"] == "mps_client" for task in theirs),
+                     (use["uuid"] for task in theirs for use in task["gpus"]))
         return watch.take()
 
     def past(self, start: float, end: float) -> list[Minute]:

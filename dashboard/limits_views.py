@@ -65,8 +65,11 @@ def _server(server: MpsServer, node: Node, reads: Reads) -> MpsServer:
 
 
 def _client(client: MpsClient, node: Node, reads: Reads) -> MpsClient:
-    """One that its node does not list as a client is none that could be taken out."""
+    """Named as the task that it is; one that its node does not list as a client is none that could
+    be taken out."""
     task = None if client.task_id is None else node.tasks.get(client.task_id)
     is_listed = task is not None and task.kind == "mps_client"
-    return replace(client, command=reads.line(client.user, client.command),
+    user = client.user if task is None else task.user or client.user
+    command = client.command if task is None else task.command or client.command
+    return replace(client, user=user, command=reads.line(user, command),
                    task_id=client.task_id if is_listed else None)

@@ -214,7 +214,8 @@ def question(view: PreviewView) -> Question:
 def step_line(command: CommandView, at: float) -> str:
     what = printable(command.step or "") or _MEANING[command.state]
     name = command.job_id if command.task_id is None else short(command.task_id)
-    return f"{clock(at)}  {printable(command.host)} {words(name)}  {command.state}: {what}"
+    whose = "" if name is None else f" {printable(name)}"  # a setting is of no task
+    return f"{clock(at)}  {printable(command.host)}{whose}  {command.state}: {what}"
 
 
 def end_line(command: CommandView) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from agent.limits_cli import mps
 from tests.demos import READY_WITHIN_S, Demo, alive, descendants, soon, start
 
 
@@ -107,6 +108,37 @@ def test_mps_of_one_node_without_a_gpu(demo: Demo) -> None:
     assert soon(lambda: wanted not in demo.told()["tasks"], 5.0)
     others = {task["pid"] for task in before} - {wanted["pid"]}
     assert alive(others) == others
+
+
+def test_the_tuner_looks_through_the_hub(demo: Demo, monkeypatch: pytest.MonkeyPatch,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    """Live, where it may set it too, and over what the hub has kept."""
+    monkeypatch.setenv("GPUDECK_TOKEN", demo.told()["token"])
+    monkeypatch.setenv("GPUDECK_HUB", demo.url)
+
+    def server() -> dict[str, Any]:
+        found: dict[str, Any] = mps_of(demo, "n004")["daemons"][0]["servers"][0]
+        return found
+
+    def tuned(*words: str) -> list[dict[str, Any]]:
+        capsys.readouterr()
+        assert mps(["tune", "--node", "n004", "--json", *words]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    once = ("--every", "1", "--rounds", "1")
+    before = server()["pct"]
+    [look] = tuned(*once)
+    assert (look["clients"], look["now_pct"]) == (len(server()["clients"]), before)
+    assert look["clients"] > 1
+    assert look["load_pct"] is not None
+    assert server()["pct"] == before, "a dry run sets nothing"
+    look, *_ = tuned(*once, "--apply", "--yes", "--reason", "a test")
+    assert look["pct"] is not None
+    assert soon(lambda: server()["pct"] == look["pct"] != before, 5.0)
+    [past] = tuned("--rehearse", "--start", "10m")
+    assert past["minutes"] in (9, 10)
+    assert 0 < past["unknown_minutes"] <= past["minutes"], "the demo is younger than that"
+    assert len(past["items"]) == past["minutes"] - past["unknown_minutes"]
 
 
 def test_killed_hub_agent_and_task_come_back(demo: Demo) -> None:

@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent import guard
+from agent.acts_journal import ActsJournal, ActsStore
 from agent.backends.simulated import SimulatedReader, parse_options
 from agent.backends.simulation.folder import ControlFile
 from agent.leases import GpuLimits
@@ -157,9 +159,35 @@ def test_a_gpu_that_is_slow_to_come_back_gets_its_limit_all_the_same(bench: Benc
             held.round()
             assert [each.state for each in held.leases] == [state]
         assert bench.power_w() == low
+        assert recorded(bench, "lease_again") == ["not_in_force", "in_force"], "each is an attempt"
         bench.limiter.set_power(bench.gpu, low + 50.0)
         held.round()
         assert [each.state for each in held.leases] == ["drifted"]
+
+
+def recorded(bench: Bench, kind: str) -> list[str]:
+    """States, out of the Audit of the node."""
+    journal = ActsJournal(ActsStore(bench.data / "acts.db"))
+    records = [msgspec.json.decode(link.body) for link in journal.links()]
+    return [str(each.get("mode", each)["state"]) for each in records if each.get("kind") == kind]
+
+
+def test_what_waits_for_a_hold_nobody_is_said_to_have_changed(bench: Bench) -> None:
+    low, before = int(bench.facts.power_limit_min_w or 0), bench.power_w() or 0.0
+    with bench.here() as here:
+        assert done(here, PowerCap(bench.gpu, low, HOUR_S)).state == "done"
+    bench.limiter.set_power(bench.gpu, before)  # the driver was loaded anew
+    held_back = ["a hold"]
+    with bench.keeper(holds=lambda: tuple(held_back)) as held:
+        for _ in range(2):
+            held.round()
+            [lease] = held.leases
+            assert (lease.state, "somebody" in lease.words, "on hold" in lease.words) == (
+                "not_in_force", False, True)
+        held_back.clear()
+        held.round()
+        assert [each.state for each in held.leases] == ["in_force"]
+    assert bench.power_w() == low
 
 
 def test_a_hold_stops_undoing_too_and_says_so(bench: Bench) -> None:
@@ -311,10 +339,11 @@ def test_a_mode_is_held_until_it_is_set_back(bench: Bench) -> None:
                 assert held_as(held) == held_as(held) == ["in_force"]
                 [kept] = held.said[-1].modes
                 assert (kept.gpu_uuid, kept.by, kept.reason) == (bench.gpu, "ada", reason)
-        assert sets == []
+        assert (sets, recorded(bench, "mode_again")) == ([], [])
         bench.limiter.set_mode(bench.gpu, 0)  # the driver was loaded anew meanwhile
         with bench.keeper(limiter) as held:
             assert (held_as(held), sets, mode()) == (["in_force"], [3], 3)
+            assert recorded(bench, "mode_again") == ["in_force"]
             bench.limiter.set_mode(bench.gpu, 0)
             held.round(is_ok=False)  # as above, and the agent lived on
             assert (held_as(held), sets, mode()) == (["in_force"], [3, 3], 3)

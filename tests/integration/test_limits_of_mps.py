@@ -6,15 +6,18 @@ import random
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from agent import guard
+from agent import guard, setting_look
 from agent.mps import CALL_S, Mps, found_pipes, path_trouble
 from agent.mps_book import as_it_is
 from agent.mps_doctor import findings
 from agent.mps_view import daemons
+from agent.scene import Found, Place, find
 from gpudeck.limits import (
     ComputeMode,
     LimitsNow,
@@ -191,6 +194,27 @@ def test_what_was_set_is_known_to_be_gone(bench: Bench, mps: FakeMps) -> None:
             assert held.said[-1].findings == (), "it was stopped by us: nothing is wanted"
 
 
+def test_a_daemon_that_somebody_stopped_is_missed(bench: Bench, mps: FakeMps) -> None:
+    """Or that a restart, interrupted, has left ended: nothing else would offer to start it."""
+    pipes = str(mps.pipes)
+    with bench.here() as here:
+        assert done(here, MpsPercent(pipes, 33)).state == "done"
+        mps.ask("quit")
+        wait_for(lambda: not (mps.pipes / "control").exists())
+        with bench.keeper() as held:
+            held.round()
+            assert held.said[-1].daemons == ()
+            [gone] = held.said[-1].findings
+            assert (gone.code, gone.fixes) == ("gone", (MpsStart(pipes),))
+            assert done(here, gone.fixes[0]).state == "done"
+            held.round()
+            assert held.said[-1].findings[0].code == "lost"
+        assert done(here, MpsStop(pipes)).state == "done"
+        with bench.keeper() as held:
+            held.round()
+            assert held.said[-1].findings == (), "it was stopped by us"
+
+
 def test_looking_does_not_fill_the_log_of_the_daemon(bench: Bench, mps: FakeMps) -> None:
     """Each question is some five lines there; all is asked when who is there has changed."""
     server, clients = served(bench, mps)
@@ -279,10 +303,55 @@ def test_a_restart_keeps_the_defaults_without_a_list_of_processes(
         assert mps.changed()[-2:] == [f"set_default_device_pinned_mem_limit 1 {mib}M",
                                       "set_default_device_pinned_mem_limit 31 700M"]
         mps.save(refuses_priority=True)
+        mps.ask("set_default_device_pinned_mem_limit 30 -1G")  # which wraps: no limit at all
         reply = done(here, MpsRestart(pipes))
         assert reply.state == "not_effective"
         assert "set_default_client_priority" in reply.step
+        assert "a memory limit in MiB is a whole number" in reply.step
         assert mps.ask("get_default_device_pinned_mem_limit 31") == "700M\n"
+
+
+def test_a_folder_has_one_name(bench: Bench, mps: FakeMps) -> None:
+    """However it is written, what was set in it is missed when it is gone."""
+    with bench.here() as here:
+        assert done(here, MpsPercent(f"{mps.pipes}/", 41)).state == "done"
+        assert done(here, MpsPercent(f"{mps.pipes.parent}//{mps.pipes.name}", 42)).state == "done"
+    mps.kill()
+    assert mps.start() == 0
+    with bench.keeper() as held:
+        held.round()
+        [lost] = [each for each in held.said[-1].findings if each.code == "lost"]
+        assert lost.fixes == (MpsPercent(str(mps.pipes), 42),)
+
+
+def test_a_device_that_is_not_there_is_said_and_no_refusal(bench: Bench, mps: FakeMps) -> None:
+    count = len({bench.children.start(gpu=bench.gpu).gpu, *(c.gpu for c in bench.children.all)})
+    with bench.here() as here:
+        for ordinal, mem_mib, is_said in ((count - 1, 900, False), (count, 900, True),
+                                          (count, None, False)):
+            look = shown(here, MpsMemory(str(mps.pipes), ordinal, mem_mib))
+            assert look.refusals == ()
+            assert any(f"has the number {count}" in words for words in look.warnings) == is_said
+
+
+def test_clients_are_named_as_their_tasks_are(bench: Bench, mps: FakeMps) -> None:
+    """By which they are protected too."""
+    _, [client] = served(bench, mps, 1)
+    name = f"user-{random.randrange(10**6)}"
+    tasks = find
+
+    def renamed(place: Place) -> Found | None:
+        found = tasks(place)
+        return None if found is None else replace(found, seen=tuple(
+            structs.replace(each, task=structs.replace(each.task, user=name))
+            for each in found.seen))
+
+    with pytest.MonkeyPatch.context() as patch, bench.here(protected_users=[name]) as here:
+        patch.setattr(setting_look, "find", renamed)
+        look = shown(here, MpsStop(str(mps.pipes)))
+    assert [(each.process.pid, each.user) for each in look.victims] == [(client.pid, name)]
+    assert any(f"{name} ({client.pid})" in words for words in look.warnings)
+    assert "protected" in [each.code for each in look.refusals]
 
 
 def test_what_a_daemon_does_not_say_is_as_it_was_set(mps: FakeMps) -> None:

@@ -83,15 +83,18 @@ YES = ("--yes", "--reason", "a test")
     ("set", "priority", "2"), ("set", "preset", "banana"),
     ("set", "share", "50", "--pipes", "relative"),
     ("set", "share", "50", "--pipes", f"/{'x' * PIPES_MAX}"),
-    ("set", "share", "50", "--server", "0"),
+    ("set", "share", "50", "--server", "0"), ("set", "share", "50", "--server", "\u0661\u0662"),
+    ("set", "share", "\uff15\uff10"), ("set", "share", "5_0"),
+    ("set", "memory", "\uff12GiB", "--device", "0"),
+    ("set", "memory", "2GiB", "--device", "1_0"), ("set", "memory", "NaN", "--device", "0"),
 ])
 def test_what_mps_would_misread_never_reaches_it(fake: FakeMps, run: Run,
                                                  words: tuple[str, ...]) -> None:
     assert fake.start() == 0
     try:
         code, _ = run(mps, *words, *YES)
-    except CommandError as error:
-        code = error.code
+    except (CommandError, SystemExit) as error:
+        code = int(error.code or 0)
     assert code in (ExitCode.USAGE, ExitCode.REFUSED)
     assert fake.changed() == ["-d"]
 
@@ -117,6 +120,8 @@ def test_a_share_is_set_and_shown(fake: FakeMps, run: Run, children: Children) -
     code, said = run(mps, "show")
     assert f"server {server.pid}  root  {pct} % for new clients" in said
     assert f"client {client.pid}  root  100 %" in said
+    assert run(mps, "set", "memory", "900MiB", "--device", "30", *YES)[0] == ExitCode.OK
+    assert "900M on device 30" in run(mps, "show")[1], "also where no Gpu has that number"
     with pytest.raises(CommandError, match="somebody's work"):
         run(mps, "stop", *YES)
     assert client.is_alive()
@@ -323,12 +328,22 @@ def test_a_rehearsal_on_a_recording_sets_nothing(fake: FakeMps, run: Run, tmp_pa
         (None, 4, True)] * 5
     assert fake.changed() == ["-d"]
     for words in (("--rehearse", str(path), "--apply", *YES), ("--rehearse", str(tmp_path / "no")),
-                  ("--every", "0"), ("--from", "0")):
+                  ("--every", "0"), ("--every", "nan"), ("--rehearse",)):
         with pytest.raises(CommandError):
+            run(mps, "tune", *words)
+    for words in (("--from", "0"), ("--from", "1_0"), ("--rounds", "-1")):
+        with pytest.raises(SystemExit):
             run(mps, "tune", *words)
     path.write_text("no recording\n")
     with pytest.raises(CommandError, match="no recording of gpudeck"):
         run(mps, "tune", "--rehearse", str(path))
+
+
+def test_a_journal_that_cannot_be_read_is_told_in_words(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "data" / "acts.db").mkdir()
+    for program, *words in ((mps, "show"), (mps, "doctor"), (gpu, "show")):
+        with pytest.raises(CommandError, match="journal of acts"):
+            run(program, *words)
 
 
 def board_of(folder: Path) -> str:

@@ -109,3 +109,17 @@ def test_the_processes_that_are_there_now_ran_before() -> None:
     assert {job.pid for job in planned} - {hog.pid} <= others | {
         job.pid for job in planned if job.pid not in then}, "all others are as planned"
     assert others <= then, "and nobody else"
+
+
+@pytest.mark.parametrize("mps", [True, False])
+def test_where_mps_was_tasks_on_whole_boards_were_its_clients(mps: bool) -> None:
+    options = Options("n004", "h100-mig", 8, seed=random.randrange(10**6), mps=mps)
+    span = Span(NOW - 20, NOW)
+    told = list(frames(PastNode(options, None, span, Energy(options, span)), span))
+    facts = SimulatedReader(options, None).read().facts
+    whole = {at for at, each in enumerate(facts) if each.parent_uuid is None}
+    tasks = [frame.tasks for frame in told if frame.tasks is not None]
+    began = {task.id: task for each in tasks for task in each.began}
+    for use in (use for each in tasks for use in each.uses):
+        assert (began[use.task_id].kind == "mps_client") == (mps and use.gpu in whole)
+    assert began
