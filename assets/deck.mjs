@@ -2,6 +2,7 @@
 
 import { ActsStore } from "./acts_store.mjs";
 import { mountActs } from "./acts.mjs";
+import { settle } from "./dom.mjs";
 import { Holds } from "./holds.mjs";
 import { Live } from "./live.mjs";
 import { mountShell } from "./shell.mjs";
@@ -20,6 +21,9 @@ const PAGES = {
   "/": { id: "fleet", name: "Fleet", come: () => import("./fleet.mjs"), build: ({ Fleet }, root, _store, holds) => { fleet = new Fleet(root, live, holds); } },
 };
 const LINES = { id: "lines", name: "Timelines", come: () => import("./timelines.mjs"), build: ({ Timelines }, root, _store, holds) => { lines = new Timelines(root, live, holds); } };
+// They say themselves when they stand, and are shown at the latest then.
+const SETTLES = new Set(["history", "reports", "lines"]);
+const SETTLE_MS = 2_500;
 const isLines = /^\/(?:gpu|node)\/[^/]+$|^\/compare$/.test(location.pathname);
 const path = !isLines && location.pathname in PAGES ? location.pathname : "/";
 const page = isLines ? LINES : PAGES[path];
@@ -34,6 +38,7 @@ function mount() {
   if (root === null) return;
   seen.disconnect();
   root.hidden = false;
+  if (SETTLES.has(page.id)) { root.dataset.unsettled = ""; setTimeout(() => settle(root), SETTLE_MS); }
   const here = document.querySelector(`.bar nav a[href="${path}"]`);
   here.setAttribute("aria-current", "page");
   here.scrollIntoView({ block: "nearest", inline: "nearest" });

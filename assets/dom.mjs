@@ -22,6 +22,11 @@ export function show(element, isShown) {
   if (element.hidden === isShown) element.hidden = !isShown;
 }
 
+/** A page that comes in pieces is seen when they stand: nothing jumps under an eye or a hand. */
+export function settle(root) {
+  delete root.dataset.unsettled;
+}
+
 export const isTyping = (target) => target instanceof Element && target.matches("input, select, textarea");
 
 export function theme() {

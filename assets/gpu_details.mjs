@@ -85,8 +85,7 @@ export class GpuDetails extends EventTarget {
     this.metrics.draw(gpu);
     settleList(this.body);
     this.board.draw(boardFacts(gpu));
-    this.limits.refresh(gpu.node);
-    this.quotas.refresh(gpu.node, gpu.uuid);
+    this.panels = Promise.allSettled([this.limits.refresh(gpu.node), this.quotas.refresh(gpu.node, gpu.uuid)]);
     this.tasks.draw(tasks, { count: (gpu.tasks ?? []).length, uuid: gpu.uuid, none: this.noTask(gpu.uuid) });
     if (seldom?.alerts) this.alerts.draw(seldom.alerts);
     if (seldom?.events) this.drawEvents(seldom.events);

@@ -4,7 +4,7 @@ import { readBook } from "./book.mjs";
 import { alertsOf, spansOf } from "./firing.mjs";
 import { strokeOf } from "./chart.mjs";
 import { sentence } from "./dialog.mjs";
-import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
+import { byId, isTyping, make, say, settle, show, theme } from "./dom.mjs";
 import { amount, plural } from "./format.mjs";
 import { eventsOf, moved, seriesOf, seriesPath, stepFor, usageOf, usagePath } from "./history_data.mjs";
 import { figureOfGpus, figureOfOwner } from "./history_figure.mjs";
@@ -77,6 +77,7 @@ export class History {
     this.alerts = [];
     this.drawHead();
     this.load();
+    settle(this.root);
   }
 
   choose(span) {

@@ -161,7 +161,7 @@ function spansOver(frame, alerts, bounds, rows, colours) {
 export function figureOfOwner({ usage, bounds, colours, room }) {
   const most = Math.max(0, ...usage.buckets.map(({ kwh }) => kwh ?? 0));
   const [factor, unit] = most < 0.1 ? [1000, "Wh"] : [1, "kWh"];
-  const rows = [{ title: "Gpus held", unit: "", floor: 0 }, { title: "Their utilization", unit: "%", range: [0, 101] }, { title: "Memory held", unit: "GiB", floor: 0 }, { title: "Energy in each step", unit, floor: 0 }];
+  const rows = [{ title: "Gpus held", unit: "", floor: 0 }, { title: "Their utilization", unit: "%", range: [0, 101] }, { title: "Memory held on each", unit: "GiB", floor: 0 }, { title: "Energy in each step", unit, floor: 0 }];
   const frame = new Frame(rows, bounds, colours, room);
   const { buckets, step } = usage;
   const x = buckets.map(({ t }) => frame.x(t + step / 2));

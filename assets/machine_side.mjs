@@ -25,17 +25,16 @@ export class MachineSide {
     Object.assign(this, { page, root, marks: [], alerts: [], seldomAt: -Infinity, alertsAt: -Infinity, lines: null });
   }
 
-  draw() {
-    this.lookAtAlerts();
-    if (this.page.place.kind === "gpu") this.drawGpu();
-    else this.drawMany();
+  async draw() {
+    await Promise.allSettled([this.lookAtAlerts(), this.page.place.kind === "gpu" ? this.drawGpu() : this.drawMany()]);
   }
 
-  drawGpu() {
+  async drawGpu() {
     const [gpu] = this.page.gpus;
     this.details ??= this.makeDetails();
     if (this.details.uuid !== gpu.uuid) this.details.start(gpu.uuid);
-    this.details.refresh();
+    await this.details.refresh();
+    await this.details.panels;
   }
 
   makeDetails() {
@@ -77,10 +76,10 @@ export class MachineSide {
   async drawMany() {
     if (this.tasks === undefined) this.build();
     const { node, place, gpus } = this.page;
-    if (place.kind === "node") this.drawNode(node, gpus);
+    const panels = place.kind === "node" ? this.drawNode(node, gpus) : null;
     if (performance.now() - this.seldomAt < SELDOM_MS) return;
     this.seldomAt = performance.now();
-    await Promise.all([this.drawTasks(), this.drawEvents()]).catch(() => { /* the banner says it */ });
+    await Promise.allSettled([this.drawTasks(), this.drawEvents(), panels]); // the banner says it
   }
 
   drawNode(node, gpus) {
@@ -88,9 +87,8 @@ export class MachineSide {
     say(this.state, node.last_heard_at === null ? words : `${words}, heard ${age(Date.now() / 1000 - node.last_heard_at)} ago`);
     this.state.className = `drawer-state ${node.state === "live" ? "ok" : node.state === "silent" ? "offline" : "stale"}`;
     this.facts.draw(nodeFacts(node));
-    this.mps.refresh(node.id);
-    this.quotas.refresh(node.id);
     drawTopology(this.topology, node.links ?? [], gpus);
+    return Promise.allSettled([this.mps.refresh(node.id), this.quotas.refresh(node.id)]);
   }
 
   async drawTasks() {

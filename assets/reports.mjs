@@ -2,7 +2,7 @@
 
 import { look } from "./api.mjs";
 import { sentence } from "./dialog.mjs";
-import { byId, make, say, show } from "./dom.mjs";
+import { byId, make, say, settle, show } from "./dom.mjs";
 import { amount, moment } from "./format.mjs";
 import { ReportTable } from "./reports_table.mjs";
 import { DAY_S, HOUR_S, Moments, nowS, secondsOf, zoneWords } from "./spans.mjs";
@@ -97,6 +97,7 @@ export class Reports {
       show(byId("reports-problem"), true);
     } finally {
       if (number === this.number) this.root.removeAttribute("aria-busy");
+      settle(this.root);
     }
     this.timer = setTimeout(() => this.load(), EVERY_MS);
   }

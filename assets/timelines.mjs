@@ -4,7 +4,7 @@ import { lookAtAll, lookAtGpu, lookAtGpus, lookAtNode } from "./api.mjs";
 import { readBook } from "./book.mjs";
 import { Chart, joined } from "./chart.mjs";
 import { bandsOf, chartsOf, neverOf, wordsOf } from "./chart_plan.mjs";
-import { byId, isTyping, make, say, show, theme } from "./dom.mjs";
+import { byId, isTyping, make, say, settle, show, theme } from "./dom.mjs";
 import { plural } from "./format.mjs";
 import { LineStore } from "./line_store.mjs";
 import { pastOf } from "./past.mjs";
@@ -94,6 +94,7 @@ export class Timelines {
     nameTab(isNode ? "Unknown node" : "Unknown Gpu");
     this.root.classList.add("missing");
     this.live.lines([]);
+    settle(this.root);
     this.fail(isNode ? "There is no such node, or you may not see it." : "No node reports this Gpu, or you may not see it.");
   }
 
@@ -118,7 +119,7 @@ export class Timelines {
     const uuids = this.gpus.map((gpu) => gpu.uuid);
     this.store.watch(uuids);
     this.live.lines(uuids);
-    this.side.draw();
+    this.side.draw().finally(() => settle(this.root));
     this.remember(uuids);
   }
 

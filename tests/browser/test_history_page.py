@@ -18,6 +18,7 @@ from tests.integration.hubs import HubProcess, one_task
 from tests.integration.visitors import add_person
 from tests.pasts import HOUR_S, OWNERS, Past
 
+from .tellers import is_live
 from .test_look import axe_source
 
 pytestmark = pytest.mark.browser
@@ -203,3 +204,15 @@ def test_the_timelines_lead_to_the_past(hub: HubProcess, past: Past, come: Calla
     page.keyboard.press("h")
     page.wait_for_url("**/history?gpu=*")
     opened(page)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_nothing_jumps_while_a_page_comes(past: Past, come: Callable[..., Page], width: int
+                                          ) -> None:
+    node, uuid = past.agents[0].node_id, past.uuid(0, 0)
+    for path in (f"/history?node={node}", f"/gpu/{uuid}", f"/node/{node}", "/reports"):
+        page = come(path, width=width)
+        page.wait_for_selector("main > :not([hidden], [data-unsettled])")
+        assert soon(lambda page=page: is_live(page), WAIT_S)  # type: ignore[misc]
+        page.wait_for_timeout(700)
+        assert page.evaluate("shifts.reduce((sum, one) => sum + one, 0)") < 0.02, path
