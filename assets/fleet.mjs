@@ -353,6 +353,7 @@ export class Fleet {
     if (event.key === "/") { event.preventDefault(); this.filter.focus(); this.filter.select(); }
     if (event.key === "o" && this.drawer.isOpen) byId("drawer-lines").click();
     if (event.key === "c" && !byId("compare").hidden) byId("compare").click();
+    if (event.key === "b") byId("time-slider")?.focus();
     if (event.key === "v") this.choose({ view: this.view.view === "map" ? "table" : "map" });
   }
 

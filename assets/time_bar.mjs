@@ -55,7 +55,7 @@ export class TimeBar extends EventTarget {
   /** To another range: the moment stays in it. */
   fit() {
     const speeds = SPEEDS.get(this.step);
-    this.speed.replaceChildren(...speeds.map((times) => make("option", { value: times }, `${times.toLocaleString("en")}×`)));
+    this.speed.replaceChildren(...speeds.map((times) => make("option", { value: times }, `${times.toLocaleString("en")}x`)));
     this.speed.value = String(speeds.at(-1));
     this.settle();
     this.tell("range");

@@ -19,7 +19,7 @@ def time_bar() -> Component:
             html.Button("Play", id="time-play", className="time-play", type="button",
                         title="Play the past, or pause (Space)"),
             html.Div([html.Label("Speed", htmlFor="time-speed", className="unseen"),
-                      html.Select([html.Option("60×", value="60")], id="time-speed")],
+                      html.Select([html.Option("60x", value="60")], id="time-speed")],
                      className="time-choice"),
             html.Div([
                 html.Div(id="time-marks", className="time-marks", **marks(aria_hidden="true")),
