@@ -8,8 +8,11 @@ const KEEP_MS = 120_000; // late samples may still come
 const YOUNG_KEEP_MS = 3_000;
 const YOUNG_S = 30;
 const MOST_SELDOM = 12;
-// Of each step, as many as lie within an hour at most; the hub bounds what one question reads.
+// Of each step, as many as the hub reads for one question; of a large fleet fewer, so that neither
+// the hub nor the page is held up by taking one block apart.
 const COUNTS = new Map([[5, 60], [30, 60], [120, 30], [900, 12]]);
+const FEWER = new Map([[5, 20], [30, 20], [120, 10], [900, 4]]);
+const LARGE = 2_048;
 
 export class Blocks {
   constructor() {
@@ -58,9 +61,9 @@ export class Blocks {
 }
 
 /** Who comes by an address may stand between two steps: that moment comes alone. */
-function gridOf({ at, step, isSeldom }) {
+function gridOf({ at, step, isSeldom, size }) {
   if (at % step !== 0) return { start: at, step, count: 1 };
-  const count = isSeldom ? MOST_SELDOM : COUNTS.get(step);
+  const count = isSeldom ? MOST_SELDOM : (size > LARGE ? FEWER : COUNTS).get(step);
   return { start: at - (at % (step * count)), step, count };
 }
 
@@ -86,6 +89,7 @@ function momentOf(block, at) {
 }
 
 function bytesOf(text) {
+  if (Uint8Array.fromBase64 !== undefined) return Uint8Array.fromBase64(text);
   const raw = atob(text);
   const bytes = new Uint8Array(raw.length);
   for (let at = 0; at < raw.length; at++) bytes[at] = raw.charCodeAt(at);

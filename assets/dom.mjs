@@ -22,7 +22,7 @@ export function show(element, isShown) {
   if (element.hidden === isShown) element.hidden = !isShown;
 }
 
-export const isTyping = (target) => target instanceof Element && target.matches("input, select, textarea");
+export const isTyping = (target) => target instanceof Element && target.matches("input:not([type=range]), select, textarea");
 
 export function theme() {
   return document.documentElement.dataset.theme

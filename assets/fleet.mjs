@@ -199,9 +199,13 @@ export class Fleet {
   }
 
   async drawThen(slot, body) {
-    const { at } = this.picture;
+    const { at, uuids } = this.picture;
+    const key = `${uuids[slot]} ${at}`;
+    if (body.dataset.drawn === key) return;
     const gpu = await this.gpuThen(slot).catch(() => null);
-    if (gpu !== null && this.picture.at === at && this.picture.isThen) this.past.gpus.draw(body, gpu, clock(at));
+    if (gpu === null || this.picture.at !== at || !this.picture.isThen || this.drawer.uuid !== gpu.uuid) return;
+    body.dataset.drawn = key;
+    this.past.gpus.draw(body, gpu, clock(at));
   }
 
   onCells(message) {

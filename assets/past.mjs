@@ -113,7 +113,7 @@ export class Past {
 
   wish() {
     const metric = this.fleet.view.metric;
-    return { metric, at: this.at, step: this.bar.step, isSeldom: !this.fleet.book.columns.includes(metric) };
+    return { metric, at: this.at, step: this.bar.step, size: this.fleet.picture.size, isSeldom: !this.fleet.book.columns.includes(metric) };
   }
 
   /** Something else than the moment has changed: the metric, or the layout. */

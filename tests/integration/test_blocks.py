@@ -101,6 +101,23 @@ def test_who_sees_a_part_of_the_fleet_sees_that_part_of_its_past(hub: HubProcess
     assert (told["nodes"], told["power_w"]) == (0, None)
 
 
+def test_who_sees_one_node_sees_that_nodes_past_alone(hub: HubProcess, past: Past) -> None:
+    mine = past.agents[1].node_id
+    admin = add_program(hub, "admin")
+    moved = hub.ask(f"/api/v1/nodes/{mine}", "PATCH", admin, b'{"group": "mine"}',
+                    Content_Type="application/json")
+    assert moved.status == 200, moved.body
+    t = past.hole[0] - 100 - (past.hole[0] - 100 - past.begin) % EVERY_S
+    token = add_program(hub, "viewer", ["mine"])
+    found = block(hub, t, 1, token)
+    items = hub.ask(f"/api/v1/instant?metric=util_pct&at={t}", token=token).json["items"]
+    assert {item["node"] for item in items} == {mine}
+    assert sorted(numbers(found)[0]) == pytest.approx(sorted(item["value"] for item in items))
+    assert (found.n, found.seen, found.gone) == (2, [2], [0])
+    assert hub.ask(f"/api/v1/totals?at={t}", token=token).json["nodes"] == 1
+    assert hub.get(f"/api/v1/totals?at={t}")["nodes"] == 2
+
+
 @pytest.mark.parametrize(("path", "says"), [
     ("block?metric=warmth&start=0&step=5&count=5", "metric is one of"),
     ("block?metric=util_pct&step=5&count=5", "start is needed"),
