@@ -183,7 +183,7 @@ export class Fleet {
   goLive() {
     this.isThen = false;
     this.wordsAt = 0;
-    this.picture.isThen = false;
+    this.picture.leaveThen();
     this.setFiring(this.firing);
     this.heatmap.plan = null;
     if (this.lastTotals !== undefined) drawTotals(byId("totals"), this.lastTotals);

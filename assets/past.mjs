@@ -15,6 +15,7 @@ const TOTALS_WAIT_MS = 250;
 const TOTALS_EVERY_MS = 500; // while it plays
 const SETTLED_MS = 400;
 const SLOW_MS = 150;
+const AGAIN_MS = 3_000;
 const MARKS_EVERY_MS = 60_000;
 const MOST_COMMANDS = 500;
 
@@ -108,6 +109,7 @@ export class Past {
     if (this.at === null) return;
     this.fleet.choose({ at: String(this.at) });
     this.fleet.settleThen();
+    if (this.marked !== this.bar.start) this.loadMarks(); // the bar is over another time
     say(byId("time-spoken"), `Past: ${clock(this.at)}. ${this.bar.note ?? ""}`);
   }
 
@@ -180,6 +182,8 @@ export class Past {
     this.bar.pause();
     this.fleet.showThen({ at, metric, cells: new Uint8Array(this.fleet.picture.size).fill(255), exact: null });
     this.bar.say(`not loaded: ${error.message}`);
+    clearTimeout(this.again);
+    this.again = setTimeout(() => this.redo(false), AGAIN_MS);
   }
 
   async total() {
@@ -194,10 +198,12 @@ export class Past {
 
   async loadMarks() {
     if (document.hidden) return;
+    this.marked = this.bar.start;
     const [start, end] = [this.bar.start, Math.max(this.bar.end, Date.now() / 1000)];
     const span = `start=${start}&end=${end.toFixed(0)}`;
     const [ended, open, commands] = await Promise.all([
       look(`alerts?state=ended&${span}`).catch(() => null), look("alerts").catch(() => null), this.commandsSince(start)]);
+    if (this.marked !== start) return;
     const alerts = [...(ended?.items ?? []), ...(open?.items ?? [])];
     this.firing.take(alerts);
     if (this.at !== null) this.firing.goTo(this.at);

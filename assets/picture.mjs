@@ -90,6 +90,11 @@ export class Picture {
     this.retired = cells.reduce((count, code) => count + (code === RETIRED), 0);
   }
 
+  /** What was then is not now: until the next cells come nothing is known. */
+  leaveThen() {
+    Object.assign(this, { isThen: false, grainS: 1, cells: new Uint8Array(0), exact: null });
+  }
+
   takeOwners(message) {
     if (message.epoch !== this.epoch) return;
     this.owners = message.names;

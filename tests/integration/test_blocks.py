@@ -6,13 +6,14 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from dashboard.block_views import Block
 from dashboard.core.scales import LOST, UNKNOWN
-from tests.integration.hubs import HubProcess, wait_for
+from tests.integration.hubs import HubProcess, WireAgent, wait_for
 from tests.integration.visitors import add_program
 from tests.pasts import EVERY_S, HOUR_S, Past
 
@@ -27,13 +28,15 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(name="past", scope="module")
 def _past(folder: Path) -> Past:
     now = int(time.time())
-    return Past(now - HOUR_S, now - 60).write(folder)
+    agents = [WireAgent(f"p{at}-{random.randrange(10**6)}") for at in range(3)]
+    return Past(now - HOUR_S, now - 60, agents).write(folder)
 
 
 @pytest.fixture(name="hub", scope="module")
 def _hub(folder: Path, past: Past) -> Iterator[HubProcess]:
+    """The last Node was there then, and is not any more."""
     with HubProcess(folder) as hub:
-        for agent in past.agents:
+        for agent in past.agents[:2]:
             agent.connect(hub)
             agent.tick()
         wait_for(lambda: len(hub.get("/api/v1/gpus")["items"]) == 4, why="the Gpus")
@@ -46,6 +49,13 @@ def block(hub: HubProcess, start: int, count: int, token: str | None = None,
     found = hub.ask(path) if token is None else hub.ask(path, token=token)
     assert found.status == 200, found.body
     return msgspec.convert(found.json, Block)
+
+
+def instant(hub: HubProcess, past: Past, t: int, metric: str = "util_pct") -> list[dict[str, Any]]:
+    """Of the Nodes that are there now."""
+    here = {agent.node_id for agent in past.agents[:2]}
+    items = hub.get(f"/api/v1/instant?metric={metric}&at={t}")["items"]
+    return [item for item in items if item["node"] in here]
 
 
 def numbers(found: Block) -> list[list[float]]:
@@ -62,12 +72,13 @@ def test_a_block_is_the_instants_of_its_moments(hub: HubProcess, past: Past) -> 
     kinds = set()
     for at, row in enumerate(numbers(found)):
         t = start + at * STEP_S
-        items = hub.get(f"/api/v1/instant?metric=util_pct&at={t}")["items"]
+        items = instant(hub, past, t)
         told = sorted(round(item["value"], 3) for item in items if item["value"] is not None)
         assert sorted(round(value, 3) for value in row if value == value) == told
         cells = found.cells[at * found.n:(at + 1) * found.n]
         assert found.seen[at] == sum(item["t"] is not None for item in items)
         assert cells.count(UNKNOWN) == sum(item["missing"] == "unknown" for item in items)
+        assert found.gone[at] == (2 if told else 0)
         assert LOST not in cells
         kinds.add(len(told))
     assert kinds == {0, 4}  # before the hole, between samples, and in it
@@ -75,15 +86,13 @@ def test_a_block_is_the_instants_of_its_moments(hub: HubProcess, past: Past) -> 
 
 def test_totals_are_those_of_the_samples_of_that_moment(hub: HubProcess, past: Past) -> None:
     t = past.hole[0] - 120
-    found, total = hub.get(f"/api/v1/totals?at={t}"), {}
-    for key in ("util_pct", "power_w", "mem_used_bytes"):
-        items = hub.get(f"/api/v1/instant?metric={key}&at={t}")["items"]
-        total[key] = [item["value"] for item in items if item["value"] is not None]
-    assert len(total["power_w"]) in (0, 4)
     t -= t % 10 - past.begin % 10  # when there is a sample
     found = hub.get(f"/api/v1/totals?at={t}")
-    items = hub.get(f"/api/v1/instant?metric=power_w&at={t}")["items"]
-    assert found["power_w"] == pytest.approx(sum(item["value"] for item in items))
+    util, power, memory = ([item["value"] for item in instant(hub, past, t, key)]
+                           for key in ("util_pct", "power_w", "mem_used_bytes"))
+    assert found["util_mean_pct"] == pytest.approx(sum(util) / 4)
+    assert found["power_w"] == pytest.approx(sum(power))
+    assert found["mem_used_bytes"] in (None, pytest.approx(sum(memory)))
     assert (found["nodes"], found["gpus_seen"], found["gpus_ok"]) == (2, 4, 4)
     empty = hub.get(f"/api/v1/totals?at={past.hole[0] + 60}")
     assert (empty["nodes"], empty["gpus_seen"]) == (0, 0)
