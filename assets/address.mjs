@@ -1,6 +1,6 @@
 // What is looked at lives in the address, so that it can be sent to somebody.
 
-const DEFAULTS = { metric: "util_pct", group: "node", sort: "name", filter: "", gpu: "", view: "map" };
+const DEFAULTS = { metric: "util_pct", group: "node", sort: "name", filter: "", gpu: "", view: "map", at: "" };
 const ALLOWED = { group: ["node", "none", "model", "owner", "state"], sort: ["name", "high", "low"], view: ["map", "table"] };
 
 export function readAddress(search, metrics) {

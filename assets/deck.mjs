@@ -68,6 +68,6 @@ globalThis.gpudeck = Object.freeze({
   cell: (uuid) => fleet?.cell(uuid) ?? null,
   line: (uuid, key) => lines?.line(uuid, key) ?? null,
   get stats() {
-    return { ...fleet?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms, link: live.state };
+    return { ...fleet?.heatmap?.stats, long_tasks: longTasks.count, longest_task_ms: longTasks.longest_ms, link: live.state, at: fleet?.past?.shown ?? null };
   },
 });

@@ -27,7 +27,7 @@ export function settle(root) {
   delete root.dataset.unsettled;
 }
 
-export const isTyping = (target) => target instanceof Element && target.matches("input, select, textarea");
+export const isTyping = (target) => target instanceof Element && target.matches("input:not([type=range]), select, textarea");
 
 export function theme() {
   return document.documentElement.dataset.theme

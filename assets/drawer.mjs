@@ -6,7 +6,7 @@ import { GpuDetails } from "./gpu_details.mjs";
 export class Drawer extends EventTarget {
   constructor(picture, book, holds) {
     super();
-    this.root = byId("drawer");
+    Object.assign(this, { root: byId("drawer"), picture });
     this.details = new GpuDetails(byId("drawer-body"), book, holds, around(picture));
     this.details.addEventListener("named", ({ detail }) => name(detail));
     byId("drawer-close").addEventListener("click", () => this.close());
@@ -35,8 +35,19 @@ export class Drawer extends EventTarget {
     this.details.start(uuid);
   }
 
+  /** Of a moment that is over, all that is live there gives way, acts and all. */
   refresh() {
-    return this.details.refresh();
+    const { isThen } = this.picture;
+    show(byId("drawer-body"), !isThen);
+    show(byId("drawer-then"), isThen);
+    return isThen ? this.drawThen() : this.details.refresh();
+  }
+
+  drawThen() {
+    const slot = this.uuid === null ? undefined : this.picture.slotOf.get(this.uuid);
+    if (slot === undefined) return;
+    name({ host: this.picture.host(slot), place: this.picture.placeName(slot), name: this.picture.modelName(slot), node: this.picture.nodeId(slot) });
+    this.then?.(slot, byId("drawer-then"));
   }
 
   close() {

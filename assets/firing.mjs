@@ -60,6 +60,35 @@ export class Firing extends EventTarget {
   }
 }
 
+/** What fired at a moment that is over. */
+export class FiringThen {
+  constructor() {
+    Object.assign(this, { alerts: [], byGpu: new Map(), byNode: new Map(), addEventListener: () => {} });
+  }
+
+  take(alerts) {
+    this.alerts = alerts;
+  }
+
+  goTo(at) {
+    [this.byGpu, this.byNode] = [new Map(), new Map()];
+    const firing = this.alerts.filter(({ fired_at: from, ended_at: to }) => from <= at && (to === null || to > at));
+    for (const alert of firing.sort(byWorst)) {
+      if (alert.of === "node") put(this.byNode, alert.node, alert);
+      else for (const uuid of alert.gpus) put(this.byGpu, uuid, alert);
+    }
+  }
+
+  of(uuid, node) {
+    const [own, around] = [this.byGpu.get(uuid) ?? [], this.byNode.get(node) ?? []];
+    return around.length === 0 ? own : [...own, ...around].sort(byWorst);
+  }
+
+  get isCalm() {
+    return this.byGpu.size === 0 && this.byNode.size === 0;
+  }
+}
+
 const byWorst = (one, other) => RANKS[other.severity] - RANKS[one.severity] || one.since - other.since;
 
 function put(map, key, alert) {

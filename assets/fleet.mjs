@@ -7,7 +7,7 @@ import { drawEmpty } from "./empty.mjs";
 import { Drawer } from "./drawer.mjs";
 import { Firing } from "./firing.mjs";
 import { EventsPanel } from "./events.mjs";
-import { amount, plural } from "./format.mjs";
+import { amount, clock, plural } from "./format.mjs";
 import { drawAlert, drawState, palette } from "./gauges.mjs";
 import { cellText, describeSlot } from "./gpu_words.mjs";
 import { Heatmap } from "./heatmap.mjs";
@@ -31,6 +31,8 @@ export class Fleet {
     this.goodFilter = "";
     this.filterError = null;
     this.wordsAt = 0;
+    this.past = null;
+    this.lastCells = null; // what is live, while a moment of the past is shown
     this.view = readAddress(location.search, [...byId("metric").options].map(({ value }) => value));
     this.firing = new Firing(live);
     this.heatmap = new Heatmap(this.picture, this.view, (slot) => this.describe(slot), this.firing);
@@ -38,6 +40,9 @@ export class Fleet {
     this.drawer = new Drawer(this.picture, this.book, holds);
     this.events = new EventsPanel(this.picture, live);
     this.table = new TableView(byId("table-view"), this.picture, (slot) => this.describe(slot), (slot) => this.open(slot));
+    this.isThen = this.view.at !== "";
+    this.hover.then = (slot) => this.gpuThen(slot);
+    this.drawer.then = (slot, body) => this.drawThen(slot, body);
     this.putFilter();
     this.listen();
     this.listenLive();
@@ -50,7 +55,7 @@ export class Fleet {
   }
 
   alertsOf(slot) {
-    return this.firing.of(this.picture.uuids[slot], this.picture.nodeId(slot));
+    return (this.heatmap?.firing ?? this.firing).of(this.picture.uuids[slot], this.picture.nodeId(slot));
   }
 
   /** The metric that is drawn; the chosen one may still be on its way. */
@@ -91,7 +96,7 @@ export class Fleet {
     live.addEventListener("layout", ({ detail }) => this.onLayout(detail));
     live.addEventListener("owners", ({ detail }) => { this.picture.takeOwners(detail); this.heatmap.refresh(); });
     live.addEventListener("cells", ({ detail }) => this.onCells(detail));
-    live.addEventListener("totals", ({ detail }) => { drawTotals(byId("totals"), detail); tabTotals(detail); });
+    live.addEventListener("totals", ({ detail }) => this.onTotals(detail));
     live.addEventListener("filter", ({ detail }) => this.onFilter(detail));
     live.addEventListener("state", () => this.onLink());
   }
@@ -106,12 +111,25 @@ export class Fleet {
     if (view.gpu !== "") this.drawer.open(view.gpu, { isFocused: false });
   }
 
+  /** The time bar: not needed for the first paint. */
+  async bringPast() {
+    if (this.past !== null) return;
+    this.past = "coming";
+    const module = await import("./past.mjs").catch(() => null); // then the next layout tries again
+    this.past = module === null ? null : new module.Past(this);
+  }
+
+  setFiring(firing) {
+    this.heatmap.firing = this.hover.firing = firing;
+  }
+
   choose(change) {
     Object.assign(this.view, change);
     writeAddress(this.view);
     // With a mistaken filter the hub keeps the whole former watch: a new metric goes with the last good one.
     if ("filter" in change) this.live.watch(this.view.metric, this.view.filter);
     else if ("metric" in change) this.live.watch(this.view.metric, this.filterError ? this.goodFilter : this.view.filter);
+    if ("metric" in change) this.past?.redo?.(false);
     if ("group" in change || "sort" in change) this.heatmap.rearrange();
     if ("view" in change) this.drawView();
   }
@@ -128,12 +146,71 @@ export class Fleet {
   }
 
   onLayout(message) {
+    const { epoch } = this.picture;
     if (this.picture.takeLayout(message)) this.heatmap.rearrange();
+    if (this.isThen && this.picture.epoch !== epoch) this.past?.redo?.(true);
+    if (this.isThen) this.bringPast();
     this.drawNotice();
     this.repin();
   }
 
+  onTotals(totals) {
+    tabTotals(totals);
+    this.lastTotals = totals;
+    if (!this.isThen) drawTotals(byId("totals"), totals);
+  }
+
+  /** Instead of what is live. */
+  showThen(moment) {
+    const { metric, retired } = this.picture;
+    this.picture.takeThen(moment);
+    const isNewMetric = metric !== moment.metric;
+    if (isNewMetric) this.drawScale();
+    if (isNewMetric || this.picture.retired !== retired) this.heatmap.plan = null;
+    this.heatmap.redraw();
+    this.drawMatches();
+    this.drawNotice();
+    const now = performance.now() / 1000;
+    if (isNewMetric || now - this.wordsAt >= WORDS_EVERY_S) this.drawWords(now);
+  }
+
+  /** A moment that is looked at longer: sorted anew, and all words are of it. */
+  settleThen() {
+    if (this.view.sort !== "name" || this.view.group !== "node") this.heatmap.rearrange();
+    this.drawWords(performance.now() / 1000);
+  }
+
+  goLive() {
+    this.isThen = false;
+    this.wordsAt = 0;
+    this.picture.leaveThen();
+    this.setFiring(this.firing);
+    this.heatmap.plan = null;
+    if (this.lastTotals !== undefined) drawTotals(byId("totals"), this.lastTotals);
+    if (this.lastCells !== null) this.onCells(this.lastCells);
+    else this.heatmap.redraw();
+    this.drawWords(0);
+    this.drawMatches();
+  }
+
+  gpuThen(slot) {
+    const { picture, past } = this;
+    return past.gpus.at(picture.uuids[slot], picture.at, { state: picture.state(slot), grainS: picture.grainS });
+  }
+
+  async drawThen(slot, body) {
+    const { at, uuids } = this.picture;
+    const key = `${uuids[slot]} ${at}`;
+    if (body.dataset.drawn === key) return;
+    const gpu = await this.gpuThen(slot).catch(() => null);
+    if (gpu === null || this.picture.at !== at || !this.picture.isThen || this.drawer.uuid !== gpu.uuid) return;
+    body.dataset.drawn = key;
+    this.past.gpus.draw(body, gpu, clock(at));
+  }
+
   onCells(message) {
+    this.lastCells = message;
+    if (this.isThen) return;
     const isFirst = this.picture.metric === null;
     const isNewMetric = this.picture.metric !== message.metric;
     const { retired } = this.picture;
@@ -145,6 +222,7 @@ export class Fleet {
     this.drawMatches();
     this.drawNotice();
     if (isNewMetric || message.at - this.wordsAt >= WORDS_EVERY_S) this.drawWords(message.at);
+    if (isFirst) (globalThis.requestIdleCallback ?? setTimeout)(() => this.bringPast());
   }
 
   drawWords(at) {
@@ -178,7 +256,8 @@ export class Fleet {
     const words = byId("filter-words");
     const { filterError, picture } = this;
     words.classList.toggle("wrong", Boolean(filterError));
-    if (filterError) say(words, errorWords(filterError, this.view.filter));
+    if (this.isThen) say(words, this.view.filter === "" ? "" : "Filters tell of now: of the past, all Gpus are shown");
+    else if (filterError) say(words, errorWords(filterError, this.view.filter));
     else say(words, picture.mask === null ? "" : `${amount(picture.matched)} of ${amount(picture.count)} match`);
   }
 
@@ -278,6 +357,7 @@ export class Fleet {
     if (event.key === "/") { event.preventDefault(); this.filter.focus(); this.filter.select(); }
     if (event.key === "o" && this.drawer.isOpen) byId("drawer-lines").click();
     if (event.key === "c" && !byId("compare").hidden) byId("compare").click();
+    if (event.key === "b") byId("time-slider")?.focus();
     if (event.key === "v") this.choose({ view: this.view.view === "map" ? "table" : "map" });
   }
 

@@ -95,3 +95,13 @@ export function when(seconds, never = "never", now = Date.now() / 1000) {
   if (Math.abs(away) < 5) return "just now";
   return away > 0 ? `in ${age(Math.max(10, away))}` : `${age(Math.max(10, -away))} ago`;
 }
+
+const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short" });
+
+/** "12:03:20"; of another day with its date. */
+export function clock(at) {
+  const date = new Date(at * 1000);
+  const day = date.toDateString() === new Date().toDateString() ? "" : `${DAY.format(date)} `;
+  return `${day}${CLOCK.format(date)}`;
+}

@@ -31,6 +31,7 @@ export function describeSlot(picture, slot, { group, metric, reasons, alerts = [
 
 function noteOf(picture, slot) {
   const parts = picture.partsOf(slot).length;
+  if (picture.isThen) return "";
   if (parts > 0) return `MIG: ${parts} ${parts === 1 ? "part" : "parts"}`;
   return picture.hasTask(slot) ? picture.ownerName(slot) : "free";
 }

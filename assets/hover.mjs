@@ -3,7 +3,7 @@
 import { withWhat } from "./alert_words.mjs";
 import { getGpu } from "./api.mjs";
 import { byId, make, show } from "./dom.mjs";
-import { age, plural, secondsSince } from "./format.mjs";
+import { age, clock, plural, secondsSince } from "./format.mjs";
 import { stateWords, valueWords } from "./gpu_words.mjs";
 
 const REST_MS = 90;
@@ -38,10 +38,14 @@ export class Hover {
   }
 
   async load(slot) {
-    const gpu = await getGpu(this.picture.uuids[slot]).catch(() => null);
+    const gpu = await this.ask(slot).catch(() => null);
     if (slot !== this.slot) return;
     this.gpu = gpu;
     this.draw();
+  }
+
+  ask(slot) {
+    return this.picture.isThen ? this.then(slot) : getGpu(this.picture.uuids[slot]);
   }
 
   draw() {
@@ -54,13 +58,13 @@ export class Hover {
       make("p", { class: "hover-model" }, picture.modelName(slot)),
       ...this.alerts(),
       make("dl", {}, ...this.rows()),
-      make("footer", {}, make("span", {}, ownerLine(picture, slot, gpu)), make("span", {}, gpu ? `${age(gpu.age_s)} old` : "")),
+      make("footer", {}, make("span", {}, ownerLine(picture, slot, gpu)), make("span", {}, gpu ? ageWords(gpu) : "")),
     );
   }
 
   alerts() {
     const alerts = this.firing?.of(this.picture.uuids[this.slot], this.picture.nodeId(this.slot)) ?? [];
-    const lines = alerts.slice(0, MOST_ALERTS).map((alert) => make("p", { class: `hover-alert ${alert.severity}` }, withWhat(alert), make("small", {}, `for ${age(secondsSince(alert.since))}`)));
+    const lines = alerts.slice(0, MOST_ALERTS).map((alert) => make("p", { class: `hover-alert ${alert.severity}` }, withWhat(alert), make("small", {}, `for ${age(secondsSince(alert.since, this.picture.isThen ? this.picture.at : undefined))}`)));
     return alerts.length > MOST_ALERTS ? [...lines, make("p", { class: "hover-more" }, `and ${plural(alerts.length - MOST_ALERTS, "alert")} more`)] : lines;
   }
 
@@ -85,7 +89,10 @@ export class Hover {
   }
 }
 
+const ageWords = (gpu) => (gpu.isThen ? `Past: ${clock(gpu.at)}` : `${age(gpu.age_s)} old`);
+
 function ownerLine(picture, slot, gpu) {
+  if (picture.isThen) return "";
   const count = gpu?.tasks?.length ?? 0;
   const owner = picture.ownerName(slot);
   return count > 1 ? `${owner} · ${count} tasks` : owner;

@@ -16,6 +16,7 @@ const collator = new Intl.Collator("en", { numeric: true });
 
 export class Picture {
   constructor() {
+    Object.assign(this, { isThen: false, grainS: 1 });
     this.forget();
   }
 
@@ -74,11 +75,24 @@ export class Picture {
     this.mask = message.mask === null ? null : bytesOf(message.mask);
     this.exact = message.exact === null ? null : floats(message.exact);
     this.metric = message.metric;
+    this.isThen = false;
     this.at = message.at;
     this.matched = message.matched;
     this.retired = this.cells.reduce((count, code) => count + (code === RETIRED), 0);
     if (this.past === null || isNextSecond) { this.remember(); this.pastAt = message.at; }
     return true;
+  }
+
+  /** A moment that is over: no mask, no line of the last minute, no owners. */
+  takeThen({ at, metric, cells, exact, grainS = 1 }) {
+    Object.assign(this, { at, metric, cells, exact, grainS, mask: null, past: null, pastAt: null, isThen: true });
+    this.matched = cells.length;
+    this.retired = cells.reduce((count, code) => count + (code === RETIRED), 0);
+  }
+
+  /** What was then is not now: until the next cells come nothing is known. */
+  leaveThen() {
+    Object.assign(this, { isThen: false, grainS: 1, cells: new Uint8Array(0), exact: null });
   }
 
   takeOwners(message) {
@@ -161,6 +175,7 @@ export class Picture {
   }
 
   ownerName(slot) {
+    if (this.isThen) return "owner not told";
     const at = slot < this.owner.length ? this.owner[slot] : NO_TASK;
     return OWNER_WORDS.get(at) ?? this.owners[at] ?? "owner unknown";
   }

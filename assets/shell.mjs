@@ -65,7 +65,9 @@ function drawLink(live) {
   const link = byId("link");
   if (link === null) return;
   link.className = `link ${live.state}`;
-  say(byId("link-words"), WORDS[live.state]);
+  // Beside a moment that is over the word would be a lie.
+  const isThen = live.state === "live" && document.querySelector(".fleet.then") !== null;
+  say(byId("link-words"), isThen ? "Connected" : WORDS[live.state]);
   drawBanner(live);
 }
 

@@ -23,6 +23,20 @@ export function drawTotals(line, totals) {
   put(line, "throttled", figure(totals.throttled), toneOf(totals.throttled, "warn"));
 }
 
+const NEVER_KEPT = ["suspect", "silent", "stale", "lost", "offline", "free", "tasks"];
+
+/** Of a moment that is over; null: not known yet. What history does not tell is a dash. */
+export function drawTotalsThen(line, totals) {
+  for (const key of NEVER_KEPT) put(line, key, UNKNOWN, "calm");
+  const then = totals ?? { nodes: null, gpus_ok: null, util_mean_pct: null, power_w: null, mem_used_bytes: null, throttled: null };
+  put(line, "nodes", figure(then.nodes));
+  put(line, "gpus", figure(then.gpus_ok, totals === null ? "" : of(then.gpus_seen)));
+  put(line, "util", known(then.util_mean_pct, (value) => ({ text: amount(value), unit: "%" })));
+  put(line, "power", known(then.power_w, watts));
+  put(line, "memory", known(then.mem_used_bytes, (used) => memory(used, then.mem_total_bytes)));
+  put(line, "throttled", figure(then.throttled), toneOf(then.throttled, "warn"));
+}
+
 const toneOf = (count, tone) => (count > 0 ? tone : "calm");
 const of = (total) => `of ${amount(total)}`;
 const known = (value, words) => (value === null ? UNKNOWN : words(value));

@@ -1,5 +1,5 @@
-"""REST on the past: `series`, `instant`, `usage`, `reports`, `mps/past`. The engine runs in
-gevent's native threads; what it is asked is bounded first."""
+"""REST on the past: `series`, `instant`, `usage`, `reports`, `mps/past`; blocks_api has the rest.
+The engine runs in gevent's native threads; what it is asked is bounded first."""
 
 import re
 import time
@@ -13,6 +13,7 @@ from flask import Blueprint, Flask, Response, request
 from gpudeck.metrics import COLUMNS, SLOW
 
 from .api import PREFIX, Wrong, actor, answer
+from .blocks_api import BlocksApi
 from .core.fleet import Fleet
 from .core.lens import Lens, Lenses, Sight
 from .events_api import moment
@@ -291,10 +292,12 @@ def _bad(detail: str) -> Wrong:
 def add_history_api(server: Flask, history: History, questions: Questions, fleet: Fleet,
                     lenses: Lenses) -> None:
     api = HistoryApi(history, questions, fleet, lenses)
+    blocks = BlocksApi(history, questions, fleet, lenses)
     routes = Blueprint("history", __name__, url_prefix=PREFIX)
     table: tuple[tuple[str, Callable[..., Any]], ...] = (
         ("/series", api.series), ("/instant", api.instant), ("/usage", api.usage),
-        ("/reports", api.reports), ("/mps/past", api.mps))
+        ("/reports", api.reports), ("/mps/past", api.mps), ("/block", blocks.block),
+        ("/totals", blocks.totals))
     for rule, view in table:
         routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
     server.register_blueprint(routes)

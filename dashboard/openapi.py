@@ -19,6 +19,7 @@ from .acts_views import (
     PreviewView,
 )
 from .audit_views import RecordList, Verdict
+from .block_views import Block, PastTotals
 from .core.filters import MAX_LENGTH
 from .events_views import RFC_3339, SECONDS, EventList
 from .history.protocol import BYS
@@ -118,6 +119,13 @@ OPERATIONS = (
     Operation("get", "instant", "get_instant", "A metric of every Gpu at one moment: a value, or "
               "why there is none.", Instant, None, 200, (400, 503),
               (("metric", _METRIC), ("at", TIME))),
+    Operation("get", "block", "get_block", "A metric of every Gpu at up to 60 moments, as the "
+              "cells of the map of the Fleet page.", Block, None, 200, (400, 503),
+              (("metric", _METRIC), ("start", TIME),
+               ("step", {"type": "integer", "minimum": 1, "maximum": 86_400}),
+               ("count", {"type": "integer", "minimum": 1, "maximum": 60}))),
+    Operation("get", "totals", "get_totals", "The totals of the fleet at one past moment, as far "
+              "as history knows them.", PastTotals, None, 200, (400, 503), (("at", TIME),)),
     Operation("get", "usage", "get_usage", "What owners, Nodes or Gpus held, per bucket of whole "
               "hours; of one user, for a day at most, of whole minutes too.", UsageList, None, 200,
               (400, 503),

@@ -165,6 +165,8 @@ ROUTES = (
     _see("events"),
     _see("series"),
     _see("instant"),
+    _see("block"),
+    _see("totals"),
     _see("usage"),
     _see("reports"),
     # Who may see a node sees its alerts; rules are of the whole fleet.

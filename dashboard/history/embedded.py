@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .columns import AT, KEYS, MASKS, SLOW_KEYS, STORED, in_runs, missing_at, missing_words
+from .columns import AT, KEYS, SLOW_KEYS, STORED, in_runs, missing_at, missing_words
 from .feed import Stored, event_columns
 from .folder import totals
 from .frames import (
@@ -32,6 +32,7 @@ from .frames import (
 )
 from .head import BLOCK_S, Slots, joined
 from .held import held_sql
+from .instants import Instants, Seen, of_instant, planned, seen_in_memory, seen_together
 from .moments import Moments, Newest, Words
 from .parquet import (
     HOUR_S,
@@ -45,6 +46,7 @@ from .parquet import (
 )
 from .protocol import AGGS, BYS, Agg, By, Info, Nodes, NoSuchMetric, TooMuch
 from .rollup import rolled_up
+from .sql import on, source, sums_of, text, texts
 from .store import Files, Keep, Store
 from .tally import Held, held_in
 from .usage import NEEDED, USAGE_SUMS, usages
@@ -104,7 +106,7 @@ class Embedded:
                span: tuple[int, int], step: int, nodes: Nodes) -> list[Sums]:
         live = [metric for metric in metrics if metric in AT]
         slow = [metric for metric in metrics if metric not in AT]
-        where = f"gpu in ({_texts(gpus)})" + _on(nodes)
+        where = f"gpu in ({texts(gpus)})" + on(nodes)
         found = [self._grouped(files, "slow", span, step, where, slow, gpus)] if slow else []
         for kind, part in _tiers(files, span, step) if live else ():
             paths = _found(files, kind, *part) if part[0] < part[1] else []
@@ -119,7 +121,7 @@ class Embedded:
     def _grouped(self, files: Files, kind: str, span: tuple[int, int], step: int, where: str,
                  metrics: Sequence[str], gpus: Sequence[str]) -> Sums | None:
         first, last = span
-        sums = ", ".join(_sums(metric, kind) for metric in metrics)
+        sums = ", ".join(sums_of(metric, kind) for metric in metrics)
         frame = self._ask(files, kind, first, last,
                           f"select gpu, t - t % {step} as t, {sums} from {{files}} "
                           f"where {where} and t >= {first} and t < {last} group by all")
@@ -153,6 +155,38 @@ class Embedded:
             found = self._last_in_files(files, kind, metric, (second - back_s + 1, second), nodes)
         return newest_of([*found, *memory], metric)
 
+    def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> Instants:
+        _known([metric])
+        with self.store.reading() as files:
+            begin = files.begin("raw") if metric in AT else None
+        parts: list[Seen] = []
+        blocks, singles = planned(moments, begin, LOOK_BACK_S)
+        for t, ats in singles.items():
+            frame = self.instant(metric, t, nodes)
+            parts += [of_instant(frame, at) for at in ats]
+        for first, ts in blocks:
+            parts += self._seen(metric, ts, first, nodes)
+        is_rough = begin is not None and moments[0] < begin
+        return seen_together(parts, len(moments), MINUTE_S if is_rough else 1)
+
+    def _seen(self, metric: str, moments: Sequence[int], begin: int, nodes: Nodes) -> list[Seen]:
+        """`begin`: the number of the first of these moments."""
+        first, last = moments[0] - LOOK_BACK_S + 1, moments[-1] + 1
+        with self.store.reading() as files:
+            with self.store.lock:
+                files.look()
+                feed = self.store.feed
+                rows = joined(list(feed.head.rows(feed.slots_of(None, nodes), first, last,
+                                                  {AT[metric]})))
+            found = [self._moments.seen(path, metric, moments, LOOK_BACK_S, nodes)
+                     for path in files.find("raw", first, last)]
+        if len(rows):
+            found.append(seen_in_memory(rows, metric, moments, LOOK_BACK_S, feed.names.gpus,
+                                        feed.names.nodes))
+        for one in found:
+            one.moment = one.moment + begin
+        return found
+
     def _last_in_files(self, files: Files, kind: str, metric: str, span: tuple[int, int],
                        nodes: Nodes) -> list[Newest]:
         first, last = span
@@ -165,7 +199,7 @@ class Embedded:
             files, kind, first, last + 1,
             f"select gpu, node, max(t) as t, arg_max_null({value}, t) as value, "
             f"arg_max(coalesce({words}, ''), t) as missing from {{files}} "
-            f"where t >= {first} and t <= {last}{_on(nodes)} group by gpu, node")
+            f"where t >= {first} and t <= {last}{on(nodes)} group by gpu, node")
         return [] if found is None else [newest_in(found)]
 
     def _newest(self, metric: str, first: int, last: int, nodes: Nodes) -> list[Newest]:
@@ -238,11 +272,11 @@ class Embedded:
             with self.store.lock:
                 files.look()
                 memory = self._open_usage(nodes, grain)
-            where = f"t >= {first} and t < {last}{_on(nodes)}"
+            where = f"t >= {first} and t < {last}{on(nodes)}"
             if is_fine:
                 found = self._held(files, first, last, where, str(of))
             else:
-                only = "" if of is None else f' and "{by}" = {_text(of)}'
+                only = "" if of is None else f' and "{by}" = {text(of)}'
                 at = f"t - t % {bucket}" if bucket else f"{first}::bigint"
                 sums = ", ".join(f"sum({name}) as {name}" for name in USAGE_SUMS)
                 found = self._ask(files, "usage", first, last,
@@ -281,7 +315,7 @@ class Embedded:
         if not minutes:
             return None
         return self._ask(files, "tasks", first, last,
-                         held_sql(_source("minutes", minutes), where, _text(user)))
+                         held_sql(source("minutes", minutes), where, text(user)))
 
     def _open_usage(self, nodes: Nodes, grain: int = HOUR_S) -> "pd.DataFrame":
         """What no file has yet."""
@@ -306,7 +340,7 @@ class Embedded:
         import pandas as pd
 
         columns = "*" if words is None else ", ".join(f'"{name}"' for name in words)
-        where = "" if gpus is None else f" and gpu in ({_texts(gpus)})"
+        where = "" if gpus is None else f" and gpu in ({texts(gpus)})"
         with self.store.reading() as files:
             with self.store.lock:
                 files.look()
@@ -314,7 +348,7 @@ class Embedded:
                 memory = plain_frame(tasks_table(self._open_minutes(nodes), names))
             found = self._ask(files, "tasks", int(t0), int(t1) + 1,
                               f"select {columns} from {{files}} where t >= {int(t0)} and t < "
-                              f"{int(t1)}{where}{_on(nodes)} order by t, gpu, task limit {limit}")
+                              f"{int(t1)}{where}{on(nodes)} order by t, gpu, task limit {limit}")
         memory = memory[(memory["t"] >= int(t0)) & (memory["t"] < int(t1))]
         if gpus is not None:
             memory = memory[memory["gpu"].isin(list(gpus))]
@@ -341,7 +375,7 @@ class Embedded:
                          for aside in asides.values() if aside.events]
             found = self._ask(files, "events", int(t0), int(t1) + 1,
                               f"select * from {{files}} where t >= {t0} and t < {t1}"
-                              + "".join(f" and {name} in ({_texts(words)})"
+                              + "".join(f" and {name} in ({texts(words)})"
                                         for name, words in only.items())
                               + f" order by t desc limit {limit}")
         frames = [pd.DataFrame(part) for part in parts]
@@ -394,7 +428,7 @@ class Embedded:
         if not paths:
             return None
         with self._connected() as db:
-            found: pd.DataFrame = db.execute(sql.replace("{files}", _source(kind, paths))).df()
+            found: pd.DataFrame = db.execute(sql.replace("{files}", source(kind, paths))).df()
         # Whole numbers with holes come as a type of their own, with which numpy cannot count.
         odd = [name for name, dtype in found.dtypes.items()
                if not isinstance(dtype, np.dtype) and dtype.kind in "iuf"]
@@ -450,31 +484,3 @@ def _known(metrics: Sequence[str]) -> Sequence[str]:
             raise NoSuchMetric(f"there is no metric {metric[:40]!r}; there are "
                                f"{', '.join((*KEYS, *SLOW_KEYS))}")
     return metrics
-
-
-def _text(word: str) -> str:
-    return "'" + word.replace("'", "''") + "'"
-
-
-def _texts(words: Sequence[str]) -> str:
-    return ", ".join(map(_text, words)) or "null"
-
-
-def _source(kind: str, paths: Sequence[Path]) -> str:
-    """A metric that came later is not in older files: the empty table has all there are now."""
-    return (f"(select * from read_parquet([{_texts([str(path) for path in paths])}], "
-            f"union_by_name = true) union all by name select * from {kind}_now)")
-
-
-def _on(nodes: Nodes) -> str:
-    return "" if nodes is None else f" and node in ({_texts(sorted(nodes))})"
-
-
-def _sums(metric: str, kind: str) -> str:
-    low, high = ("bit_and", "bit_or") if metric in MASKS else ("min", "max")
-    if kind in ("raw", "slow"):
-        return (f"{low}({metric}) as {metric}_min, {high}({metric}) as {metric}_max, "
-                f"sum({metric}) as {metric}_sum, count({metric}) as {metric}_n")
-    return (f"{low}({metric}_min) as {metric}_min, {high}({metric}_max) as {metric}_max, "
-            f"sum({metric}_mean::double * {metric}_n) as {metric}_sum, "
-            f"sum({metric}_n) as {metric}_n")

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from .columns import Ints
 from .head import BLOCK_S
+from .instants import Seen, code_of, why_of
 from .parquet import HOUR_S, MINUTE_S
 from .places import Counts, Opened, Runs, Shelf, end_to_end, values_at
 
@@ -62,16 +63,32 @@ class Moments:
     def _newest(self, file: Opened, metric: str, start: int, span: tuple[int, int], nodes: Nodes
                 ) -> Newest | None:
         groups, places = self._block(file, start)
-        found = places.within(*span, 1).on(nodes)
+        found = _last_of_each(places.within(*span, 1).on(nodes))
         if not len(found):
             return None
-        found = found.take(np.append(np.flatnonzero(np.diff(found.pair)), len(found) - 1))
         beyond = found.length - 1
         rows = found.row + beyond
         value = _column(file, groups, metric, rows)
         gpu, node = (np.array(names, object)[found.pair] for names in (places.gpus, places.nodes))
         return Newest(gpu, node, found.t + beyond, value,
                       np.array([*places.words, ""], object)[found.word], places.is_sorted)
+
+    def seen(self, path: Path, metric: str, moments: Sequence[int], back_s: int, nodes: Nodes
+             ) -> Seen:
+        """At moments of one block, whose looks back stay in it; the column is read once."""
+        file = self._shelf.open(path)
+        groups, places = self._block(file, moments[0] - moments[0] % BLOCK_S)
+        mine = places.on(nodes)
+        found = [_last_of_each(mine.within(t - back_s + 1, t, 1)) for t in moments]
+        pair, word, t, row = (np.concatenate(each) for each in zip(*(
+            (one.pair, one.word, one.t + one.length - 1, one.row + one.length - 1)
+            for one in found), strict=True))
+        rows, at = np.unique(row, return_inverse=True)
+        value = _column(file, groups, metric, rows)[at]
+        codes = np.array([*(code_of(words, metric) for words in places.words), 0], np.uint8)
+        moment = np.repeat(np.arange(len(moments)), [len(one) for one in found])
+        return Seen(list(zip(places.gpus, places.nodes, strict=True)), moment,
+                    pair.astype(np.intp), t, value, why_of(value, codes[word]))
 
     def matrix(self, path: Path, metric: str, start: int, nodes: Nodes
                ) -> tuple[list[str], Floats]:
@@ -121,6 +138,13 @@ class Moments:
             table = file.reader()(groups, known)
             values |= {name: values_at(table.column(name), rows) for name in known}
         return Some(np.repeat(np.array(gpu, np.intp), found.length), found.times(step_s), values)
+
+
+def _last_of_each(found: Runs) -> Runs:
+    """Of each pair, the run that ends last."""
+    if not len(found):
+        return found
+    return found.take(np.append(np.flatnonzero(np.diff(found.pair)), len(found) - 1))
 
 
 def _end_to_end(parts: list[npt.NDArray[Any]], kind: type[np.generic]) -> npt.NDArray[Any]:

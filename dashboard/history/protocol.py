@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from .feed import Stored
+from .instants import Instants
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +52,9 @@ class History(Protocol):
 
     def instant(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
         """gpu, node, t, value, missing: one row per Gpu that was ever there."""
+
+    def instants(self, metric: str, moments: Sequence[int], nodes: Nodes = None) -> Instants:
+        """As `instant`, of some moments in ascending order."""
 
     def block(self, metric: str, t: float, nodes: Nodes = None) -> "pd.DataFrame":
         """The five minutes around t: seconds down, Gpus across."""

@@ -23,7 +23,7 @@ ASSETS = Path(__file__).resolve().parent.parent.parent / "assets"
 # Dash links every script and style sheet it finds. deck.mjs imports the other modules itself, and
 # theme.js must run in the head, before the first paint: the index links it there.
 _STYLES = ("tokens|deck|forms|fleet|events|tasks|acts|alerts|quotas|lines|limits|history|"
-           "record|reports|settings|print")
+           "record|reports|settings|time|print")
 _NOT_LINKED = rf"^(?!deck\.mjs$|(?:{_STYLES})\.css$).*$"
 
 

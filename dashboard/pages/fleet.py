@@ -13,6 +13,7 @@ from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, SLOW, THROTTLE_REASO
 from ..core.scales import ALARMS, is_count
 from .parts import icon_button, marks
 from .sections import ALL, SECTION_OF, SECTIONS, switch
+from .time_bar import time_bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ def fleet_page() -> Component:
             html.Div([_total(total) for total in TOTALS], className="totals", id="totals",
                      role="group", **marks(aria_label="Totals of the fleet")),
             _tools(),
+            time_bar(),
             _legend(),
             html.Div([_stage(), _drawer()], className="floor"),
         ],
@@ -317,5 +319,7 @@ def _drawer() -> Component:
                      className="drawer-ways", **marks(aria_label="More of this Gpu")),
             html.Div(id="drawer-body", className="drawer-body", tabIndex="0", role="region",
                      **marks(aria_label="Details of the Gpu")),
+            html.Div(id="drawer-then", className="drawer-body", hidden="hidden", tabIndex="0",
+                     role="region", **marks(aria_label="The Gpu at that moment")),
         ],
     )

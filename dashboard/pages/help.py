@@ -37,6 +37,11 @@ HELPS = (
              ("c", "compare the selected Gpus"),
              ("v", "heatmap or table"),
              ("↑  ↓", "from number to number in an open Gpu, with what each means"),
+             ("b", "go to the time bar"),
+             ("←  →", "on the time bar: back and on by a step, with Shift by ten"),
+             ("Home  End", "on the time bar: the oldest moment, and live"),
+             ("PgUp  PgDn", "on the time bar: the mark before, the mark after"),
+             ("Space", "on the time bar: play, or pause"),
              ("Esc", "close, then clear the selection, then clear the filter"))),
     Help("lines", "Timelines", "Each chart is one metric or a few that belong together, over the "
          "same time. A hole in a line is a moment without a reading. Dashed: limits; shaded: "

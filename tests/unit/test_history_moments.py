@@ -10,8 +10,10 @@ import pytest
 from dashboard.history.columns import KEYS
 from dashboard.history.embedded import UNPACKS_MOST, Embedded
 from dashboard.history.head import BLOCK_S
+from dashboard.history.instants import NO_SAMPLE
 from dashboard.history.places import Kept
 from dashboard.history.store import LATE_S
+from gpudeck.metrics import SLOW, Absence
 from tests.unit.histories import START, Source
 
 SPAN_S = 1_000
@@ -133,3 +135,42 @@ def test_what_is_kept_is_bounded_and_the_newest_stays() -> None:
     assert made == [1, 2, 3, 2, 4]
     get(1, 4)
     assert made[-1] == 1
+
+
+@pytest.mark.parametrize("metric", ["power_w", SLOW[0].key])
+def test_many_instants_at_once_are_the_instants_one_by_one(
+        past: tuple[Embedded, Source], metric: str) -> None:
+    """Over files, late files and memory, over the edges of blocks, of all Nodes and of one."""
+    history, _ = past
+    for step, nodes in ((1, None), (7, frozenset({"n1"})), (47, None)):
+        first = random.randrange(START - 20, END - 20 * step)
+        moments = list(range(first, first + 20 * step, step))
+        found = history.instants(metric, moments, nodes)
+        assert found.grain_s == 1
+        samples = 0
+        for at, t in enumerate(moments):
+            rows = history.instant(metric, t, nodes).to_dict("records")
+            told = {(row["gpu"], row["node"]): row["missing"] if np.isnan(row["value"])
+                    else row["value"] for row in rows}
+            shown = {pair: Absence(why).word if why else value for pair, value, why in zip(
+                found.pairs, found.value[at].tolist(), found.why[at].tolist(), strict=True)
+                if why != NO_SAMPLE}
+            assert shown == told, t
+            samples += len(told)
+        assert samples or first + 20 * step < START + 40, first
+
+
+def test_seconds_that_were_given_up_are_shown_by_their_minutes(
+        past: tuple[Embedded, Source], monkeypatch: pytest.MonkeyPatch) -> None:
+    history, _ = past
+    cut = START + 600
+    with history.store.lock:
+        monkeypatch.setitem(history.store.manifest.forgotten, "raw", cut)
+    moments = list(range(cut - 130, cut + 131, 20))
+    found = history.instants("power_w", moments)
+    assert found.grain_s == 60
+    for at, t in enumerate(moments):
+        told = history.instant("power_w", t).set_index(["gpu", "node"])["value"]
+        for pair, value in zip(found.pairs, found.value[at].tolist(), strict=True):
+            wanted = told.get(pair, np.nan)
+            assert value == wanted or (np.isnan(value) and np.isnan(wanted)), (t, pair)

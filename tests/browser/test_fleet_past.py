@@ -1,0 +1,256 @@
+"""The Fleet page's time bar in a real browser: what it shows of a moment is what `instant` says of
+it, nobody can take it for live, and nothing is offered there that would act on now."""
+
+import json
+import random
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.demos import Demo, soon
+
+from .acting import send
+from .conftest import Fleet
+from .test_look import THEMES, overflow, violations
+
+pytestmark = pytest.mark.browser
+WAIT_S = 15.0
+SLIDER = "#time-slider"
+DASH = "\N{EN DASH}"
+
+
+def at(fleet: Fleet) -> int | None:
+    found: int | None = fleet.stats()["at"]
+    return found
+
+
+def address(fleet: Fleet) -> str:
+    found: str = fleet.page.evaluate("location.search")
+    return found
+
+
+def came(fleet: Fleet, moment: int | None, seconds: float = WAIT_S) -> bool:
+    return soon(lambda: at(fleet) == moment, seconds)
+
+
+def told(demo: Demo, moment: int, metric: str = "util_pct") -> dict[str, str]:
+    """What a cell has to say, by what the API says of that second."""
+    items = demo.get(f"/api/v1/instant?metric={metric}&at={moment}")["items"]
+    return {item["gpu"]: _text(item) for item in items}
+
+
+def _text(item: dict[str, Any]) -> str:
+    if item["value"] is None:
+        return {"unsupported": "not supported"}.get(item["missing"], str(item["missing"]))
+    if 0 < item["value"] < 0.5:
+        return "<1"
+    return str(int(item["value"] + 0.5))
+
+
+def shown(fleet: Fleet, uuids: list[str]) -> dict[str, str]:
+    return {uuid: cell["text"] for uuid, cell in fleet.cells(uuids).items()}
+
+
+def set_and_kept(demo: Demo, gpus: dict[str, Any], uuid: str, text: str) -> int:
+    """A second in which history has it so."""
+    demo.control(gpus)
+    assert soon(lambda: told(demo, int(time.time()) - 3)[uuid] == text, WAIT_S)
+    return int(time.time()) - 3
+
+
+def test_the_past_shows_what_was_so_and_live_what_is(demo: Demo, fleet: Fleet) -> None:
+    uuids = list(demo.gpus())
+    one, lost = random.sample(uuids, 2)
+    first, second = random.sample(range(2, 99), 2)
+    then = set_and_kept(demo, {one: {"util_pct": first}, lost: {"state": "lost"}}, one, str(first))
+    set_and_kept(demo, {one: {"util_pct": second}}, one, str(second))
+    fleet.page.wait_for_selector(SLIDER)
+    live = fleet.text("#time-words")
+    fleet.open(f"?at={then}")
+    assert came(fleet, then)
+    cells = shown(fleet, uuids)
+    assert cells == told(demo, then)
+    assert (cells[one], cells[lost]) == (str(first), "lost")
+    assert soon(lambda: f"{len(uuids)} of {len(uuids)} Gpus reported" in fleet.text("#time-words"),
+                2)
+    assert "PAST" in fleet.text("#time-words").upper()
+    assert "PAST" not in live.upper()
+    sums = demo.get(f"/api/v1/totals?at={then}")
+    assert soon(lambda: fleet.text("[data-total=gpus] .total-value") ==
+                f"{sums['gpus_ok']} of {sums['gpus_seen']}", WAIT_S)
+    assert sums["gpus_ok"] == len(uuids) - 1
+    assert fleet.text("[data-total=free] .total-value") == DASH
+    fleet.page.locator("#metric").select_option("temp_c")
+    assert soon(lambda: shown(fleet, uuids) == told(demo, then, "temp_c"), WAIT_S)
+    fleet.page.locator("#metric").select_option("util_pct")
+    fleet.page.locator("#time-live").click()
+    assert soon(lambda: shown(fleet, [one])[one] == str(second), 5)
+    assert at(fleet) is None
+    assert "at=" not in address(fleet)
+    assert soon(lambda: fleet.text("[data-total=free] .total-value") != DASH, 3)
+
+
+def test_the_keyboard_alone_goes_through_time(demo: Demo, fleet: Fleet) -> None:
+    uuids = list(demo.gpus())
+    fleet.page.wait_for_selector(SLIDER)
+    fleet.page.focus(SLIDER)
+    keys = fleet.page.keyboard
+    keys.press("ArrowLeft")
+    assert soon(lambda: at(fleet) is not None, WAIT_S)
+    first = at(fleet)
+    assert first is not None
+    assert first % 5 == 0
+    keys.press("ArrowLeft")
+    assert came(fleet, first - 5)
+    keys.press("Shift+ArrowLeft")
+    assert came(fleet, first - 55)
+    assert shown(fleet, uuids) == told(demo, first - 55)
+    keys.press("Shift+ArrowRight")
+    keys.press("ArrowLeft")
+    assert came(fleet, first - 10)
+    assert soon(lambda: f"at={first - 10}" in address(fleet), 3)
+    keys.press("Home")
+    assert soon(lambda: 0 < (at(fleet) or 0) <= time.time() - 3_595, WAIT_S)
+    assert soon(lambda: "no samples then" in fleet.text("#time-words"), 3)
+    assert set(shown(fleet, uuids).values()) == {"unknown"}
+    assert soon(lambda: fleet.text("[data-total=nodes] .total-value") == "0", 3)
+    assert fleet.text("[data-total=power] .total-value") == DASH
+    oldest = at(fleet) or 0
+    keys.press(" ")
+    assert fleet.text("#time-play") == "Pause"
+    assert soon(lambda: (at(fleet) or 0) >= oldest + 30, WAIT_S)
+    keys.press(" ")
+    assert fleet.text("#time-play") == "Play"
+    keys.press("End")
+    assert came(fleet, None)
+    fleet.page.go_back()  # out of the past it led to: the same page, live
+    assert came(fleet, None)
+
+
+def test_a_link_opens_its_moment_and_back_leads_to_live(demo: Demo, open_fleet: Callable[..., Fleet]
+                                                        ) -> None:
+    uuids, then = list(demo.gpus()), int(time.time()) - 8
+    words = datetime.fromtimestamp(then, UTC).isoformat().replace("+00:00", "Z")
+    fleet = open_fleet(f"?at={words}")
+    assert came(fleet, then)
+    assert shown(fleet, uuids) == told(demo, then)
+    fleet.page.locator("#time-live").click()
+    assert came(fleet, None)
+    fleet.page.focus(SLIDER)
+    fleet.page.keyboard.press("Shift+ArrowLeft")
+    assert soon(lambda: "at=" in address(fleet), WAIT_S)
+    fleet.page.go_back()
+    assert came(fleet, None)
+    assert soon(lambda: fleet.page.locator("#fleet.then").count() == 0, 3)
+    nonsense = open_fleet("?at=yesterday")
+    assert soon(lambda: nonsense.text("#time-words") == "Now", 5)
+
+
+def test_the_past_offers_no_act_and_says_what_it_cannot_tell(
+        demo: Demo, open_fleet: Callable[..., Fleet]) -> None:
+    task = next(task for task in demo.get("/api/v1/tasks?limit=1000")["items"] if task["gpus"])
+    uuid, then = task["gpus"][0]["uuid"], int(time.time()) - 6
+    fleet = open_fleet(f"?at={then}&gpu={uuid}&filter=util%3E50&group=owner")
+    assert came(fleet, then)
+    drawer = fleet.page.locator("#drawer")
+    assert soon(lambda: "Go live to act" in drawer.inner_text(), WAIT_S)
+    power = next(item["value"] for item in demo.get(
+        f"/api/v1/instant?metric=power_w&at={then}")["items"] if item["gpu"] == uuid)
+    assert f"{int(power + 0.5)} W" in drawer.inner_text()
+    assert not fleet.page.locator("#drawer-body").is_visible()
+    assert [name for name in drawer.locator("button:visible").all_inner_texts() if name] == [
+        "Go live"]
+    assert "Filters tell of now" in fleet.text("#filter-words")
+    assert all(cell["matched"] for cell in fleet.cells([uuid]).values())
+    spoken = fleet.page.evaluate("document.querySelector('#drawer-title').textContent")
+    assert task["host"] in spoken
+    fleet.page.locator(".go-live").click()
+    assert soon(lambda: "Live, read" in fleet.text("#drawer-body"), 5)
+    assert soon(lambda: "match" in fleet.text("#filter-words"), 3)
+
+
+def test_a_mark_of_a_command_leads_to_its_moment(demo: Demo, open_fleet: Callable[..., Fleet]
+                                                 ) -> None:
+    task = random.choice(demo.get("/api/v1/tasks?limit=1000")["items"])
+    preview = send(demo, "POST", "previews", {
+        "action": "notify", "targets": [task["id"]], "params": {"text": "from a test"}})
+    [command] = send(demo, "POST", "commands", {"preview": preview["id"],
+                                                "reason": "a mark on the time bar"})["items"]
+    time.sleep(3.0)
+    fleet = open_fleet()
+    mark = fleet.page.locator(".time-mark.command").last
+    mark.wait_for(timeout=WAIT_S * 1_000)
+    assert "notify" in (mark.get_attribute("title") or "")
+    mark.click()
+    asked = command["requested_at"]
+    assert soon(lambda: (at(fleet) or 0) >= asked, WAIT_S)
+    assert (at(fleet) or 0) <= asked + 1
+    fleet.page.keyboard.press("Shift+ArrowRight")
+    fleet.page.keyboard.press("PageUp")
+    assert soon(lambda: abs((at(fleet) or 0) - asked) <= 1, WAIT_S)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_nothing_moves_between_live_and_past(demo: Demo, open_fleet: Callable[..., Fleet],
+                                             theme: str) -> None:
+    for width, height in ((1440, 900), (390, 844)):
+        fleet = open_fleet(width=width, height=height, theme=theme)
+        fleet.page.wait_for_selector(SLIDER)
+        places = """JSON.stringify(['#totals', '.tools', '#time-bar', '#time-words', '#time-slider',
+            '.legend', '#stage', '#cells'].map(one => {
+            const {x, y, width, height} = document.querySelector(one).getBoundingClientRect();
+            return [one, x, y, width, one === '#time-words' ? 0 : height]; }))"""
+        before = json.loads(fleet.page.evaluate(places))
+        fleet.page.evaluate("""globalThis.shifts = 0; new PerformanceObserver(list => {
+            shifts += list.getEntries().length; }).observe({type: 'layout-shift'})""")
+        fleet.page.evaluate("document.querySelector('#time-slider').focus({preventScroll: true})")
+        fleet.page.keyboard.press("ArrowLeft")
+        assert soon(lambda one=fleet: at(one) is not None, WAIT_S)  # type: ignore[misc]
+        assert soon(lambda one=fleet: "reported" in one.text("#time-words"), 3)  # type: ignore[misc]
+        assert json.loads(fleet.page.evaluate(places)) == before
+        assert overflow(fleet) <= 0
+        assert violations(fleet) == []
+        fleet.page.keyboard.press("End")
+        assert came(fleet, None)
+        assert fleet.page.evaluate("shifts") == 0
+
+
+def test_ten_thousand_gpus_are_scrubbed_without_long_tasks(fleet: Fleet) -> None:
+    """A block of the hub's size, decoded and painted moment by moment, by the page's own code."""
+    fleet.page.wait_for_selector(SLIDER)
+    worst: dict[str, float] = fleet.page.evaluate("""async () => {
+        const {Blocks} = await import('/assets/blocks.mjs');
+        const {Picture} = await import('/assets/picture.mjs');
+        const [n, count, step] = [10_000, 20, 5];
+        const start = Math.floor(Date.now() / 300_000 - 4) * 300;
+        const raw = Uint8Array.from({length: n * count}, (_, at) => (at * 7) % 240);
+        let text = ''; for (let at = 0; at < raw.length; at += 9_999)
+            text += btoa(String.fromCharCode.apply(null, raw.subarray(at, at + 9_999)));
+        const answer = JSON.stringify({metric: 'util_pct', unit: '%', epoch: 1, start, step, count,
+            n, grain_s: 1, seen: Array(count).fill(n), gone: Array(count).fill(0),
+            cells: text, exact: null});
+        const own = globalThis.fetch;
+        globalThis.fetch = async () => new Response(answer);
+        const [blocks, picture, took] = [new Blocks(), new Picture(), []];
+        const wish = at => ({metric: 'util_pct', at, step, isSeldom: false, size: n});
+        try {
+            const began = performance.now();
+            await blocks.fetch(wish(start));
+            took.push(performance.now() - began);
+        } finally { globalThis.fetch = own; }
+        let wrong = 0;
+        for (let k = 0; k < count; k++) {
+            const began = performance.now();
+            const moment = blocks.ready(wish(start + k * step));
+            picture.takeThen(moment);
+            took.push(performance.now() - began);
+            wrong += moment.cells[17] !== raw[k * n + 17] || moment.cells.length !== n;
+        }
+        return {decode_ms: took[0], moment_ms: Math.max(...took.slice(1)), wrong};
+    }""")
+    assert worst["wrong"] == 0
+    assert worst["decode_ms"] <= 50, worst
+    assert worst["moment_ms"] <= 10, worst

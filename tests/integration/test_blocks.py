@@ -1,0 +1,150 @@
+"""The past of the whole fleet for the time bar of the Fleet page: what a block says is what
+`instant` says, and nobody is told of what is outside of their scope."""
+
+import random
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dashboard.block_views import Block
+from dashboard.core.scales import LOST, UNKNOWN
+from tests.integration.hubs import HubProcess, WireAgent, wait_for
+from tests.integration.visitors import add_program
+from tests.pasts import EVERY_S, HOUR_S, Past
+
+STEP_S = 5
+
+
+@pytest.fixture(name="folder", scope="module")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("past") / "data"
+
+
+@pytest.fixture(name="past", scope="module")
+def _past(folder: Path) -> Past:
+    now = int(time.time())
+    agents = [WireAgent(f"p{at}-{random.randrange(10**6)}") for at in range(3)]
+    return Past(now - HOUR_S, now - 60, agents).write(folder)
+
+
+@pytest.fixture(name="hub", scope="module")
+def _hub(folder: Path, past: Past) -> Iterator[HubProcess]:
+    """The last Node was there then, and is not any more."""
+    with HubProcess(folder) as hub:
+        for agent in past.agents[:2]:
+            agent.connect(hub)
+            agent.tick()
+        wait_for(lambda: len(hub.get("/api/v1/gpus")["items"]) == 4, why="the Gpus")
+        yield hub
+
+
+def block(hub: HubProcess, start: int, count: int, token: str | None = None,
+          metric: str = "util_pct") -> Block:
+    path = f"/api/v1/block?metric={metric}&start={start}&step={STEP_S}&count={count}"
+    found = hub.ask(path) if token is None else hub.ask(path, token=token)
+    assert found.status == 200, found.body
+    return msgspec.convert(found.json, Block)
+
+
+def instant(hub: HubProcess, past: Past, t: int, metric: str = "util_pct") -> list[dict[str, Any]]:
+    """Of the Nodes that are there now."""
+    here = {agent.node_id for agent in past.agents[:2]}
+    items = hub.get(f"/api/v1/instant?metric={metric}&at={t}")["items"]
+    return [item for item in items if item["node"] in here]
+
+
+def numbers(found: Block) -> list[list[float]]:
+    assert found.exact is not None
+    flat = struct.unpack(f"<{found.n * found.count}f", found.exact)
+    return [list(flat[at * found.n:(at + 1) * found.n]) for at in range(found.count)]
+
+
+def test_a_block_is_the_instants_of_its_moments(hub: HubProcess, past: Past) -> None:
+    begin, _ = past.hole
+    start = begin - 100 - (begin - 100 - past.begin) % EVERY_S + random.randrange(3)
+    found = block(hub, start, 40)
+    assert (found.n, found.count, found.grain_s) == (4, 40, 1)
+    kinds = set()
+    for at, row in enumerate(numbers(found)):
+        t = start + at * STEP_S
+        items = instant(hub, past, t)
+        told = sorted(round(item["value"], 3) for item in items if item["value"] is not None)
+        assert sorted(round(value, 3) for value in row if value == value) == told
+        cells = found.cells[at * found.n:(at + 1) * found.n]
+        assert found.seen[at] == sum(item["t"] is not None for item in items)
+        assert cells.count(UNKNOWN) == sum(item["missing"] == "unknown" for item in items)
+        assert found.gone[at] == (2 if told else 0)
+        assert LOST not in cells
+        kinds.add(len(told))
+    assert kinds == {0, 4}  # before the hole, between samples, and in it
+
+
+def test_totals_are_those_of_the_samples_of_that_moment(hub: HubProcess, past: Past) -> None:
+    t = past.hole[0] - 120
+    t -= t % 10 - past.begin % 10  # when there is a sample
+    found = hub.get(f"/api/v1/totals?at={t}")
+    util, power, memory = ([item["value"] for item in instant(hub, past, t, key)]
+                           for key in ("util_pct", "power_w", "mem_used_bytes"))
+    assert found["util_mean_pct"] == pytest.approx(sum(util) / 4)
+    assert found["power_w"] == pytest.approx(sum(power))
+    assert found["mem_used_bytes"] in (None, pytest.approx(sum(memory)))
+    assert (found["nodes"], found["gpus_seen"], found["gpus_ok"]) == (2, 4, 4)
+    empty = hub.get(f"/api/v1/totals?at={past.hole[0] + 60}")
+    assert (empty["nodes"], empty["gpus_seen"]) == (0, 0)
+    assert {empty[key] for key in ("util_mean_pct", "power_w", "mem_used_bytes",
+                                   "mem_total_bytes", "throttled")} == {None}
+
+
+def test_who_sees_a_part_of_the_fleet_sees_that_part_of_its_past(hub: HubProcess, past: Past
+                                                                 ) -> None:
+    t = past.hole[0] - 100
+    nobodys = add_program(hub, "viewer", ["elsewhere"])
+    found = block(hub, t, 3, nobodys)
+    assert (found.n, found.cells, found.seen, found.gone) == (0, b"", [0] * 3, [0] * 3)
+    told = hub.ask(f"/api/v1/totals?at={t}", token=nobodys).json
+    assert (told["nodes"], told["power_w"]) == (0, None)
+
+
+def test_who_sees_one_node_sees_that_nodes_past_alone(hub: HubProcess, past: Past) -> None:
+    mine = past.agents[1].node_id
+    admin = add_program(hub, "admin")
+    moved = hub.ask(f"/api/v1/nodes/{mine}", "PATCH", admin, b'{"group": "mine"}',
+                    Content_Type="application/json")
+    assert moved.status == 200, moved.body
+    t = past.hole[0] - 100 - (past.hole[0] - 100 - past.begin) % EVERY_S
+    token = add_program(hub, "viewer", ["mine"])
+    found = block(hub, t, 1, token)
+    items = hub.ask(f"/api/v1/instant?metric=util_pct&at={t}", token=token).json["items"]
+    assert {item["node"] for item in items} == {mine}
+    assert sorted(numbers(found)[0]) == pytest.approx(sorted(item["value"] for item in items))
+    assert (found.n, found.seen, found.gone) == (2, [2], [0])
+    assert hub.ask(f"/api/v1/totals?at={t}", token=token).json["nodes"] == 1
+    assert hub.get(f"/api/v1/totals?at={t}")["nodes"] == 2
+
+
+@pytest.mark.parametrize(("path", "says"), [
+    ("block?metric=warmth&start=0&step=5&count=5", "metric is one of"),
+    ("block?metric=util_pct&step=5&count=5", "start is needed"),
+    ("block?metric=util_pct&start=0&step=5&count=61", "from 1 to 60"),
+    ("block?metric=util_pct&start=0&step=0&count=5", "from 1 to 86,400"),
+    ("block?metric=util_pct&start=0&step=300&count=14", "stretches"),
+    ("block?metric=rows_pending&start=0&step=1&count=14", "changes seldom"),
+    ("block?metric=util_pct&start=soon&step=1&count=1", "UTC seconds"),
+    ("totals", "at is needed"),
+])
+def test_a_wrong_question_is_told_what_to_ask(hub: HubProcess, path: str, says: str) -> None:
+    found = hub.ask(f"/api/v1/{path}")
+    assert found.status == 400, found.body
+    assert says in found.json["detail"]
+
+
+def test_a_block_that_is_known_does_not_come_twice(hub: HubProcess, past: Past) -> None:
+    path = f"/api/v1/block?metric=util_pct&start={past.begin}&step=5&count=5"
+    first = hub.ask(path)
+    again = hub.ask(path, If_None_Match=first.headers["ETag"])
+    assert again.status == 304
