@@ -161,7 +161,7 @@ class FleetPast:
 
     def _number_the_unheard(self, last: int) -> None:
         """Who has Gpus and belonged to this hub by then is missed."""
-        for node_id, node in self._fleet.nodes.items():
+        for node_id, node in list(self._fleet.nodes.items()):  # the loop goes on
             since = self._members.since.get(node_id, np.inf)
             if (since < last and node.listing is not None and node.listing.order
                     and node_id not in self._members.left):

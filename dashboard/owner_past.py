@@ -137,16 +137,18 @@ class OwnerPast:
         return self._stretch(piece.t0, width, values, (presence.there, meant, presence.came))
 
     def _closed(self, name: str, piece: Piece, from_s: Rows, n: Floats) -> Closed:
-        parts, width = self._parts, piece.minutes - 1
-        spells = parts.of(name)
-        by_minute = ByMinute(parts.size, width, (parts.uses, spells))
         if name in COUNTS:
-            return by_minute.closed(spells, from_s, n)
+            spells = self._parts.of(name)
+            return self._by_minute(piece, spells).closed(spells, from_s, n)
         if name == "mem_used_bytes":
             mean = self._memory(piece)
         else:
-            mean, n = self._util(piece, by_minute, from_s, n)
+            mean, n = self._util(piece, from_s, n)
         return Closed(n, mean, mean, mean)
+
+    def _by_minute(self, piece: Piece, *changes: Spells) -> ByMinute:
+        parts = self._parts
+        return ByMinute(parts.size, piece.minutes - 1, (parts.uses, *changes))
 
     def _memory(self, piece: Piece) -> Floats:
         """Of the seconds in which the Owner held anything."""
@@ -159,8 +161,7 @@ class OwnerPast:
             total[owner] = byte_s[:width]
         return np.asarray(total / np.maximum(there_s, 1))
 
-    def _util(self, piece: Piece, by_minute: ByMinute, from_s: Rows, n: Floats
-              ) -> tuple[Floats, Floats]:
+    def _util(self, piece: Piece, from_s: Rows, n: Floats) -> tuple[Floats, Floats]:
         """The mean of all its Gpus. Of one that misses no more of a minute than goes by before it
         is called stale, all of it is known."""
         self._spans.past(OF_GPUS, piece.grid)
@@ -171,7 +172,7 @@ class OwnerPast:
         known_s = told_s[: len(missed_s)] + np.where(missed_s <= STALE_AFTER_S, missed_s, 0)
         values = np.where(known_s >= ENOUGH * MINUTE_S, told[: len(missed_s)], np.nan)
         gpus, pair = self._parts.apart("gpus")
-        return by_minute.means(gpus, pair, values, from_s, n)
+        return self._by_minute(piece).means(gpus, pair, values, from_s, n)
 
     # -- by the second
 

@@ -156,12 +156,11 @@ class ByMinute:
         base = level.reshape(-1)[self._cells, None]
         return np.asarray(base + np.cumsum(flat.reshape(len(self._cells), MINUTE_S), axis=1))
 
-
     def means(self, whole: Spells, row_of: Rows, values: npt.NDArray[np.floating[Any]],
               from_s: Rows, n: Floats) -> tuple[Floats, Floats]:
-        """Of a number of each spell, of each minute in that row of `values`: second by second the
-        mean of all that there are, the mean of those of each minute, and how many that were. NaN:
-        it is not known, nor is any second of it."""
+        """Each spell has a number in each minute, in that row of `values`. Of each second the mean
+        of those that are there; of each minute the mean of its seconds, and of how many. NaN: that
+        number is not known, nor is any second with it."""
         total, many = self._of_whole_minutes(whole, row_of, values)
         edges = edges_of(whole, self._minutes)
         value = values[row_of[edges.which], edges.minute].astype(np.float64)
