@@ -99,7 +99,7 @@ def _step(lease: Lease, found: GpuLimits | None, clock: Clock, is_fresh: bool) -
         return Apply(now)
     if now.state == "unknown":
         return Keep(now)  # also at its end: to undo what cannot be read is to guess
-    if is_over and now.state == "drifted":
+    if is_over and _is_not_ours(now, found):
         return Forget(now, f"its time is over; {now.words}, and stays so")
     if is_over:
         return Undo(now, "its time is over")
@@ -107,6 +107,13 @@ def _step(lease: Lease, found: GpuLimits | None, clock: Clock, is_fresh: bool) -
         # What a driver has forgotten nobody has changed.
         return Apply(judged(replace(lease, state="not_in_force"), found, clock.wall))
     return Keep(now)
+
+
+def _is_not_ours(now: Lease, found: GpuLimits | None) -> bool:
+    """What is read there is another limit. That a clock is above a lock tells less: the lock may
+    be set all the same."""
+    tells = now.what == "power" or (found is not None and found.tells_lock)
+    return now.state == "drifted" or (now.state == "not_in_force" and tells)
 
 
 def _is_silent_lock(lease: Lease, found: GpuLimits | None) -> bool:

@@ -43,7 +43,8 @@ def step(lease: Lease, found: GpuLimits | None, clock: Clock = NOW, is_fresh: bo
 @pytest.mark.parametrize(("watts", "is_fresh", "after_s", "does", "state"), [
     (300.0, False, 1, Keep, "in_force"), (300.4, False, 1, Keep, "in_force"),
     (300.0, True, 1, Keep, "in_force"),  # nothing is set twice
-    (700.0, True, 1, Apply, "drifted"), (700.0, False, 1, Keep, "drifted"),
+    # What a driver has forgotten nobody has changed.
+    (700.0, True, 1, Apply, "not_in_force"), (700.0, False, 1, Keep, "drifted"),
     (450.0, False, 1, Keep, "drifted"),
     (300.0, False, 61, Undo, "in_force"), (300.0, True, 61, Undo, "in_force"),
     (450.0, False, 61, Forget, "drifted"),  # somebody else's now
@@ -98,6 +99,18 @@ def test_a_driver_that_is_loaded_anew_is_told_of_a_lock_that_nobody_can_read_bac
 ) -> None:
     """A Gpu at rest proves nothing; without it the first work would find no lock at all."""
     assert type(step(LOCK, limits, at(after_s), is_fresh)) is does
+
+
+def test_a_limit_that_never_came_to_be_is_not_taken_back() -> None:
+    """What is there is not ours; but a lock that no driver tells may be there all the same."""
+    cap, lock = (replace(each, state="not_in_force") for each in (CAP, LOCK))
+    for before in (600.0, 700.0):
+        found = step(replace(cap, before=(before,)), GpuLimits("GPU-1", power_w=700.0), at(61))
+        assert type(found) is Forget
+    other = GpuLimits("GPU-1", locked_mhz=(1.0, 2.0), tells_lock=True)
+    assert type(step(lock, other, at(61))) is Forget
+    above = GpuLimits("GPU-1", sm_clock_mhz=1_980.0, util_pct=80.0)
+    assert type(step(lock, above, at(61))) is Undo
 
 
 def replace_locked(limits: GpuLimits, locked: tuple[float, float] | None) -> GpuLimits:
