@@ -115,7 +115,7 @@ export class Fleet {
   async bringPast() {
     if (this.past !== null) return;
     this.past = "coming";
-    const module = await import("./past.mjs").catch(() => null); // then the next layout tries again
+    const module = await import("./fleet_past.mjs").catch(() => null); // then the next layout tries again
     this.past = module === null ? null : new module.Past(this);
   }
 

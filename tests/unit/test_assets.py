@@ -14,6 +14,9 @@ FORBIDDEN = (r"\binnerHTML\b", r"\bouterHTML\b", r"insertAdjacentHTML", r"docume
              r"\beval\(", r"new Function\b",
              r"(?:src|href|url\(|from|import\()\s*=?\s*[\"']?https?:")
 
+IMPORTS = re.compile(r"import \{([^}]*)\} from \"\./([\w-]+\.mjs)\"")
+EXPORTS = re.compile(r"^export (?:default )?(?:async )?(?:const|let|function\*?|class) (\w+)", re.M)
+
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 def test_no_file_writes_markup_or_reaches_out(path: Path) -> None:
@@ -36,3 +39,16 @@ def test_vendored_files_are_the_pinned_ones_with_their_licences() -> None:
     assert f"Socket.IO v{pinned['socket.io-client']}" in socket[:200]
     for folder in (ASSETS / "vendor").iterdir():
         assert (folder / "LICENSE").stat().st_size > 500
+
+
+def test_what_a_module_imports_is_exported_there() -> None:
+    """A page whose module asks for what is not there stays empty."""
+    sources = {path.name: path.read_text() for path in ASSETS.glob("*.mjs")}
+    exported = {name: set(EXPORTS.findall(text)) | {
+        word.split(" as ")[-1].strip() for words in re.findall(r"^export \{([^}]*)\}", text, re.M)
+        for word in words.split(",")} for name, text in sources.items()}
+    asked = [(name, source, word.split(" as ")[0].strip())
+             for name, text in sources.items() for words, source in IMPORTS.findall(text)
+             for word in words.split(",") if word.strip()]
+    assert len(asked) > 100
+    assert [one for one in asked if one[2] not in exported[one[1]]] == []
