@@ -19,6 +19,7 @@ const STANDARD = ["util_pct", "mem_used_bytes", "power_w", "temp_c"];
 const NOT_DRAWN = new Set(["util_max_pct", "power_max_w", "energy_j", "throttle_bits"]);
 const MOST_METRICS = 6;
 const SETTLE_MS = 250;
+const ELSE = "Choose a node, a Gpu or an owner above.";
 const LEAST_S = 10;
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, scrollZoom: false, showTips: false };
 
@@ -62,7 +63,7 @@ export class History {
     try {
       await this.subject.find();
     } catch (error) {
-      if (error.status === 404) { this.fail("There is no such node, or you may not see it."); return; }
+      if (error.status === 404) { this.fail("There is no such node, or you may not see it."); this.drawNone(ELSE); settle(this.root); return; }
       this.fail(`${sentence(error.message)} Trying again …`);
       setTimeout(() => this.begin(), 2_000);
       return;
@@ -118,9 +119,10 @@ export class History {
     clearTimeout(this.timer);
     const number = (this.number += 1);
     this.drawSpan();
-    if (this.subject.isEmpty) { this.drawEmpty(this.subject.emptyWords()); return; }
+    if (this.subject.isEmpty) { this.drawNone(this.subject.emptyWords()); return; }
     const bounds = boundsOf(this.span);
     const step = stepFor(this.subject, this.metrics, bounds[1] - bounds[0]);
+    this.drawNone("");
     this.root.setAttribute("aria-busy", "true");
     try {
       const found = await this.ask(bounds, step);
@@ -134,6 +136,7 @@ export class History {
       if (number !== this.number) return;
       this.isOld = true;
       this.fail(sentence(error.message));
+      if (error.status === 404) this.drawNone(ELSE);
     } finally {
       if (number === this.number) this.root.removeAttribute("aria-busy");
     }
@@ -185,7 +188,7 @@ export class History {
     const Plotly = await plotly().catch((error) => { this.fail(error.message); return null; });
     if (Plotly === null) return;
     const { subject, bounds, events } = this;
-    const shared = { bounds, colours: coloursOf(), room: this.figure.parentElement.clientHeight - 2 };
+    const shared = { bounds, colours: coloursOf(), whyOf: (key) => subject.why(key), room: this.figure.parentElement.clientHeight - 2 };
     const made = subject.kind === "owner" ? figureOfOwner({ usage: this.usage, ...shared })
       : figureOfGpus({ data: this.data, metrics: this.shownMetrics, gpus: subject.gpus, labelOf: (uuid) => subject.label(uuid), events: events.items, alerts: this.alerts, hasBand: this.hasBand, ...shared });
     made.layout.dragmode = this.isPan ? "pan" : "zoom";
@@ -263,9 +266,12 @@ export class History {
     say(byId("past-words"), words.join(" · "));
   }
 
-  drawEmpty(words) {
-    show(this.figure, false);
-    say(byId("past-words"), words);
+  /** In place of a figure and of what one does with it. */
+  drawNone(words) {
+    const none = byId("past-none");
+    say(none, words);
+    show(none, words !== "");
+    for (const part of [byId("past-place"), byId("past-words").parentElement]) show(part, words === "");
   }
 
   fail(words) {

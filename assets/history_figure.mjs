@@ -13,6 +13,7 @@ const DASHES = ["solid", "dash", "dot", "dashdot"];
 const GIB = 2 ** 30;
 const UNITS = { "B": { by: 1 / GIB, unit: "GiB", format: ".1f" }, "B/s": { by: 1e-6, unit: "MB/s", format: ".1f" }, "J": { by: 1 / 3.6e6, unit: "kWh", format: ".2f" } };
 const LONGEST = 160;
+const WHY = { unsupported: "Not supported here", denied: "Refused by the driver to the agent's user" };
 
 export const plain = (text) => String(text).slice(0, LONGEST).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
@@ -54,10 +55,18 @@ export class Frame {
     };
     this.layout.annotations.push({ text: `<b>${plain(title)}</b>${unit ? `  ${plain(unit)}` : ""}`, xref: "paper", yref: "paper", x: 0, xanchor: "left", y: top, yanchor: "bottom", yshift: 4, showarrow: false, font: { color: this.colours.ink, size: 12 } });
   }
+
+  /** Says so in its middle, without numbers that measure nothing. */
+  leaveEmpty(at, words) {
+    const axis = this.layout[at === 0 ? "yaxis" : `yaxis${at + 1}`];
+    Object.assign(axis, { range: [0, 1], showticklabels: false, showgrid: false });
+    const [low, high] = axis.domain;
+    this.layout.annotations.push({ text: plain(words), xref: "paper", yref: "paper", x: 0.5, y: (low + high) / 2, showarrow: false, font: { color: this.colours.soft, size: 12 } });
+  }
 }
 
 /** A row per metric, a line per Gpu: the mean, and from the lowest to the highest as a band. */
-export function figureOfGpus({ data, metrics, gpus, labelOf, events, alerts = [], bounds, colours, hasBand, room }) {
+export function figureOfGpus({ data, metrics, gpus, labelOf, whyOf, events, alerts = [], bounds, colours, hasBand, room }) {
   const rows = metrics.map((metric) => ({ title: metric.label, unit: unitOf(metric).unit, floor: metric.unit === "°C" ? null : 0, range: metric.unit === "%" ? [0, 101] : null }));
   const frame = new Frame(rows, bounds, colours, room);
   const bands = [];
@@ -75,6 +84,9 @@ export function figureOfGpus({ data, metrics, gpus, labelOf, events, alerts = []
     const alone = aloneOf(frame, data, band, by);
     if (alone.x.length > 0) lines.push({ ...shared, ...alone, mode: "markers", marker: { color: stroke, size: 3 }, hoverinfo: "skip", showlegend: false });
   }));
+  metrics.forEach(({ key }, row) => {
+    if (gpus.every((uuid) => data.lines.get(uuid)?.get(key)?.max.every((value) => value === null) ?? true)) frame.leaveEmpty(row, WHY[whyOf(key)] ?? "Nothing recorded");
+  });
   const data_ = [...bands, ...lines];
   if (events.length > 0) data_.push(marksOf(frame, events, rows.length, colours));
   if (alerts.length > 0) data_.push(...spansOver(frame, alerts, bounds, rows.length, colours));
@@ -166,6 +178,7 @@ export function figureOfOwner({ usage, bounds, colours, room }) {
   const { buckets, step } = usage;
   const x = buckets.map(({ t }) => frame.x(t + step / 2));
   const bar = { type: "bar", width: step * 1000 * 0.92, marker: { line: { width: 0 } } };
+  if (buckets.length === 0) rows.forEach((_, at) => frame.leaveEmpty(at, "Nothing held, or nothing recorded"));
   const values = [buckets.map(({ gpus }) => gpus), buckets.map(({ util_pct: util }) => util), buckets.map(({ mem_used_bytes: bytes }) => (bytes === null ? null : bytes / GIB)), buckets.map(({ kwh }) => (kwh === null ? null : kwh * factor))];
   const data = rows.map(({ title }, at) => ({ ...bar, xaxis: "x", yaxis: frame.axis(at), x, y: values[at], name: title, marker: { color: strokeOf(colours.theme, at).stroke, line: { width: 0 } }, hovertemplate: "%{y:.1f}" }));
   return { data, layout: frame.layout };

@@ -86,6 +86,12 @@ export class Subject {
     return this.candidates.length === 1 ? this.label(this.gpus[0]) : plural(this.candidates.length, "Gpu");
   }
 
+  /** Why nothing of this metric is there, where all of them say the same now; else null. */
+  why(key) {
+    const reasons = new Set(this.gpus.map((uuid) => this.known.get(uuid)?.missing?.[key]));
+    return reasons.size === 1 ? [...reasons][0] ?? null : null;
+  }
+
   get titleSafe() {
     return plain(this.title);
   }

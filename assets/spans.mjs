@@ -33,7 +33,7 @@ export function secondsOf(text) {
 }
 
 export function stepOf(seconds, points) {
-  return STEPS.find((step) => seconds / step <= points) ?? STEPS.at(-1);
+  return STEPS.find((step) => seconds / step <= points) ?? Math.ceil(seconds / points / DAY_S) * DAY_S;
 }
 
 /** Of that moment, in seconds east of UTC: where the clock is changed within a span, one for all of it. */

@@ -389,10 +389,11 @@ class Embedded:
         return pd.concat(frames, ignore_index=True).sort_values("t", ignore_index=True).tail(limit)
 
     def finest(self, t: float) -> int:
-        with self.store.reading() as files:
-            for step, kinds in ((HOUR_S, ("minutes", "tasks")), (MINUTE_S, ("raw",))):
-                if any(t < files.begin(kind) for kind in kinds):
-                    return step
+        # Without the lock: the loop asks this, and must not wait for who writes.
+        forgotten = self.store.manifest.forgotten
+        for step, kinds in ((HOUR_S, ("minutes", "tasks")), (MINUTE_S, ("raw",))):
+            if any(t < forgotten.get(kind, 0) for kind in kinds):
+                return step
         return 1
 
     def since(self) -> int | None:

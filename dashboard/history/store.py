@@ -266,8 +266,12 @@ class Store:
             rows = rows.take(np.lexsort((rows.t, rank[rows.slot])))
             aside = _joined_asides([aside for start, aside in asides.items()
                                     if start - start % HOUR_S == hour])
-            segments += self._write_all(partial(iter, [rows]), aside, (hour, hour + HOUR_S, 0),
-                                        is_last)
+            try:
+                segments += self._write_all(partial(iter, [rows]), aside,
+                                            (hour, hour + HOUR_S, 0), is_last)
+            except BaseException:
+                self._unwrite(segments)
+                raise
         return segments
 
     def _gone(self, late: Iterable[int], now: float) -> set[int]:
@@ -299,10 +303,14 @@ class Store:
                     continue
                 written += [] if segment is None else [segment]
         except BaseException:
-            for segment in written:
-                (self.folder / segment.name).unlink(missing_ok=True)
+            self._unwrite(written)
             raise
         return written
+
+    def _unwrite(self, segments: Iterable[Segment]) -> None:
+        """Else who reads the folder without the manifest would see their seconds twice."""
+        for segment in segments:
+            (self.folder / segment.name).unlink(missing_ok=True)
 
     def _tables(self, chunks: Callable[[], Iterator[Rows]], aside: Aside
                 ) -> Iterator[tuple[str, Callable[[], Iterator[Table]]]]:
@@ -338,9 +346,9 @@ class Store:
     def _set_aside(self, kind: str, start: int, chunks: Callable[[], Iterator[Rows]]) -> None:
         """Seconds are kept as plain arrays: what was wrong with them can still be found out."""
         log.exception("history cannot be written and was set aside kind=%s start=%d", kind, start)
-        self.manifest.quarantined.append(f"{kind}/{kind}-{start}")
         if kind == "raw":
             save_rows(self.manifest.aside(), start, chunks(), self.feed.names)
+        self.manifest.quarantined.append(f"{kind}/{kind}-{start}")
 
     def _drop(self, start: int, block: Block) -> None:
         with self.lock:
@@ -353,7 +361,11 @@ class Store:
                 forgot: dict[str, int] | None = None) -> None:
         if not add and not drop:
             return
-        self.manifest.commit(add, drop, forgot)
+        try:
+            self.manifest.commit(add, drop, forgot)
+        except OSError:  # nothing was said
+            self._unwrite(add)
+            raise
         for segment in add:
             self.manifest.trust(segment)
         self._retired += [(self.manifest.number, name) for name in drop]

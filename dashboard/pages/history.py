@@ -76,11 +76,17 @@ def history_page() -> Component:
                 ],
                 className="past-line",
             ),
-            html.Div(html.Div(id="past-figure", **marks(data_plotly=plotly_address())),
-                     id="past-place", className="past-place", tabIndex="0", role="region",
-                     **marks(aria_label="Figure")),
+            *_figure(),
         ],
     )
+
+
+def _figure() -> list[Component]:
+    """Or, where there is none, what to do."""
+    return [html.P("", id="past-none", className="past-none", hidden="hidden", role="status"),
+            html.Div(html.Div(id="past-figure", **marks(data_plotly=plotly_address())),
+                     id="past-place", className="past-place", tabIndex="0", role="region",
+                     **marks(aria_label="Figure"))]
 
 
 def moments(name: str) -> Component:

@@ -206,12 +206,27 @@ def test_the_timelines_lead_to_the_past(hub: HubProcess, past: Past, come: Calla
     opened(page)
 
 
-@pytest.mark.parametrize("width", [1440, 390])
-def test_nothing_jumps_while_a_page_comes(past: Past, come: Callable[..., Page], width: int
-                                          ) -> None:
-    node, uuid = past.agents[0].node_id, past.uuid(0, 0)
-    for path in (f"/history?node={node}", f"/gpu/{uuid}", f"/node/{node}", "/reports"):
-        page = come(path, width=width)
+def test_what_is_not_there_is_said_where_it_would_be(past: Past, come: Callable[..., Page]
+                                                     ) -> None:
+    end = past.begin - HOUR_S
+    page = opened(come(f"/history?gpu={past.uuid(0, 0)}&metric=fan_pct&metric=util_pct"
+                       f"&start={end - 900}&end={end}"))
+    notes = "document.getElementById('past-figure').layout.annotations.map(({ text }) => text)"
+    assert page.evaluate(notes)[2:] == ["Nothing recorded"] * 2
+    page.goto(page.url.partition("/history")[0] + "/history?owner=user:nobody")
+    opened(page)
+    assert page.evaluate(notes)[4:] == ["Nothing held, or nothing recorded"] * 4
+    page.fill("#past-what", "user:" + OWNERS[0])
+    page.press("#past-what", "Enter")
+    assert soon(lambda: len(page.evaluate(notes)) == 4, WAIT_S)
+
+
+@pytest.mark.parametrize(("width", "paths"), [
+    (1440, ("/history?node={node}", "/node/{node}")), (390, ("/gpu/{gpu}", "/reports"))])
+def test_nothing_jumps_while_a_page_comes(past: Past, come: Callable[..., Page], width: int,
+                                          paths: tuple[str, ...]) -> None:
+    for path in paths:
+        page = come(path.format(node=past.agents[0].node_id, gpu=past.uuid(0, 0)), width=width)
         page.wait_for_selector("main > :not([hidden], [data-unsettled])")
         assert soon(lambda page=page: is_live(page), WAIT_S)  # type: ignore[misc]
         page.wait_for_timeout(700)

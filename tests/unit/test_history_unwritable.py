@@ -177,3 +177,22 @@ def test_what_was_written_before_a_failure_is_no_file_of_nobody(
     monkeypatch.setattr(stores, "write", full)
     tended(history, END, 1)
     assert list((tmp_path / "history").glob("*/*.parquet")) == []
+
+
+def test_what_no_line_of_the_manifest_names_is_no_file_either(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    history.append(source.span(START, BAD), 1)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dashboard.history.manifest._append", full)
+    tended(history, END, 1)
+    assert history.info().error == "No space left on device"
+    assert list((tmp_path / "history").glob("*/*.parquet")) == []
+    monkeypatch.undo()
+    history.store.tend(END + 100)
+    assert differences(history, source, START, BAD) == []
+    assert not in_ram(history)
