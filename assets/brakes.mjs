@@ -3,11 +3,12 @@
 import { look, lookAtAll, send } from "./api.mjs";
 import { ask, choiceField, textField } from "./dialog.mjs";
 import { byId, make, show } from "./dom.mjs";
-import { when } from "./format.mjs";
+import { plural, when } from "./format.mjs";
 import { change } from "./fresh.mjs";
 import { drawTime } from "./alert_words.mjs";
 import { Rows, stacked } from "./rows.mjs";
 
+const STORMS_SAID = 2;
 const LASTS = [["3600", "1 hour"], ["14400", "4 hours"], ["86400", "a day"], ["604800", "a week"]];
 
 export class Brakes {
@@ -45,7 +46,9 @@ export class Brakes {
   /** What is latched is said at the top: nothing will act until somebody has looked. */
   stop({ breaker, storms }) {
     const place = byId("alerts-stopped");
-    const words = [breaker === null ? null : `No rule acts: ${breaker.sentence}`, ...storms.map(({ source, trip }) => `${source} does not act: ${trip.sentence}`)].filter(Boolean).join(". ");
+    const more = storms.length - STORMS_SAID;
+    const words = [breaker === null ? null : `No rule acts: ${breaker.sentence}`, ...storms.slice(0, STORMS_SAID).map(({ source, trip }) => `${source[0].toUpperCase()}${source.slice(1)} does not act: ${trip.sentence.replace(`${source} `, "it ")}`),
+      more > 0 ? `${plural(more, "more rule")} ${more === 1 ? "does" : "do"} not act for the same reason` : null].filter(Boolean).join(". ");
     show(place, words !== "");
     if (place.dataset.drawn === words) return;
     place.dataset.drawn = words;

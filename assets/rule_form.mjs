@@ -105,7 +105,7 @@ class RuleForm {
     id.addEventListener("input", () => { this.hasOwnId = id.value !== ""; });
     root.addEventListener("input", ({ target }) => { this.touch(target); this.typed(); });
     root.addEventListener("focusout", ({ target }) => { this.touch(target); this.typed(); });
-    if (this.rule !== null) this.check();
+    if (this.rule !== null) this.check().catch(() => {});
   }
 
   /** What nobody has come to yet is not called wrong. */
@@ -150,14 +150,14 @@ class RuleForm {
 
   typed() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.check(), TYPED_MS);
+    this.timer = setTimeout(() => this.check().catch(() => {}), TYPED_MS);
   }
 
   async check() {
     clearTimeout(this.timer);
     const mine = (this.number += 1);
     try {
-      const found = await send("POST", "rule-checks", this.draft());
+      const found = await send("POST", "rule-checks", { ...this.draft(), is_new: this.rule === null && (this.isYaml || this.root.elements.id.value.trim() !== "") });
       if (mine === this.number) this.draw(found);
       return found;
     } catch (error) {

@@ -225,11 +225,12 @@ class Ladders:
         return Sight(want.so, want.sample_age_s, holds, mutes, until, want.kept)
 
     def _brake_holds(self, want: Want) -> list[str]:
-        """Not the fleet's bound: who hits it must be seen to hit it, and opens the breaker."""
+        """Of a rule not the fleet's bound: who hits it must be seen to hit it, and opens the
+        breaker. Quotas wait for it."""
         if want.mode == "dry_run":
             return [held.sentence for held in self.brakes.mutes(want.source)]
         return [held.sentence for held in self.brakes.holds(self._ask(want))
-                if held.brake != "fleet"]
+                if held.brake != "fleet" or want.source == QUOTAS]
 
     def _ask(self, want: Want) -> Ask:
         return Ask(want.source, want.node_id, want.acts, want.within_s, self.hands.nodes(),
@@ -340,8 +341,7 @@ class Ladders:
                ) -> tuple[OutcomeKind, str]:
         """A rehearsal of it: whom it would have hit, and nothing else."""
         why = "" if refusal is None else f"; it would have been refused: {refusal.sentence}"
-        whom = f"{want.owner or 'an owner'} on {want.host or 'the fleet'}" if step.do == "tell" else (
-            f"a task of {want.owner or 'somebody'} on {want.host}")
+        whom = f"{want.owner or 'somebody'} on {want.host}"
         self._note(want, f"would {step.do}", f"would {step.do} {whom}; dry run: {done}{why}")
         if refusal is not None and refusal.code in LASTING:
             return "refused", f"dry run: {done}{why}"
@@ -493,7 +493,7 @@ class Ladders:
         waits = [kept.climb.why] if kept.climb.state == "stopped" else []
         kept_back = [sight.kept] if sight.kept_until is not None and (
             self.now() < sight.kept_until) else []
-        return list(dict.fromkeys((*waits, *sight.holds, *kept_back)))
+        return list(dict.fromkeys((*waits, *sight.holds, *sight.mutes, *kept_back)))
 
     def utc(self, at: float) -> float:
         return at - self.now() + time.time()

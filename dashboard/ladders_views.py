@@ -15,6 +15,7 @@ from .core.wants import WAITS, Want
 
 Text = Annotated[str, Meta(max_length=400)]
 Word = Annotated[str, Meta(max_length=1_024)]
+STORMS_SAID = 2
 
 
 class DoneView(Struct):
@@ -108,7 +109,7 @@ def brakes_view(state: Braked, nodes: int, busy: Iterable[str], sees: Callable[[
         each.brake: each.sentence for each in brakes.holds(state, fleet_ask, now)
         if each.brake != "cause"}
     if state.storms:
-        said["storm"] = "; ".join(trip.sentence for trip in state.storms.values())
+        said["storm"] = _storms_words(state)
     if busy:
         said["node"] = f"acts are in flight on {len(busy)} node{'s' * (len(busy) > 1)}"
     shown = [BrakeView(each.name, each.title, each.limit, each.lets_go, each.name in said,
@@ -120,6 +121,14 @@ def brakes_view(state: Braked, nodes: int, busy: Iterable[str], sees: Callable[[
                                for source, trip in sorted(state.storms.items())],
         shown, [node_id for node_id in busy if sees(node_id)],
         [SpentView(each.at, each.source, each.node_id) for each in recent if sees(each.node_id)])
+
+
+def _storms_words(state: Braked) -> str:
+    """Many rules at once are one thing that happened."""
+    sentences = [trip.sentence for trip in state.storms.values()]
+    more = len(sentences) - STORMS_SAID
+    return "; ".join(sentences[:STORMS_SAID]) + (
+        f"; and {more} more rule{'s' * (more != 1)}" if more > 0 else "")
 
 
 def _trip(trip: Trip | None) -> TripView | None:

@@ -81,14 +81,11 @@ class Rehearsals:
             raise CannotChange(str(error)) from error
 
     def _span(self, past: Past, start: float, end: float) -> tuple[int, int]:
-        """In whole minutes, or seconds, within what is kept; a week that was asked for is one."""
+        """Within what is kept."""
         begin = self._spans.begins(past.reads_s)
         if begin is None:
             raise CannotChange("history has nothing to rehearse on yet")
-        step_s = past.step_s
-        kept_from = -int(-begin // step_s) * step_s
-        first = max(int(start // step_s) * step_s, kept_from)
-        last = int(end) // step_s * step_s
+        first, last = whole_steps(start, end, begin, past.step_s)
         if first >= last:
             raise CannotChange(
                 f"there is no history of that time; it begins at {_clock(begin)}" + (
@@ -180,6 +177,13 @@ def _breather() -> Callable[[], None]:
         last = time.monotonic()
 
     return rest
+
+
+def whole_steps(start: float, end: float, kept_from: float, step_s: int) -> tuple[int, int]:
+    """In whole minutes, or seconds. A week that was asked for is one: what a rehearsal proves goes
+    by its span."""
+    first = max(int(start // step_s), -int(-kept_from // step_s)) * step_s
+    return first, int(end) // step_s * step_s
 
 
 def _clock(at: float) -> str:

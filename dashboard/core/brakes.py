@@ -117,10 +117,10 @@ def holds(state: Braked, ask: Ask, now: float) -> list[Held]:
     if ask.node_id in ask.busy:
         found.append(Held("node", "another act is in flight on this node; one at a time"))
     if count(state, now, ask.within_s, ask.source) >= ask.acts:
-        found.append(Held("cause", f"its budget of {ask.acts} acts in {_span(ask.within_s)} is "
-                                   "used up"))
+        found.append(Held("cause", f"its budget of {_acts(ask.acts)} in "
+                                   f"{_span(ask.within_s)} is used up"))
     if count(state, now, FLEET_S) >= fleet_most(ask.nodes):
-        found.append(Held("fleet", f"the fleet's bound of {fleet_most(ask.nodes)} acts in "
+        found.append(Held("fleet", f"the fleet's bound of {_acts(fleet_most(ask.nodes))} in "
                                    f"{_span(FLEET_S)} is used up"))
     if count(state, now, PACE_S):
         found.append(Held("pace", f"one act per {PACE_S:.0f} s, and there was one just now"))
@@ -167,6 +167,10 @@ def stormed(state: Braked, source: str, trip: Trip) -> Braked:
 def reset(state: Braked) -> Braked:
     """What was spent stays spent."""
     return replace(state, breaker=None, storms={})
+
+
+def _acts(number: int) -> str:
+    return f"{number} act{'s' * (number != 1)}"
 
 
 def _span(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """What Quotas want done, from who is over them: for the ladder that Rules climb as well."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -68,8 +69,10 @@ def progress(climb: Climb, now: float) -> str:
         parts.append(f"'{climb.done[-1].do}' is being done")
     elif rung is not None and climb.state in ("waiting", "settling"):
         left_s = max(0.0, climb.due_at - now)
-        parts.append(f"'{rung.do}' comes " + (f"in {span_words(left_s)}" if left_s > 0 else "next"))
-    if climb.why and climb.state != "acting" and (climb.due_at <= now or climb.state == "stopped"):
+        when = f"in {span_words(math.ceil(left_s))}" if left_s > 0 else "next"
+        parts.append(f"'{rung.do}' comes {when}")
+    is_news = climb.due_at <= now and not climb.why.startswith("'")  # when it comes, was just said
+    if climb.why and climb.state != "acting" and (is_news or climb.state == "stopped"):
         parts.append(climb.why)
     return "; ".join(parts)
 

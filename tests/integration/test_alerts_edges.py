@@ -78,3 +78,32 @@ def test_a_new_rule_does_not_take_the_place_of_another(hub: HubProcess) -> None:
     assert late.status == 412
     assert "changed meanwhile" in late.json["detail"]
     assert hub.get(path)["rule"]["title"] == "First"
+
+
+def test_the_record_says_which_rule_and_what_was_silenced(hub: HubProcess) -> None:
+    rule = put(hub, hot(**{"for": "30s"}, ladder=[{"do": "tell"}]))
+    assert ask(hub, "POST", f"rules/{rule}/mode", {"mode": "dry_run"}).status == 200
+    silence = ask(hub, "POST", "silences", {"until": time.time() + 60, "because": "moving racks",
+                                            "rule": rule, "user": "alice"}).json
+    assert ask(hub, "DELETE", f"silences/{silence['id']}").status == 204
+    assert ask(hub, "DELETE", f"rules/{rule}").status == 204
+    told = [item["sentence"].partition(" ")[2] for item in hub.get("/api/v1/audit")["items"]
+            if rule in item["sentence"]]
+    assert told == [
+        f"removed the rule {rule}", f"ended the silence of rule {rule}, user alice",
+        f"silenced rule {rule}, user alice: moving racks",
+        f"took the rule {rule} from observe to dry_run", f"kept the rule {rule}, in observe"]
+
+
+@pytest.mark.parametrize(("path", "asked", "says"), [
+    ("receivers", {"name": "ops", "kind": "slack"}, "one of webhook, mail, owners, heartbeat"),
+    ("receivers", {"name": "ops", "kind": "mail", "least": "fatal"}, "one of info, warn, crit"),
+    ("rules/temp-high/mode", {"mode": "kill"}, "one of observe, dry_run, confirm, auto"),
+    ("receivers", {"name": "ops", "kind": 3}, "Expected `str`"),
+])
+def test_a_word_that_is_none_of_a_few_is_answered_with_those(
+    hub: HubProcess, path: str, asked: Any, says: str
+) -> None:
+    answer = ask(hub, "POST", path, asked)
+    assert answer.status == 400
+    assert says in answer.json["detail"]

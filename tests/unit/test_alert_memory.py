@@ -132,3 +132,14 @@ def test_who_was_not_heard_of_since_is_given_up() -> None:
     after.go(700, float("nan"))
     assert [each.why for each in after.ended] == ["nothing was heard of it for too long"]
     assert not np.isin(after.watch.machine.phase, (Phase.FIRING, Phase.RESOLVING)).any()
+
+
+def test_what_is_remembered_after_all_began_anew() -> None:
+    """A reset of the brakes, or a clock that is set, comes between two looks."""
+    hub = Hub({}, BEGIN, ladder=[{"do": "tell"}])
+    hub.go(90, 9.0)
+    assert hub.phase() == Phase.FIRING
+    hub.evaluator.begin_anew(["r"])
+    kept = remember(hub.evaluator.watches, lambda of, _: "t", hub.now, hub.restart)
+    [held] = kept.held.values()
+    assert not held["t"].is_firing

@@ -2,6 +2,7 @@
 mode a rule may have."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -155,6 +156,16 @@ def test_what_is_not_proven_does_not_act(asked: Case, says: str) -> None:
 ])
 def test_what_is_proven_may(asked: Case) -> None:
     assert refusal(asked) is None
+
+
+@pytest.mark.parametrize(("hours", "days", "says"), [
+    (1, 0.03, "after 1 hour of dry_run (it has 0.7 hours)"), (1, 0.05, None),
+    (36, 1.0, "after 36 hours of dry_run (it has 24 hours)"),
+    (168, 6.9, "after 7 days of dry_run (it has 6.9 days)")])
+def test_how_much_proof_it_takes_is_the_sites_choice(hours: int, days: float, says: str | None
+                                                     ) -> None:
+    found = refusal(replace(case("dry_run", "auto", days), proof_s=hours * 3_600.0))
+    assert found is None if says is None else says in (found or "")
 
 
 @pytest.mark.parametrize("expires", ["", "tomorrow", "2026-01-01", "2027-09-30"])

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dashboard.core.alerts.alerts import Alerts
 from dashboard.core.alerts.evaluator import Evaluator
@@ -21,7 +23,7 @@ from dashboard.history.embedded import Embedded
 from dashboard.history.feed import Stored
 from dashboard.history.spans import Spans
 from dashboard.node_past import NUMBERS, Gpus, NodePast
-from dashboard.rehearsals import Past
+from dashboard.rehearsals import Past, whole_steps
 from dashboard.rule_past import LIVE, CannotRehearse, GpuPast, closed_minute
 from dashboard.task_past import TaskPast
 from gpudeck.wire import Inventory, Task, Tasks, Use
@@ -256,6 +258,20 @@ def test_whom_the_ladder_would_have_reached() -> None:
     assert [(do, (at - found.fired_at) / 60) for do, at in found.acts] == [
         ("tell", 0), ("tell", 10), ("end", 20)]
     assert found.acted_at == found.fired_at + 1_200
+
+
+@given(now=st.floats(1.7e9, 1.8e9), span_s=st.sampled_from([3_600, 604_800, 2_592_000]),
+       step_s=st.sampled_from([1, 60]), kept_s=st.floats(0, 5e6))
+def test_a_week_that_is_asked_for_is_a_week(now: float, span_s: int, step_s: int, kept_s: float
+                                            ) -> None:
+    """Else none that the page asks for would ever be long enough to prove anything."""
+    begins = now - kept_s
+    first, last = whole_steps(now - span_s, now, begins, step_s)
+    assert first % step_s == last % step_s == 0
+    assert now - step_s < last <= now
+    assert first >= begins
+    if begins <= now - span_s - step_s:
+        assert last - first == span_s
 
 
 def test_what_was_at_rest_in_between_begins_at_the_first_step() -> None:

@@ -237,6 +237,23 @@ def test_the_ladder_of_a_quota_goes_on_where_its_job_was_over_all_along(world: W
     assert words(world) == ["notify"] * (2 if goes_on else 4) + ["end"]
 
 
+def test_quotas_wait_for_what_the_fleet_bears_whoever_used_it_up(world: World) -> None:
+    """A rule that ended a task is no reason to hold all that acts until an admin looks."""
+    [hog, one, *_] = world.add(12, 1, sm_pct=80.0)
+    hog.sm_pct = 0.0
+    world.put()
+    world.until(lambda: world.ended)
+    over_quota(world, one, False)
+    told(world, 4)
+    world.turn(90)
+    [climb] = world.ladders.of("quotas").values()
+    assert "the fleet's bound of 1 act in 10 min is used up" in world.ladders.holds_of(climb)
+    assert world.ended == [hog]
+    world.until(lambda: one.ended_at is not None, 700)
+    assert (one.ended_at or 0.0) - (hog.ended_at or 0.0) >= 600
+    assert world.brakes.state.breaker is None
+
+
 @pytest.mark.parametrize(("away_s", "times"), [(100, 2), (200, 4)])
 def test_a_hub_that_ends_again_before_it_knows_forgets_nothing_of_quotas(
     world: World, away_s: int, times: int,

@@ -83,14 +83,15 @@ def _waited(watch: Watch, key_of: KeyOf, room: int) -> dict[str, Waited]:
 
 def _held(watch: Watch, key_of: KeyOf, now: float, room: int) -> dict[str, Held]:
     """Of no other row there is anything to say."""
-    flaps, cool = watch.flaps, watch.cooldowns
+    flaps, cool, phase = watch.flaps, watch.cooldowns, watch.machine.phase
     stretch = flaps.stretch
     if stretch is None:
         return {}
     rows = np.flatnonzero((flaps.bits != 0) | (cool.until > now) | (cool.ended_at > now - DAY_S))
     return {key: Held(int(flaps.bits[row]), stretch, bool(flaps.is_flapping[row]),
                       _known(cool.until[row]), _known(cool.ended_at[row]), int(cool.episodes[row]),
-                      watch.ready.has_ladder and watch.machine.phase[row] in WITHIN)
+                      # A rule that has just begun anew looks at nobody yet.
+                      watch.ready.has_ladder and row < len(phase) and phase[row] in WITHIN)
             for row, key in _named(rows, watch, key_of, room)}
 
 
