@@ -71,7 +71,8 @@ def progress(climb: Climb, now: float) -> str:
         left_s = max(0.0, climb.due_at - now)
         when = f"in {span_words(math.ceil(left_s))}" if left_s > 0 else "next"
         parts.append(f"'{rung.do}' comes {when}")
-    if climb.why and climb.state != "acting" and (climb.due_at <= now or climb.state == "stopped"):
+    is_news = climb.due_at <= now and not climb.why.startswith("'")  # when it comes, was just said
+    if climb.why and climb.state != "acting" and (is_news or climb.state == "stopped"):
         parts.append(climb.why)
     return "; ".join(parts)
 
