@@ -2,6 +2,8 @@
 
 import { copyText, make, say, show } from "./dom.mjs";
 
+const LONG_FROM = 5; // fields
+
 let count = 0;
 
 /** Resolves with what `submit` gave, or with null if it was put aside. What `submit` throws is shown. */
@@ -14,6 +16,7 @@ export function ask({ title, lead = [], fields = [], verb, tone = "first", submi
       make("div", { class: "dialog-foot" }, make("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"), yes));
     const dialog = open(title, form, () => resolve(answer));
     opened(form);
+    keepTyped(dialog, form, problem);
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       if (yes.disabled) return;
@@ -29,6 +32,20 @@ export function ask({ title, lead = [], fields = [], verb, tone = "first", submi
         yes.disabled = false;
       }
     });
+  });
+}
+
+/** A key that is pressed by mistake takes nothing away that took time to write. */
+function keepTyped(dialog, form, problem) {
+  let isTyped = false;
+  form.addEventListener("input", () => { isTyped = form.querySelectorAll("input, select, textarea").length >= LONG_FROM; });
+  dialog.addEventListener("cancel", (event) => {
+    if (!isTyped) return;
+    isTyped = false;
+    event.preventDefault();
+    say(problem, "What is written here would be lost: press Esc once more to leave it.");
+    show(problem, true);
+    problem.scrollIntoView({ block: "nearest" });
   });
 }
 

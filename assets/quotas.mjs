@@ -127,7 +127,7 @@ export class QuotasPage {
       submit: async (given) => {
         const wanted = quotaOf(given, quota);
         const { id, ...fields } = wanted;
-        const { problems } = await send("POST", "quota-checks", { quota: wanted });
+        const { problems } = await send("POST", "quota-checks", { quota: wanted, is_new: quota === null });
         if (problems.length > 0) throw new Error(problems.map(problemWords).join(" "));
         return change("PUT", `quotas/${encodeURIComponent(id)}`, fields, onlyOf(generation));
       },
@@ -267,7 +267,7 @@ function watch(form, quota, outcome) {
     const mine = (number += 1);
     const wanted = quotaOf(new FormData(form), quota);
     try {
-      const found = await send("POST", "quota-checks", { quota: { ...wanted, id: wanted.id || "new" } });
+      const found = await send("POST", "quota-checks", { quota: { ...wanted, id: wanted.id || "new" }, is_new: quota === null && wanted.id !== "" });
       if (mine === number) drawCheck(outcome, found, form);
     } catch (error) {
       if (mine === number) drawCheck(outcome, { problems: [{ field: "", message: error.message }] }, form);

@@ -157,7 +157,7 @@ class RuleForm {
     clearTimeout(this.timer);
     const mine = (this.number += 1);
     try {
-      const found = await send("POST", "rule-checks", this.draft());
+      const found = await send("POST", "rule-checks", { ...this.draft(), is_new: this.rule === null && (this.isYaml || this.root.elements.id.value.trim() !== "") });
       if (mine === this.number) this.draw(found);
       return found;
     } catch (error) {

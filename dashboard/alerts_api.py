@@ -26,7 +26,7 @@ from .alerts_views import (
 )
 from .api import PREFIX, Wrong, answer, bad, check_names, one_of
 from .core.alerts.about import About
-from .core.alerts.rule import RuleProblems, check, read
+from .core.alerts.rule import Problem, RuleProblems, check, read
 from .core.alerts.silence import Silence
 from .core.lens import Lens, Lenses, Sight
 from .events_api import moment
@@ -124,6 +124,8 @@ class AlertsApi:
         try:
             rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
             check(rule)
+            if asked.is_new and rule.id in self._desk.rules:
+                raise RuleProblems([Problem("id", preconditions.taken("rule", rule.id))])
         except RuleProblems as error:
             return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
                                     yaml="" if rule is None else dump_one(rule)))

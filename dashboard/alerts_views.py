@@ -79,10 +79,12 @@ class RuleList(Struct):
 
 
 class RuleDraft(Struct, forbid_unknown_fields=True):
-    """As it is being written, as fields or as YAML: anything may be wrong with it."""
+    """As it is being written, as fields or as YAML: anything may be wrong with it. `is_new`: it
+    must not take the place of another one."""
 
     rule: dict[str, Any] | None = None
     yaml: Annotated[str, Meta(max_length=20_000)] | None = None
+    is_new: bool = False
 
 
 class RuleCheck(Struct):

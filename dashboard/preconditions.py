@@ -7,12 +7,15 @@ from flask import request
 from .api import Wrong
 
 
+def taken(what: str, name: str) -> str:
+    return f"there is a {what} {name[:80]!r} already: choose another id, or change that one"
+
+
 def look(what: str, name: str, number: int | None) -> None:
     """`number`: of the version that there is, None where there is none. Whoever says nothing of
     it changes whatever there is."""
     if request.headers.get("If-None-Match", "").strip() == "*" and number is not None:
-        raise Wrong(HTTPStatus.PRECONDITION_FAILED, f"there is a {what} {name[:80]!r} already: "
-                    "choose another id, or change that one")
+        raise Wrong(HTTPStatus.PRECONDITION_FAILED, taken(what, name))
     seen = request.headers.get("If-Match")
     if seen is None or (seen.strip() == "*" and number is not None):
         return

@@ -152,9 +152,11 @@ class QuotasApi:
 
     def check(self) -> Response:
         """What is wrong with it, or who would be over it now."""
-        draft: dict[str, Any] = body(QuotaDraft).quota
+        draft = body(QuotaDraft)
         try:
-            quota: Quota = read(draft, self._end_after_s)
+            quota: Quota = read(draft.quota, self._end_after_s)
+            if draft.is_new and quota.id in self._desk.versions:
+                raise QuotaProblems([QuotaProblem("id", preconditions.taken("quota", quota.id))])
         except QuotaProblems as error:
             return answer(QuotaCheck([flaw_view(each) for each in error.problems], "", 0, []))
         lens, twin = self._lens(), self._desk.twin(quota)

@@ -200,9 +200,10 @@ class QuotaPast(Struct):
 
 class QuotaDraft(Struct, forbid_unknown_fields=True):
     """As it is being written: anything may be wrong with it. Sizes and spans as numbers, or as
-    `40GiB` and `12h`."""
+    `40GiB` and `12h`. `is_new`: it must not take the place of another one."""
 
     quota: dict[str, Any]
+    is_new: bool = False
 
 
 class QuotaFlaw(Struct):

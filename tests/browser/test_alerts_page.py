@@ -296,3 +296,25 @@ def test_axe_and_width(hub: HubProcess, node: Node, come: Callable[..., Page], t
     for width in (320, 390, 1024):
         page.set_viewport_size({"width": width, "height": 844})
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_a_new_rule_takes_no_others_place_and_one_key_no_work_away(
+    hub: HubProcess, node: Node, come: Callable[..., Page]
+) -> None:
+    rule = put(hub, node)
+    page = come("/alerts")
+    page.locator("#alerts-new").click()
+    form = page.locator("dialog[open]")
+    for name, value in {"title": "Mine", "signal": "temp_c", "fire": ">= 90",
+                        "id": rule["id"]}.items():
+        form.locator(f"[name={name}]").fill(value)
+    form.get_by_role("button", name="Keep it").click()
+    problem, place = form.locator(".problem"), form.locator("[data-field=id]")
+    assert soon(lambda: "choose another id" in place.inner_text(), 10), form.inner_text()
+    assert hub.get(f"/api/v1/rules/{rule['id']}")["rule"]["title"] == rule["title"]
+    form.locator("[name=title]").fill("Mine, in other words")
+    page.keyboard.press("Escape")
+    assert "would be lost" in problem.inner_text()
+    assert form.locator("[name=title]").input_value() == "Mine, in other words"
+    page.keyboard.press("Escape")
+    assert soon(lambda: form.count() == 0, 5)
