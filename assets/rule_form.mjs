@@ -105,7 +105,7 @@ class RuleForm {
     id.addEventListener("input", () => { this.hasOwnId = id.value !== ""; });
     root.addEventListener("input", ({ target }) => { this.touch(target); this.typed(); });
     root.addEventListener("focusout", ({ target }) => { this.touch(target); this.typed(); });
-    if (this.rule !== null) this.check();
+    if (this.rule !== null) this.check().catch(() => {});
   }
 
   /** What nobody has come to yet is not called wrong. */
@@ -150,7 +150,7 @@ class RuleForm {
 
   typed() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.check(), TYPED_MS);
+    this.timer = setTimeout(() => this.check().catch(() => {}), TYPED_MS);
   }
 
   async check() {
