@@ -1,9 +1,10 @@
 """REST of people and programs: parse, ask the service, answer. What is allowed, it decides."""
 
+import re
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from flask import Blueprint, Flask, Response, request
@@ -157,8 +158,17 @@ def body(kind: type[T]) -> T:
     try:
         return msgspec.json.decode(request.get_data(), type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise Wrong(HTTPStatus.BAD_REQUEST, f"the body is not what is asked for: {error}"[:400]
-                    ) from error
+        raise Wrong(HTTPStatus.BAD_REQUEST, "the body is not what is asked for: "
+                    f"{error}{_choices(kind, str(error))}"[:400]) from error
+
+
+def _choices(kind: type[Any], message: str) -> str:
+    """Where one of a few words is meant, which those are."""
+    found = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", message)
+    hint = None if found is None else get_type_hints(kind).get(found[1])
+    words = [word for part in (hint, *get_args(hint)) if get_origin(part) is Literal
+             for word in get_args(part)]
+    return f"; it is one of {', '.join(map(str, words))}" if words else ""
 
 
 def _check_name(name: str) -> None:

@@ -93,3 +93,17 @@ def test_the_record_says_which_rule_and_what_was_silenced(hub: HubProcess) -> No
         f"removed the rule {rule}", f"ended the silence of rule {rule}, user alice",
         f"silenced rule {rule}, user alice: moving racks",
         f"took the rule {rule} from observe to dry_run", f"kept the rule {rule}, in observe"]
+
+
+@pytest.mark.parametrize(("path", "asked", "says"), [
+    ("receivers", {"name": "ops", "kind": "slack"}, "one of webhook, mail, owners, heartbeat"),
+    ("receivers", {"name": "ops", "kind": "mail", "least": "fatal"}, "one of info, warn, crit"),
+    ("rules/temp-high/mode", {"mode": "kill"}, "one of observe, dry_run, confirm, auto"),
+    ("receivers", {"name": "ops", "kind": 3}, "Expected `str`"),
+])
+def test_a_word_that_is_none_of_a_few_is_answered_with_those(
+    hub: HubProcess, path: str, asked: Any, says: str
+) -> None:
+    answer = ask(hub, "POST", path, asked)
+    assert answer.status == 400
+    assert says in answer.json["detail"]
