@@ -55,11 +55,33 @@ class Difference:
         return f"at {self.at_s}s {self.target} is {self.found}, and should be {self.wanted}"
 
 
+# Of fields that are of another kind than they must be.
+HOW = {
+    "rule": "the id of a rule in this file",
+    "targets": f"1 to {MOST_TARGETS} names, each with its numbers: {{a: {{temp_c: '60 x5 90'}}}}",
+    "expect": "1 to 200 lines, such as {at: 14s, a: pending}; a moment has a unit",
+    "name": "a text of 100 characters at most",
+}
+
+
 def read(data: Any) -> Drill:
     try:
-        return msgspec.convert(data, Drill)
+        return msgspec.convert(_with_texts(data), Drill)
     except msgspec.ValidationError as error:
-        raise RuleProblems([Problem("tests", str(error))]) from None
+        message, _, path = str(error).partition(" - at `$.")
+        name = re.split(r"[.\[`]", path)[0]
+        raise RuleProblems([Problem(name or "test", HOW.get(name, message))]) from None
+
+
+def _with_texts(data: Any) -> Any:
+    """A plain number is what a target is at all the time."""
+    targets = data.get("targets") if isinstance(data, dict) else None
+    if not isinstance(targets, dict):
+        return data
+    return data | {"targets": {target: {
+        name: str(value) if type(value) in (int, float) else value
+        for name, value in numbers.items()} if isinstance(numbers, dict) else numbers
+        for target, numbers in targets.items()}}
 
 
 def run(ready: Ready, drill: Drill) -> list[Difference]:
