@@ -133,10 +133,10 @@ def test_a_good_rule_is_ready() -> None:
     ({"signal": "avg(sm_pt, 10m)"}, "signal", "did you mean 'sm_pct'"),
     ({"where": ["age_s > 2GiB"]}, "where[0]", "not measured"),
     ({"keep_firing_for": "soon"}, "keep_firing_for", "not a span"),
-    ({"budget": {"acts": 500}}, "budget.acts", "<= 100"),
-    ({"tittle": "x"}, "rule", "tittle"),
-    ({"id": "Not An Id"}, "id", "regex"),
-    ({"severity": "bad"}, "severity", "bad"),
+    ({"budget": {"acts": 500}}, "budget.acts", "1 to 100"),
+    ({"tittle": "x"}, "tittle", "did you mean title?"),
+    ({"id": "Not An Id"}, "id", "1 to 64 of a-z 0-9 and -"),
+    ({"severity": "bad"}, "severity", "info, warn or crit"),
 ])
 def test_a_bad_rule_names_the_field(change: dict[str, object], field: str, says: str) -> None:
     with pytest.raises(RuleProblems) as caught:
