@@ -517,6 +517,7 @@ _shtab_gpudeck_hub_options=(
   "--signer-ends-per-hour[ends and pauses that the hub\'s signer signs within an hour \[GPUDECK_SIGNER_ENDS_PER_HOUR\; default\: 60\]]:X:"
   "--signer-ends-per-node-hour[of these, for one node\; the node\'s own ceiling counts as well \[GPUDECK_SIGNER_ENDS_PER_NODE_HOUR\; default\: 6\]]:X:"
   "--quota-end-after-s[seconds from telling an owner to ending their task, at the least, where a quota does it\; one is exceeded for half of that, 30 s at most, before anybody is told \[GPUDECK_QUOTA_END_AFTER_S\; default\: 60\]]:X:"
+  "--rule-proof-h[hours of dry run, or of history in an approved rehearsal, before a rule may act by itself\; fewer only where nobody\'s work is at stake \[GPUDECK_RULE_PROOF_H\; default\: 168\]]:X:"
   "--second-person[on\: an act on more than 3 jobs waits until another person approves it\; off\: a site with one admin \[GPUDECK_SECOND_PERSON\; default\: on\]]:X:"
   "--trusted-proxies[addresses and networks of proxies, with commas between them, whose word is taken for who asks from where \[GPUDECK_TRUSTED_PROXIES\; default\: none\]]:X:"
   "--history-raw-hours[hours for which every second is kept \[GPUDECK_HISTORY_RAW_HOURS\; default\: 24\]]:X:"
