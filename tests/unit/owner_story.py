@@ -34,7 +34,7 @@ USERS = ("ann", "ann", "bob", "cat", "dan", None)
 
 
 def ready(rules: dict[str, dict[str, Any]], name: str, **change: Any) -> Ready:
-    return check(read({"id": name, "title": "", "scope": "*"} | rules[name] | change))
+    return check(read({"id": name, "title": name, "scope": "*"} | rules[name] | change))
 
 
 class Story:
