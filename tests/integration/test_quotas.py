@@ -79,7 +79,8 @@ def settled(demo: Demo) -> dict[str, list[dict[str, Any]]]:
         nonlocal found
         found = jobs(demo)
         pids = pids_of(found)
-        return len(found) >= 2 and alive(pids) == pids
+        all_there = {task["pid"] for task in demo.told()["tasks"]}
+        return len(found) >= 2 and alive(pids) == pids == all_there
 
     assert soon(is_so, 40), found
     return found
@@ -187,7 +188,8 @@ def test_priority_4_goes_before_1_and_who_is_within_stays(demo: Demo, client: Cl
     assert soon(lambda: alive(theirs) != theirs, 45), commands(client, "sum")
     client.remove_quota("sum")
     assert alive(others) == others, [
-        (each.action, each.state, each.task_id, each.reason) for each in client.commands(limit="50")]
+        (each.action, each.state, each.task_id, each.reason)
+        for each in client.commands(limit="50")]
 
 
 def test_where_rules_may_not_act_it_says_so_and_ends_nothing(demo: Demo, client: Client) -> None:
