@@ -82,7 +82,9 @@ class OwnerPast:
                                  f"most {MOST_LOOKS // 86_400} days at once")
         many = max(1, len(self._fleet))
         at_once_s = max(3_600, min(86_400, MOST_CELLS // many * MINUTE_S // 3_600 * 3_600))
-        whole = start // MINUTE_S * MINUTE_S, -(-end // MINUTE_S) * MINUTE_S
+        # By seconds a minute before is read too: who was there then did not come in the first one.
+        begin = (start // MINUTE_S - (self.step_s == 1)) * MINUTE_S
+        whole = begin, -(-end // MINUTE_S) * MINUTE_S
         for first, last in pieces(*whole, at_once_s):
             piece = self._held.piece(first, last)
             if len(self._held.owners) * piece.minutes > MOST_CELLS:

@@ -50,9 +50,10 @@ WHY = (
      "it. Of five minutes of which nobody has asked before, 80 ms go to find whose seconds lie "
      "where; to write that down when they are sealed would save those."),
     ("an owner's util_pct",
-     "Suspected, not measured: who held which Gpu in each minute is read and joined with the numbers "
-     "of those Gpus, and all put together by owner."),
-    ("rehearsal, 24 h x 10,000 Gpus, idle", "Of 1.3 s of CPU, 0.7 s read the minutes; the rest are a window and a machine "
+     "Suspected, not measured: who held which Gpu in each minute is read and joined with the "
+     "numbers of those Gpus, and all put together by owner."),
+    ("rehearsal, 24 h x 10,000 Gpus, idle",
+     "Of 1.3 s of CPU, 0.7 s read the minutes; the rest are a window and a machine "
      "over 10,000 rows, 1,440 times. What neither waits nor begins to costs next to nothing."),
 )
 CURVE = re.compile(r"growth, ([\d,]+) Gpus: (.+)")
