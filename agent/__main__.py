@@ -4,7 +4,7 @@ import sys
 
 from gpudeck.errors import CommandError
 
-from .cli import agent
+from .cli.main import agent
 
 if __name__ == "__main__":
     try:

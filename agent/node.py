@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from gpudeck import __version__
-from gpudeck.acts import FINAL, Reply
-from gpudeck.desired import SignedDesired
+from gpudeck.actions import FINAL, Reply
+from gpudeck.desired_state import SignedDesired
 from gpudeck.limits import ORDINALS
 from gpudeck.wire import (
     SPOKEN_VERSIONS,
@@ -33,35 +33,35 @@ from gpudeck.wire import (
     encode,
 )
 
-from . import sampler
-from .act import Desk, DeskConfig
-from .acts_journal import ActsJournal, ActsStore
+from .actions.hold_files import driver_order, hold_files
+from .actions.limit_reconciler import LimitKeeper, Machine
+from .actions.offline import OwnActs
+from .actions.preview import Place
+from .actions.service import Desk, DeskConfig
 from .backends import Fresh, Happening, Reading
-from .backends.simulated_mps import open_mps
-from .conversation import Conversation, Dial, HangUp, Say
-from .cost import Meter, outbox_files, size_of
-from .happenings import TORN_DOWN, Happenings
-from .hold import driver_order, hold_files
-from .key import Identity, new_call
-from .lease_book import LeaseBook
-from .limit_keeper import LimitKeeper, Machine
-from .limiter import Limiter
-from .link import Closed, Heard, Link, Opened
-from .lock import ActLock
-from .looked_up import LookedUp
-from .metrics_page import MetricsPage
-from .modes import ModeBook
-from .mps import Clients, Mps
-from .mps_book import MpsBook
-from .mps_doctor import whole_boards
-from .outbox import Outbox
-from .own_acts import OwnActs
-from .processes import namespace_trouble
-from .quota_desk import QuotaConfig, QuotaDesk, Sample
-from .recording import Recording
-from .scene import Place
-from .tasks import TaskTable
-from .turnstile import Turnstile
+from .journal.store import ActsJournal, ActsStore
+from .limits.apply import Limiter
+from .limits.compute_modes import ModeBook
+from .limits.mps import Clients, Mps
+from .limits.mps_doctor import whole_boards
+from .limits.mps_simulated import open_mps
+from .limits.mps_store import MpsBook
+from .limits.timed_limit_store import LeaseBook
+from .link.admission import Turnstile
+from .link.identity import Identity, new_call
+from .link.outbox import Outbox
+from .link.protocol import Conversation, Dial, HangUp, Say
+from .link.socket import Closed, Heard, Link, Opened
+from .quotas.service import QuotaConfig, QuotaDesk, Sample
+from .reader.recording import Recording
+from .runtime.action_lock import ActLock
+from .tasks.name_cache import LookedUp
+from .tasks.processes import namespace_trouble
+from .tasks.task_table import TaskTable
+from .telemetry import sampler
+from .telemetry.events import TORN_DOWN, Happenings
+from .telemetry.prometheus import MetricsPage
+from .telemetry.self_cost import Meter, outbox_files, size_of
 
 log = logging.getLogger("gpudeck.agent.node")
 

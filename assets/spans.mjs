@@ -5,7 +5,7 @@ import { make } from "./dom.mjs";
 export const HOUR_S = 3600;
 export const DAY_S = 86_400;
 export const LASTS = { "15m": 900, "1h": HOUR_S, "6h": 6 * HOUR_S, "24h": DAY_S, "7d": 7 * DAY_S, "30d": 30 * DAY_S, "90d": 90 * DAY_S };
-// The hub's own (dashboard/history_api.py): a bucket of any of these lies within one of the next tier.
+// The hub's own (dashboard/history/api.py): a bucket of any of these lies within one of the next tier.
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, DAY_S];
 
 export const nowS = () => Date.now() / 1000;

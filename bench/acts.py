@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from bench.figure import Figure
-from gpudeck.acts import YOUNGEST_S
-from gpudeck.chain import chain, verify
+from gpudeck.actions import YOUNGEST_S
+from gpudeck.audit_chain import chain, verify
 from tests.faults.decision import decided_ms
 from tests.faults.fleet import Fleet, a_fleet
 

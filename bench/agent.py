@@ -13,9 +13,9 @@ from typing import NamedTuple
 import psutil
 
 from bench.figure import Figure
+from gpudeck.process_cost import cpu_s
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
-from tests.pollers import cpu_s
 
 ROOT = Path(__file__).resolve().parents[1]
 GPUS = 8

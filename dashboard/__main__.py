@@ -6,8 +6,8 @@ from importlib import import_module
 from gpudeck.errors import CommandError
 
 # Imported by name, as entry points are: only the hub itself needs Dash.
-COMMANDS = {"hub": "cli", "link": "access_cli", "user": "access_cli", "token": "access_cli",
-            "history": "history_cli"}
+COMMANDS = {"hub": "cli.hub", "link": "cli.access", "user": "cli.access", "token": "cli.access",
+            "history": "cli.history"}
 
 
 def main(words: list[str]) -> int:

@@ -15,45 +15,51 @@ from msgspec import to_builtins
 from werkzeug.exceptions import NotFound
 
 from gpudeck import __version__
-from gpudeck.acts import Preview, Reply
+from gpudeck.actions import Preview, Reply
 from gpudeck.cli import GROUP
-from gpudeck.desired import InForce
+from gpudeck.desired_state import InForce
 from gpudeck.wire import Beat, FromHub
 
-from .acts import Acts
-from .acts_api import ActsApi, add_acts_api
-from .acts_views import command_view
-from .addresses import Addresses
-from .alerts import AlertDesk
-from .alerts_api import AlertsApi, add_alerts_api
-from .alerts_views import alert_view
-from .anchors import Anchors
-from .api import add_api
-from .audit import Auditor
-from .audit_api import AuditApi, add_audit_api
-from .audit_copy import AuditCopy
-from .audit_verdict import Verifier
-from .auth import (
-    Auth,
-    Cookies,
-    Gate,
-    add_second_look,
-    guard_callbacks,
-    policy,
-    verbs_in,
-)
-from .brakes import Brakes
-from .checkpoint import restore
-from .commander import Commander
-from .compress import add_compression
-from .core.access import unlisted
-from .core.alerts.alerts import Alert
-from .core.commands import CommandRecord
-from .core.lens import Lenses
-from .core.notices import Told, is_first_of_acting
-from .core.quota_wants import HOLD_S
-from .core.signing import Budget
-from .effects import (
+from .access.api import PeopleApi, add_people_api
+from .access.credentials import Entry
+from .access.gate import Auth, Cookies, Gate, add_second_look, guard_callbacks, policy, verbs_in
+from .access.passwords import Passwords
+from .access.policy import unlisted
+from .access.service import People
+from .access.sign_in import add_sign_in
+from .actions.api import ActsApi, add_acts_api
+from .actions.commander import Commander
+from .actions.holds import Holds, Place
+from .actions.lifecycle import CommandRecord
+from .actions.limits_api import LimitsApi, add_limits_api
+from .actions.owner_keeps import Keeps
+from .actions.preview_requests import Looker
+from .actions.service import Acts
+from .actions.signer_client import Signer
+from .actions.signing_policy import Budget
+from .actions.standing_api import StandingApi, add_standing_api, hold_state
+from .actions.views import command_view
+from .alerts.api import AlertsApi, add_alerts_api
+from .alerts.core.firing_alerts import Alert
+from .alerts.modes import RuleModes
+from .alerts.rehearsal.api import RehearsalsApi, add_rehearsals_api
+from .alerts.rehearsal.service import Rehearsals
+from .alerts.service import AlertDesk
+from .alerts.views import alert_view
+from .audit.api import AuditApi, add_audit_api
+from .audit.file_copy import AuditCopy
+from .audit.recorder import Auditor
+from .audit.verify import Verifier
+from .automation.api import LaddersApi, add_ladders_api
+from .automation.brakes import Brakes
+from .automation.dispatch import HubHands
+from .automation.maintenance import MaintenanceDesk
+from .automation.quota_intents import HOLD_S
+from .automation.quota_source import QuotaWants
+from .automation.rule_source import AlertDetails, RuleWants
+from .automation.service import Ladders
+from .fleet.api import add_api
+from .fleet.effects import (
     Applied,
     Close,
     Heard,
@@ -66,53 +72,39 @@ from .effects import (
     Tell,
     Tick,
 )
-from .enrolment import Nodes
-from .entry import Entry
-from .events_api import add_events_api
-from .hands import HubHands
+from .fleet.events_api import add_events_api
+from .fleet.state_machine import Room
+from .fleet.visibility import Lenses
+from .history.api import add_history_api
 from .history.embedded import Embedded
-from .history.keeper import keep
-from .history.spans import Spans
+from .history.maintenance_loop import keep
+from .history.rule_reads import Spans
 from .history.store import Keep
-from .history_api import add_history_api
-from .holds import Holds, Place
-from .http_server import Tally
-from .hub import AGENT_BYTES, AgentEdge, Doors
-from .keeps import Keeps
-from .ladders import Ladders
-from .ladders_api import LaddersApi, add_ladders_api
-from .limits_api import LimitsApi, add_limits_api
-from .live import LiveEdge
-from .looks import Looker
-from .mail import Smtp
-from .maintenance import MaintenanceDesk
-from .metrics_page import HubNumbers, MetricsPage, add_metrics_page
-from .nodes_api import NodesApi, add_nodes_api
-from .notices import NoticeDesk, pace_of
-from .notices_api import NoticesApi, add_notices_api
-from .notify import Notifier
-from .once import add_once
+from .live.socket import LiveEdge
+from .nodes.api import NodesApi, add_nodes_api
+from .nodes.audit_heads import Anchors
+from .nodes.checkpoint import restore
+from .nodes.enrolment import Nodes
+from .nodes.recorder import Recorder
+from .nodes.socket import AGENT_BYTES, AgentEdge, Doors
+from .notifications.addresses import Addresses
+from .notifications.api import NoticesApi, add_notices_api
+from .notifications.mail import Smtp
+from .notifications.owner_mail import Notifier
+from .notifications.owner_words import Told, is_first_of_acting
+from .notifications.service import NoticeDesk, pace_of
 from .pages import build_pages
-from .passwords import Passwords
-from .people import People
-from .people_api import PeopleApi, add_people_api
-from .questions import Questions
-from .quota_wants import QuotaWants
-from .quotas import QuotaDesk
-from .quotas_api import QuotasApi, add_quotas_api
-from .recorder import Recorder
-from .rehearsals import Rehearsals
-from .rehearsals_api import RehearsalsApi, add_rehearsals_api
-from .room import Room
-from .rule_modes import RuleModes
-from .rule_wants import AlertDetails, RuleWants
+from .prometheus.page import HubNumbers, MetricsPage, add_metrics_page
+from .public_url import Site
+from .quotas.api import QuotasApi, add_quotas_api
+from .quotas.service import QuotaDesk
 from .settings import HubSettings
-from .sign_in import add_sign_in
-from .signing import Signer
-from .site import Site
-from .sockets import Allowance, BoundedSocketIO
-from .standing_api import StandingApi, add_standing_api, hold_state
 from .state import State, token_in
+from .web.bounded_socket import Allowance, BoundedSocketIO
+from .web.compress import add_compression
+from .web.http_server import Tally
+from .web.idempotency import add_once
+from .web.query_pool import Questions
 
 log = logging.getLogger("gpudeck.app")
 
@@ -300,7 +292,7 @@ class Hub:
         """Nothing can be asked of this hub that core/access.py has no row for."""
         without = unlisted([*self.verbs(), *self._callbacks(pages)])
         if without:
-            raise RuntimeError(f"no row in dashboard/core/access.py for {', '.join(without)}")
+            raise RuntimeError(f"no row in dashboard/access/policy.py for {', '.join(without)}")
 
     def verbs(self) -> set[str]:
         """Every route, every Socket.IO event and every command."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gpudeck.settings import Setting, address, count, folder, load, port, text, whole
 
-from .core.proxies import NOBODY, NONE, Networks, Proxies, networks, proxies
-from .site import public_url
+from .public_url import public_url
+from .trusted_networks import NOBODY, NONE, Networks, Proxies, networks, proxies
 
 
 def default_data(env: Mapping[str, str] = os.environ) -> Path:

@@ -12,27 +12,25 @@ from typing import IO, Any
 
 from gpudeck.errors import CommandError, ExitCode
 
-from . import (
-    accounts,
-    alerts_store,
-    audit_store,
-    brakes_store,
-    commands_store,
-    notices_store,
-    quotas_store,
-    registry,
-    standing,
-)
-from .accounts import Accounts, SignIn
-from .alerts_store import AlertsStore
-from .audit_store import AuditStore
-from .brakes_store import BrakesStore
-from .commands_store import CommandsStore
-from .notices_store import NoticesStore
-from .quotas_store import QuotasStore
-from .registry import Registry
-from .standing import Standing
-from .transaction import together
+from .access.store import SCHEMA as ACCESS
+from .access.store import Accounts, SignIn
+from .actions.standing_store import SCHEMA as STANDING
+from .actions.standing_store import Standing
+from .actions.store import SCHEMA as ACTIONS
+from .actions.store import CommandsStore
+from .alerts.store import BACKTEST_SCHEMA, MARKS_SCHEMA, MEMORY_SCHEMA, AlertsStore
+from .alerts.store import SCHEMA as ALERTS
+from .audit.store import SCHEMA as AUDIT
+from .audit.store import AuditStore
+from .automation.store import SCHEMA as AUTOMATION
+from .automation.store import BrakesStore
+from .nodes.store import SCHEMA as NODES
+from .nodes.store import Registry
+from .notifications.store import SCHEMA as NOTIFICATIONS
+from .notifications.store import NoticesStore
+from .quotas.store import GROUPS_SCHEMA, QuotasStore
+from .quotas.store import SCHEMA as QUOTAS
+from .runtime.sql_transaction import together
 
 SCHEMA = """
 create table meta (key text primary key, value text not null) without rowid;
@@ -43,10 +41,8 @@ create table codes (hash blob primary key, ends_at real not null) without rowid;
 create table nodes (node_id text primary key, checkpoint blob not null) without rowid;
 """
 # Step n leads from version n to n + 1. What was written once is never edited.
-STEPS = (SCHEMA, accounts.SCHEMA, registry.SCHEMA, audit_store.SCHEMA, commands_store.SCHEMA,
-         standing.SCHEMA, alerts_store.SCHEMA, alerts_store.MEMORY_SCHEMA,
-         alerts_store.BACKTEST_SCHEMA, brakes_store.SCHEMA, notices_store.SCHEMA,
-         quotas_store.SCHEMA, quotas_store.GROUPS_SCHEMA, alerts_store.MARKS_SCHEMA)
+STEPS = (SCHEMA, ACCESS, NODES, AUDIT, ACTIONS, STANDING, ALERTS, MEMORY_SCHEMA, BACKTEST_SCHEMA,
+         AUTOMATION, NOTIFICATIONS, QUOTAS, GROUPS_SCHEMA, MARKS_SCHEMA)
 SCHEMA_VERSION = len(STEPS)
 LOCK = "lock"
 OURS = (LOCK, "state.db", "hub.key", "signer.json", "api.token", "hub.json", "headlog",

@@ -2,8 +2,8 @@
 
 import re
 
-from dashboard.core.access import TABLE, Row
-from dashboard.openapi import document
+from dashboard.access.policy import TABLE, Row
+from dashboard.openapi.document import document
 
 ABOUT = """\
 All that the pages show and do comes from this interface, and programs may use it alike. What each

@@ -1,6 +1,6 @@
 """Writes what a shell needs to complete `gpudeck`, made by shtab from the parsers of all commands.
 
-tests/unit/test_completion.py compares, so that no command or flag can be forgotten.
+tests/unit/gpudeck/test_shell_completion.py compares, so that no command or flag can be forgotten.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gpudeck.completion import SHELLS
+from gpudeck.shell_completion import SHELLS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "gpudeck" / "completions"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpudeck.chain import Break, Link, verify
+from gpudeck.audit_chain import Break, Link, verify
 from gpudeck.errors import CommandError, ExitCode
 
 HUB, NODE = "state.db", "acts.db"

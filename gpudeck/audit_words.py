@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.chain import Link
+from gpudeck.audit_chain import Link
 
 Body = dict[str, Any]
 SPOILED = "this record was changed and is not readable"

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import msgspec
 
-from gpudeck.act_views import CommandView, Ordered, PreviewView
+from gpudeck.action_views import CommandView, Ordered, PreviewView
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.tls import tls_context as tls_context
 

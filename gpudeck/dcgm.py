@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudeck import __version__
-from gpudeck.exposition import Kind, family, labels
 from gpudeck.metrics import COLUMNS, SLOW, Metric
+from gpudeck.prometheus_text import Kind, family, labels
 from gpudeck.wire import GpuFacts, Task, Use
 
 NAN = float("nan")

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from gpudeck.bounds import Number, Seconds, Text, Word
+from gpudeck.message_limits import Number, Seconds, Text, Word
 
 Do = Literal["tell", "pause", "end"]
 DOES: tuple[Do, ...] = ("tell", "pause", "end")

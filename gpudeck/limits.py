@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gpudeck.bounds import Amount, CommandLine, Number, Pid, Seconds, Text, Word
+from gpudeck.message_limits import Amount, CommandLine, Number, Pid, Seconds, Text, Word
 
 MAX_DAEMONS = 16
 MAX_SERVERS = 64

@@ -1,7 +1,7 @@
 """A Quota: how much an Owner may hold, where, and what is done about more than that. Pure.
 
 It is written by hand or by the form, read here with everything that is wrong said at once, and
-travels to the nodes as it is. Who is over one is told by gpudeck/balance.py.
+travels to the nodes as it is. Who is over one is told by gpudeck/quota_usage.py.
 """
 
 import re
@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.bounds import Amount, Text, Word
 from gpudeck.ladder import MAX_RUNGS, Do, Rung
+from gpudeck.message_limits import Amount, Text, Word
 
 Limit = Literal["gpus", "mem_bytes", "gpu_hours", "max_age_s"]
 LIMITS: tuple[Limit, ...] = ("gpus", "mem_bytes", "gpu_hours", "max_age_s")

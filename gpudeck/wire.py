@@ -44,8 +44,10 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from gpudeck.acts import AskerKind, Command, Params, Preview, Recall, Reply, ShownAction
-from gpudeck.bounds import (
+from gpudeck.actions import AskerKind, Command, Params, Preview, Recall, Reply, ShownAction
+from gpudeck.desired_state import InForce, SignedDesired
+from gpudeck.limits import LimitsNow
+from gpudeck.message_limits import (
     Amount,
     CommandLine,
     Finite,
@@ -58,11 +60,9 @@ from gpudeck.bounds import (
     Text,
     Word,
 )
-from gpudeck.desired import InForce, SignedDesired
-from gpudeck.limits import LimitsNow
 from gpudeck.metrics import SLOW_WIDTH, WIDTH, Absence
-from gpudeck.packing import pack as pack
-from gpudeck.packing import unpack as unpack
+from gpudeck.packed_arrays import pack as pack
+from gpudeck.packed_arrays import unpack as unpack
 
 WIRE_VERSION = 1
 SPOKEN_VERSIONS = (1,)

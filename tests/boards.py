@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from agent.tasks import boot_id
+from agent.tasks.task_table import boot_id
 from tests.demos import soon
 from tests.fakes.nvml import FakeNvml
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from websocket import WebSocketException
 
-from dashboard.core.members import Wanted
-from dashboard.enrolment import create
-from dashboard.hub_key import HubKey
+from dashboard.actions.hub_key import HubKey
+from dashboard.fleet.members import Wanted
+from dashboard.nodes.enrolment import create
 from dashboard.state import State
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (

@@ -18,8 +18,8 @@ import numpy as np
 
 from dashboard.history.columns import AT, KEYS
 from dashboard.history.embedded import Embedded
-from dashboard.history.feed import Stored
 from dashboard.history.headlog import Entry, HeadLog
+from dashboard.history.ingest import Stored
 from dashboard.history.store import GRACE_S
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, encode

@@ -27,8 +27,8 @@ import psutil
 
 from dashboard.history.columns import KEYS, STORED, quantise
 from dashboard.history.embedded import Embedded
-from dashboard.history.feed import Stored
-from dashboard.history.head import BLOCK_S
+from dashboard.history.ingest import Stored
+from dashboard.history.memory import BLOCK_S
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame
 from tests.history_load import PER_NODE, START, Fleet, Told

@@ -4,10 +4,10 @@ import random
 import time
 from dataclasses import dataclass
 
-from dashboard.core.fleet import Fleet
-from dashboard.core.lens import EVERYTHING_SEEN, Lens, focus
-from dashboard.metrics_page import packed
-from dashboard.metrics_views import look, pages
+from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.visibility import EVERYTHING_SEEN, Lens, focus
+from dashboard.prometheus.families import look, pages
+from dashboard.prometheus.page import packed
 from gpudeck.metrics import COLUMNS, SLOW
 from gpudeck.wire import GpuFacts, Inventory
 from tests.unit.fleets import MONO, NOW, frame, hello, tasks

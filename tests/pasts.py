@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dashboard.history.embedded import Embedded
-from dashboard.history.feed import Stored
-from dashboard.history.head import BLOCK_S
+from dashboard.history.ingest import Stored
+from dashboard.history.memory import BLOCK_S
 from dashboard.history.store import GRACE_S, LATE_S
 from gpudeck.wire import Event, Hello, Inventory, Task, Tasks, Use
 from tests.integration.hubs import WireAgent

@@ -16,9 +16,8 @@ from typing import Any
 
 import pynvml
 
-from agent.backends import nvml_fields, nvml_processes
-from agent.backends.nvml import NvmlReader
-from gpudeck.spent import cpu_s as cpu_s
+from agent.backends.nvml import fields, processes
+from agent.backends.nvml.reader import NvmlReader
 
 MINUTE = 60
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -65,7 +64,7 @@ def _calls_of_a_minute() -> list[list[Call]]:
     once()
     for name, call in real.items():
         setattr(pynvml, name, traced(call))
-    own = (nvml_processes, "rows_of"), (nvml_fields, "said_of")  # around pynvml's functions
+    own = (processes, "rows_of"), (fields, "said_of")  # around pynvml's functions
     ours = [getattr(module, name) for module, name in own]
     for (module, name), call in zip(own, ours, strict=True):
         setattr(module, name, traced(call))

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from dashboard.core.alerts.evaluator import Evaluator
-from dashboard.core.alerts.rehearsal import Rehearsal
-from dashboard.core.alerts.rule import Ready
-from dashboard.core.alerts.scenes import Scenes
-from dashboard.core.events import Events
-from dashboard.core.fleet import Fleet
+from dashboard.alerts.core.evaluator import Evaluator
+from dashboard.alerts.core.rule import Ready
+from dashboard.alerts.core.target_collector import Scenes
+from dashboard.alerts.rehearsal.engine import Rehearsal
+from dashboard.alerts.rehearsal.gpus import GpuPast
+from dashboard.alerts.rehearsal.owners import OwnerPast
+from dashboard.alerts.rules_file import PACK, parse
+from dashboard.fleet.events import Events
+from dashboard.fleet.fleet import Fleet
 from dashboard.history.columns import KEYS, NO_MEAN, STORED
 from dashboard.history.parquet import GROUP_GPUS, Names, rollup_table, tasks_table, write
 from dashboard.history.rollup import Rollup
-from dashboard.history.spans import Spans
+from dashboard.history.rule_reads import Spans
 from dashboard.history.store import Store
-from dashboard.history.tally import Held
-from dashboard.owner_past import OwnerPast
-from dashboard.rule_past import GpuPast
-from dashboard.rules_file import PACK, parse
+from dashboard.history.task_minutes import Held
 from gpudeck.wire import Task, Tasks, Use
 from tests.unit import fleets
 

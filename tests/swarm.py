@@ -27,10 +27,10 @@ import msgspec
 import numpy as np
 import websocket
 
-from dashboard.core.members import Wanted
-from dashboard.enrolment import create
+from dashboard.actions.hub_key import HubKey
+from dashboard.fleet.members import Wanted
 from dashboard.history.columns import AT
-from dashboard.hub_key import HubKey
+from dashboard.nodes.enrolment import create
 from dashboard.state import State
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (

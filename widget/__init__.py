@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from .hub import connect
-from .measuring import measure
+from .measurement import measure
 
 if TYPE_CHECKING:
-    from .live import Watch
+    from .live_widget import Watch
 
 __all__ = ["connect", "load_ipython_extension", "measure", "unload_ipython_extension", "watch"]
 
@@ -18,7 +18,7 @@ def watch(
     """A live widget: this machine's Gpus, or with `hub` and `token` a fleet's. On a machine without
     a Gpu, `simulate="h100x2"` shows two that are made up."""
     try:
-        from .live import watch_fleet, watch_here
+        from .live_widget import watch_fleet, watch_here
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"watch() needs {error.name}; run: pip install 'gpudeck[notebook]'") from error

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from html import escape
 
-from gpudeck.act_words import gib, printable
+from gpudeck.action_words import gib, printable
 
-from .measured import Cost, GpuCost, Point
+from .cost import Cost, GpuCost, Point
 
 WIDTH, HEIGHT = 260, 36
 HEAD = ("Gpu", "this process: SM", "memory", "the whole Gpu: utilization", "energy", "")

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gpudeck.act_views import PreviewView
-from gpudeck.acts import FINAL, TaskAction
+from gpudeck.action_views import PreviewView
+from gpudeck.actions import FINAL, TaskAction
 from gpudeck.client import Client, NotThere
 from gpudeck.errors import CommandError
-from gpudeck.pipe import FromAgent, Ordered, Shown, Sorry, Told
+from gpudeck.notebook_pipe import FromAgent, Ordered, Shown, Sorry, Told
 
-from .fleet_picture import METRICS, cells_of, fleet_picture, ordered, trouble
+from .fleet_view import METRICS, cells_of, fleet_picture, ordered, trouble
 
 EVERY_S = 2.0
 QUOTAS_EVERY_S = 6.0

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from .measuring import Measure
-from .source import source_of
+from .agent_source import source_of
+from .measurement import Measure
 
 
 class CellFailed(Exception):

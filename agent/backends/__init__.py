@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gpudeck.wire import GpuFacts, GpuLink, GpuState, ReaderState, Task
 
-from ..owners import Owner
+from ..tasks.owners import Owner
 
 
 class GpuReading(Struct, frozen=True, array_like=True):
@@ -118,6 +118,9 @@ class Renew(Exception):
     """The readings go on, and a fresh process may see more than this one does."""
 
 
+MODULES = {"nvml": ".nvml.reader", "simulated": ".simulation.reader", "recorded": ".recorded"}
+
+
 def resolve(name: str) -> str:
     """What "auto" means on this machine. There is one kind of board so far."""
     return "nvml" if name == "auto" else name
@@ -126,4 +129,4 @@ def resolve(name: str) -> str:
 def choose_reader(name: str, options: str = "") -> Reader:
     """Each backend is a module with `open_reader(options)`, and only the chosen one is imported.
     Raises Unavailable if it has nothing to read now."""
-    return cast(Reader, import_module(f"{__name__}.{resolve(name)}").open_reader(options))
+    return cast(Reader, import_module(MODULES[resolve(name)], __name__).open_reader(options))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .columns import AT, KEYS, SLOW_KEYS, STORED, in_runs, missing_at, missing_words
-from .feed import Stored, event_columns
 from .folder import totals
 from .frames import (
     Sums,
@@ -30,10 +29,9 @@ from .frames import (
     side_by_side,
     slow_reason,
 )
-from .head import BLOCK_S, Slots, joined
-from .held import held_sql
+from .ingest import Stored, event_columns
 from .instants import Instants, Seen, of_instant, planned, seen_in_memory, seen_together
-from .moments import Moments, Newest, Words
+from .memory import BLOCK_S, Slots, joined
 from .parquet import (
     HOUR_S,
     LAYOUTS,
@@ -44,12 +42,14 @@ from .parquet import (
     usage_table,
     with_words,
 )
+from .point_reads import Moments, Newest, Words
 from .protocol import AGGS, BYS, Agg, By, Info, Nodes, NoSuchMetric, TooMuch
 from .rollup import rolled_up
 from .sql import on, source, sums_of, text, texts
 from .store import Files, Keep, Store
-from .tally import Held, held_in
+from .task_minutes import Held, held_in
 from .usage import NEEDED, USAGE_SUMS, usages
+from .usage_sql import held_sql
 
 if TYPE_CHECKING:
     import pandas as pd

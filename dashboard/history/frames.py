@@ -10,9 +10,9 @@ import numpy.typing as npt
 from gpudeck.metrics import Absence
 
 from .columns import AT, MASKS, NO_MEAN, SLOW_KEYS, STORED, Ints, missing_at, reason
-from .feed import SlowRows
-from .head import BLOCK_S, Rows
-from .moments import Newest, Some
+from .ingest import SlowRows
+from .memory import BLOCK_S, Rows
+from .point_reads import Newest, Some
 from .protocol import Agg
 from .rollup import Rollup
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gpudeck.metrics import Absence
 
 from .columns import AT, STORED, Ints, missing_at, reason
-from .head import BLOCK_S, Rows
+from .memory import BLOCK_S, Rows
 from .parquet import MINUTE_S
 
 if TYPE_CHECKING:

@@ -30,16 +30,16 @@ from .columns import (
     slow_words,
 )
 from .grid import rounded
-from .head import Rows
 from .manifest import SCHEMA_VERSION, Segment, digest, sync_folder
+from .memory import Rows
 from .rollup import Rollup
-from .tally import TASK_SUMS, TASK_TOPS, Held
+from .task_minutes import TASK_SUMS, TASK_TOPS, Held
 from .usage import USAGE_SUMS, Usage
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .feed import SlowRows
+    from .ingest import SlowRows
 
 Table = Any  # of pyarrow, which has no types
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from .feed import Stored
+from .ingest import Stored
 from .instants import Instants
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from gpudeck.wire import GPU_STATES
 
 from .columns import KEYS, in_runs
 from .grid import SEEN, End, Part, TaskRows, Wanted, XidRow, seldom_part
-from .head import BLOCK_S
 from .manifest import SCHEMA_VERSION
+from .memory import BLOCK_S
 from .parquet import (
     GROUP_GPUS,
     GROUP_ROWS,
@@ -35,9 +35,9 @@ from .parquet import (
     schema,
     sorted_table,
 )
-from .places import encoded
 from .rollup import Rollup, coarser
-from .tally import TASK_SUMS, TASK_TOPS, runs
+from .row_index import encoded
+from .task_minutes import TASK_SUMS, TASK_TOPS, runs
 from .usage import USAGE_SUMS
 
 

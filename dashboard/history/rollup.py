@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import KEYS, MASKS, STORED, Ints, in_runs, missing_at
-from .head import Rows
+from .memory import Rows
 
 Floats = npt.NDArray[np.float64]
 

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .feed import Aside, EventKey, Feed, Stored, event_columns
-from .head import BLOCK_S, Block, Bools, Rows, Slots, joined
+from .give_up import MENDS_ITSELF, Tries
+from .ingest import Aside, EventKey, Feed, Stored, event_columns
 from .manifest import SCHEMA_VERSION, Manifest, Segment
+from .memory import BLOCK_S, Block, Bools, Rows, Slots, joined
 from .merge import Merge, merges
 from .parquet import (
     GROUP_ROWS,
@@ -40,8 +41,7 @@ from .parquet import (
 from .reading import event_keys, merged, seen_seconds
 from .rollup import Rollup, coarser, rolled_up
 from .rollup import joined as joined_rollups
-from .tally import Held, held_in
-from .tries import MENDS_ITSELF, Tries
+from .task_minutes import Held, held_in
 from .usage import usages
 
 log = logging.getLogger("gpudeck.history")

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from .columns import AT, Ints
 from .rollup import Rollup
-from .tally import Floats, Held, runs
+from .task_minutes import Floats, Held, runs
 
 HOUR_S = 3_600
 # A Gpu that is held while nothing ran on it for a whole minute is held idle in that minute.

@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 from gpudeck.events import SEVERITIES
 from gpudeck.metrics import ABSENCE_MEANING, COLUMNS, LIVE, SLOW, THROTTLE_REASONS, Absence, Metric
 
-from ..core.scales import ALARMS, is_count
+from ..fleet.colour_scales import ALARMS, is_count
 from .parts import icon_button, marks
 from .sections import ALL, SECTION_OF, SECTIONS, switch
 from .time_bar import time_bar

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gpudeck.metrics import Metric, metric
 
-from ..core.scales import has_scale
+from ..fleet.colour_scales import has_scale
 
 
 @dataclass(frozen=True, slots=True)

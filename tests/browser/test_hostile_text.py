@@ -12,9 +12,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, BrowserContext
 
-from dashboard.accounts import SignIn
-from dashboard.core.filters import FilterError, parse
-from dashboard.core.members import host_flaw
+from dashboard.access.store import SignIn
+from dashboard.fleet.filters import FilterError, parse
+from dashboard.fleet.members import host_flaw
 from tests.browser.watch import WATCH, Seen
 from tests.crowd import Crowd, Said, mixed, wards
 from tests.demos import soon

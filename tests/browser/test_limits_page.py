@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from agent import limits_cli as cli
+from agent.cli import limits as cli
 from tests.demos import ROOT, Demo, soon
 from tests.fakes.children import Children
 from tests.fakes.mps_control import FakeMps
@@ -25,7 +25,7 @@ from .test_look import axe_source
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=40_000)
 # It looks at its MPS more often than every 10 s, and not at what other tests run on this machine.
-AGENT = ("import sys; from agent import limit_keeper, mps; from agent.cli import agent; "
+AGENT = ("import sys; from agent import limit_keeper, mps; from agent.cli.main import agent; "
          "limit_keeper.ROUND_S = 1.0; mps.found_pipes = frozenset; sys.exit(agent(sys.argv[1:]))")
 HOST = "mps-node"
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page
 
 from gpudeck.client import Client
-from gpudeck.desired import InForce, QuotaMark
+from gpudeck.desired_state import InForce, QuotaMark
 from tests.demos import soon
 from tests.integration.hubs import HubProcess
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gpudeck.acts import (
+from gpudeck.actions import (
     NO_TASK,
     Asker,
     Bound,
@@ -19,7 +19,7 @@ from gpudeck.acts import (
     Verified,
     Victim,
 )
-from gpudeck.desired import (
+from gpudeck.desired_state import (
     Desired,
     InForce,
     Mechanism,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.backends import Fresh, Happening, ProcessReading, Reading
-from agent.processes import row_of
-from agent.tasks import boot_id
+from agent.tasks.processes import row_of
+from agent.tasks.task_table import boot_id
 from gpudeck.wire import ReaderState
 
 STEADY = """

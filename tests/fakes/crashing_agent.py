@@ -5,8 +5,8 @@ import signal
 import sys
 from typing import Any
 
-from agent.acts_journal import ActsJournal
-from agent.cli import agent
+from agent.cli.main import agent
+from agent.journal.store import ActsJournal
 
 
 def crash_at(when: str, entry: str) -> None:

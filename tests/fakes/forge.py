@@ -98,7 +98,7 @@ def start_ticks(pid: int) -> int:
 
 
 def who(pid: int) -> Who:
-    """The fields of gpudeck.acts.Process, read as agent/processes.py does."""
+    """The fields of gpudeck.actions.Process, read as agent/tasks/processes.py does."""
     program = os.stat(f"/proc/{pid}/exe")
     pidfd = os.pidfd_open(pid)
     try:

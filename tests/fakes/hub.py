@@ -14,14 +14,8 @@ import msgspec
 import socketio
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from gpudeck.acts import FINAL, Asker, Command, Params, Preview, Reply, TaskAction
-from gpudeck.desired import (
-    Desired,
-    InForce,
-    SignedDesired,
-    desired_statement,
-    encode_desired,
-)
+from gpudeck.actions import FINAL, Asker, Command, Params, Preview, Reply, TaskAction
+from gpudeck.desired_state import Desired, InForce, SignedDesired, desired_statement, encode_desired
 from gpudeck.keys import Key, Token, fingerprint, is_signed
 from gpudeck.limits import LimitsNow
 from gpudeck.quota import Quota

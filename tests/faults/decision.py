@@ -5,11 +5,11 @@ import secrets
 import time
 from pathlib import Path
 
-from agent.acts_journal import ActsJournal, ActsStore
-from agent.hand import Hand
-from agent.scene import Ask, Place, preview
-from agent.tasks import boot_id
-from gpudeck.acts import YOUNGEST_S, Asker, Command, Params, Reply
+from agent.actions.execute import Hand
+from agent.actions.preview import Ask, Place, preview
+from agent.journal.store import ActsJournal, ActsStore
+from agent.tasks.task_table import boot_id
+from gpudeck.actions import YOUNGEST_S, Asker, Command, Params, Reply
 from tests.fakes.children import Children, a_ceiling
 
 

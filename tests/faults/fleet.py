@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.acts_journal import ActsJournal, ActsStore
 from agent.backends.simulation.folder import write_jobs
 from agent.backends.simulation.jobs import Job
 from agent.backends.simulation.world import uuid_of
+from agent.journal.store import ActsJournal, ActsStore
 from tests.fakes.children import Child, Children, a_ceiling
 from tests.integration.hubs import HubProcess, wait_for
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from dashboard.history.embedded import Embedded
-from dashboard.history.feed import Stored
 from dashboard.history.headlog import CARRIED, Entry, HeadLog
+from dashboard.history.ingest import Stored
 from gpudeck.wire import decode_from_agent, encode
 from tests.unit.histories import Source
 

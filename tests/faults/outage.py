@@ -7,13 +7,13 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.conversation import Conversation, Dial, HangUp, Say
-from agent.journal import Journal
-from agent.outbox import CAP_BYTES
-from dashboard.backfills import Backfills
-from dashboard.checkpoint import encode_nodes, restore
-from dashboard.effects import Applied, Close, Effect, Left, Record, Said, Stored, Tell
-from dashboard.room import Room
+from agent.link.outbox import CAP_BYTES
+from agent.link.outbox_file import Journal
+from agent.link.protocol import Conversation, Dial, HangUp, Say
+from dashboard.fleet.effects import Applied, Close, Effect, Left, Record, Said, Stored, Tell
+from dashboard.fleet.state_machine import Room
+from dashboard.nodes.backfills import Backfills
+from dashboard.nodes.checkpoint import encode_nodes, restore
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import (
     Backfill,

@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.acts_journal import ActsJournal, ActsStore
-from agent.key import node_key
-from agent.processes import CGROUP_MAX, has_pidfs
-from agent.tasks import boot_id
-from gpudeck.acts import FINAL, Held, Params, Preview, Process, Reply, Victim
-from gpudeck.chain import verify
+from agent.journal.store import ActsJournal, ActsStore
+from agent.link.identity import node_key
+from agent.tasks.processes import CGROUP_MAX, has_pidfs
+from agent.tasks.task_table import boot_id
+from gpudeck.actions import FINAL, Held, Params, Preview, Process, Reply, Victim
+from gpudeck.audit_chain import verify
 from gpudeck.keys import fingerprint
 from gpudeck.wire import preview_statement
 from tests.fakes.children import a_ceiling
@@ -34,7 +34,7 @@ from tests.faults.forging import Forge
 ROOT = Path(__file__).parents[2]
 INTO = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 PATIENCE_S = 60.0
-Who = dict[str, Any]  # the fields of a gpudeck.acts.Process
+Who = dict[str, Any]  # the fields of a gpudeck.actions.Process
 
 
 @cache
@@ -106,7 +106,7 @@ class Bed:
 
 
 def as_shown(was: Who) -> Process:
-    """As agent/processes.py has it. `a_bed` compares the two."""
+    """As agent/tasks/processes.py has it. `a_bed` compares the two."""
     cgroup = was["cgroup"]
     if len(cgroup) > CGROUP_MAX:
         cgroup = hashlib.sha256(cgroup.encode()).hexdigest()

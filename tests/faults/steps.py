@@ -21,15 +21,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent import actions, guard, hand, scene, targets
-from agent.acts_journal import ActsJournal, ActsStore
+from agent.actions import execute, guard, signals, targets
+from agent.actions import preview as actions_preview
+from agent.actions.execute import Hand, Patience
+from agent.actions.preview import Ask, Place
 from agent.backends import Fresh, ProcessReading
-from agent.hand import Hand, Patience
-from agent.processes import row_of
-from agent.scene import Ask, Place
-from agent.tasks import boot_id
-from gpudeck.acts import Asker, Command, Params, Reply
-from gpudeck.chain import verify
+from agent.journal.store import ActsJournal, ActsStore
+from agent.tasks.processes import row_of
+from agent.tasks.task_table import boot_id
+from gpudeck.actions import Asker, Command, Params, Reply
+from gpudeck.audit_chain import verify
 from tests.fakes.children import a_ceiling
 from tests.faults.forging import Forge
 
@@ -37,11 +38,11 @@ from tests.faults.forging import Forge
 STEPS: dict[str, tuple[Any, str, str]] = {
     "before INTENT": (ActsJournal, "intend", "before"),
     "after INTENT": (ActsJournal, "intend", "after"),
-    "before all is held": (hand, "take", "before"),
-    "before the pidfd": (actions.Grip, "take", "before"),
-    "after the pidfd": (actions.Grip, "take", "after"),
-    "before /proc is read": (actions, "facts", "before"),
-    "after /proc is read": (actions, "facts", "after"),
+    "before all is held": (execute, "take", "before"),
+    "before the pidfd": (signals.Grip, "take", "before"),
+    "after the pidfd": (signals.Grip, "take", "after"),
+    "before /proc is read": (signals, "facts", "before"),
+    "after /proc is read": (signals, "facts", "after"),
     "before the comparison": (targets, "is_same", "before"),
     "after the comparison": (targets, "is_same", "after"),
     "before the fresh list": (targets, "find", "before"),
@@ -49,10 +50,10 @@ STEPS: dict[str, tuple[Any, str, str]] = {
     "before the guard": (guard, "refusals", "before"),
     "after the guard": (guard, "refusals", "after"),
     "before the signals": (targets.Targets, "send", "before"),
-    "before its signal": (actions.Grip, "send", "before"),
-    "after its signal": (actions.Grip, "send", "after"),
+    "before its signal": (signals.Grip, "send", "before"),
+    "after its signal": (signals.Grip, "send", "after"),
     "before new ones are looked for": (targets.Targets, "adopt", "before"),
-    "during the grace": (hand, "wait_for_end", "before"),
+    "during the grace": (execute, "wait_for_end", "before"),
     "before the second look": (targets.Targets, "recheck", "before"),
     "after the second look": (targets.Targets, "recheck", "after"),
 }
@@ -112,7 +113,7 @@ class Stage:
 
     def act(self, was: dict[str, Any], trap: Trap, event: str) -> tuple[str, Reply]:
         """What happened to the target meanwhile, and what came of the act."""
-        shown = scene.preview(self.place, Ask(
+        shown = actions_preview.preview(self.place, Ask(
             "ask", secrets.token_bytes(32), "end", Params(grace_s=0.03),
             f"{boot_id()[:8]}-{was['pid']}-{was['start_ticks']}"))
         assert shown.refusals == (), shown.refusals
@@ -146,7 +147,7 @@ def a_stage(folder: Path) -> Stage:
     return Stage(Forge(), listed, place, journal)
 
 
-def by_number(grip: actions.Grip, number: signal.Signals) -> bool:
+def by_number(grip: signals.Grip, number: signal.Signals) -> bool:
     os.kill(grip.pid, number)
     return True
 
@@ -154,8 +155,8 @@ def by_number(grip: actions.Grip, number: signal.Signals) -> bool:
 def main(folder: str, rounds: str, events: str, control: str = "") -> None:
     guard.YOUNGEST_S = 0.0  # type: ignore[attr-defined]  # what is shown here must be who it is, not how old
     if control == "os_kill":
-        actions.Grip.send = by_number  # type: ignore[assignment, method-assign]
-    hand.tell = lambda *_: 0  # type: ignore[attr-defined]  # nobody's terminal is meant
+        signals.Grip.send = by_number  # type: ignore[assignment, method-assign]
+    execute.tell = lambda *_: 0  # type: ignore[attr-defined]  # nobody's terminal is meant
     subprocess.run(["true"], check=True)  # pid 2, whose children are taken for the kernel's
     stage = a_stage(Path(folder))
     bystander = stage.nursery.ask("live", count=1)[0]["pid"]

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.cost import disk_trouble
-from agent.doctor_node import data_check
-from agent.journal import Journal
-from agent.outbox import Outbox
+from agent.doctor.node import data_check
+from agent.link.outbox import Outbox
+from agent.link.outbox_file import Journal
+from agent.telemetry.self_cost import disk_trouble
 from gpudeck.wire import Event
 from tests.fakes.hub import FakeHub, wait_for
 from tests.fakes.nvml import FakeNvml
@@ -88,7 +88,7 @@ def test_a_full_disk_and_room_again(tmp_path: Path) -> None:
 def test_more_than_memory_takes_is_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.outbox.UNSAVED_MAX", 100)
+    monkeypatch.setattr("agent.link.outbox.UNSAVED_MAX", 100)
     with small_disk(tmp_path / "disk") as disk:
         world = World(disk, 1, random.randrange(10**6))
         [agent] = world.agents

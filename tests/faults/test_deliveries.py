@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent import guard, hand
-from agent.act import Desk, DeskConfig
-from agent.acts_journal import ActsJournal, ActsStore
-from agent.hand import Hand, Patience
-from agent.scene import Ask, Place, preview
-from agent.tasks import boot_id
-from gpudeck.acts import FINAL, Asker, Command, Params, Preview, Reply
-from gpudeck.chain import verify
+from agent.actions import execute, guard
+from agent.actions.execute import Hand, Patience
+from agent.actions.preview import Ask, Place, preview
+from agent.actions.service import Desk, DeskConfig
+from agent.journal.store import ActsJournal, ActsStore
+from agent.tasks.task_table import boot_id
+from gpudeck.actions import FINAL, Asker, Command, Params, Preview, Reply
+from gpudeck.audit_chain import verify
 from gpudeck.keys import Key, fingerprint
 from gpudeck.wire import (
     Clock,
@@ -116,7 +116,7 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    monkeypatch.setattr(hand, "tell", lambda *_: 1)  # not at the terminals of who tests
+    monkeypatch.setattr(execute, "tell", lambda *_: 1)  # not at the terminals of who tests
     executed: Counter[str] = Counter()
     real = Hand.act
 

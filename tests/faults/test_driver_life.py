@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.acts_journal import ActsStore
-from agent.journal import Journal
-from agent.key import Identity, node_key
+from agent.journal.store import ActsStore
+from agent.link.identity import Identity, node_key
+from agent.link.outbox_file import Journal
 from agent.node import NodeConfig, run_node
-from agent.reader_child import Patience
-from agent.reader_process import ReaderProcess
+from agent.reader.child import Patience
+from agent.reader.watchdog import ReaderProcess
 from gpudeck.keys import fingerprint
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import GPU_STATES, Frame, unpack
@@ -195,7 +195,7 @@ def test_a_fresh_process_looks_for_lost_boards_without_a_word(
     """All lost: now and then another process reads, and nobody is told of a driver that failed.
     Its patience of a minute is three seconds here, set where its Python starts."""
     (tmp_path / "sitecustomize.py").write_text(
-        "try:\n    import agent.backends.nvml_session as session\n"
+        "try:\n    import agent.backends.nvml.session as session\n"
         "    session.RENEW_ALL_LOST_S = 3.0\nexcept ImportError:\n    pass\n")
     env = {**os.environ, **nvml.env(), "PYTHONPATH": str(tmp_path)}
     with an_agent(*flags(hub, tmp_path), env=env) as agent:

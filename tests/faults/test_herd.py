@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from agent.conversation import BACK_OFF_MAX_S
-from dashboard.core.members import Wanted
-from dashboard.enrolment import create
-from dashboard.hub_key import HubKey
+from agent.link.protocol import BACK_OFF_MAX_S
+from dashboard.actions.hub_key import HubKey
+from dashboard.fleet.members import Wanted
+from dashboard.nodes.enrolment import create
 from dashboard.state import State
 from tests.integration.hubs import REPOSITORY, HubProcess, wait_for
 
@@ -39,7 +39,7 @@ def agents(folder: Path, hub: HubProcess, count: int) -> Iterator["subprocess.Po
     tokens.write_text(many_tokens(hub, count))
     with (folder / "agents.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "agent.simulate_cli", "--hub", hub.url, "--token-file",
+            [sys.executable, "-m", "agent.cli.simulate", "--hub", hub.url, "--token-file",
              str(tokens), "--nodes", str(count), "--simulate", "gpus=1,faults=0",
              "--data", str(folder / "agents")], cwd=REPOSITORY, stdout=log, stderr=log)
     try:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import websocket
 
-from dashboard.sockets import ADMIT_WITHIN_S
+from dashboard.web.bounded_socket import ADMIT_WITHIN_S
 from gpudeck.websocket import unmask
 from gpudeck.wire import (
     EVENT,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import socketio
 
-from gpudeck.acts import Command, Refusal, Reply
+from gpudeck.actions import Command, Refusal, Reply
 from gpudeck.wire import (
     Call,
     FromAgent,
@@ -62,7 +62,7 @@ class Cut(ActingAgent):
             super().say(message)
 
     def _take(self, message: SignedCommand) -> None:
-        """An older hub's are refused, as agent/act.py does it."""
+        """An older hub's are refused, as agent/actions/service.py does it."""
         command = decode_command(message.body)
         if command.epoch < self.caller.said.epoch_seen:
             self.say(Reply(command.command_id, 1, "refused", time.time(), refusal=Refusal(

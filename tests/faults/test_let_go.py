@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import hold_cli
-from agent.locked import locked
-from agent.openers import openers, readers
+from agent.cli import hold as cli_hold
+from agent.runtime.data_lock import locked
+from agent.tasks.device_users import openers, readers
 from gpudeck.errors import ExitCode
 from gpudeck.wire import Event
 from tests.fakes.hub import FakeHub, wait_for
@@ -25,8 +25,8 @@ from tests.faults.test_driver_life import BEAT_GAP_MAX_S, all_well, frames, stat
 from tests.integration.test_agent_process import an_agent, children_of, flags
 from tests.terminals import ROOT, run
 
-STATUS = "import sys; from agent.cli import status; sys.exit(status(sys.argv[1:]))"
-DOCTOR = "import sys; from agent.doctor import doctor; sys.exit(doctor(sys.argv[1:]))"
+STATUS = "import sys; from agent.cli.main import status; sys.exit(status(sys.argv[1:]))"
+DOCTOR = "import sys; from agent.doctor.report import doctor; sys.exit(doctor(sys.argv[1:]))"
 BACK_WITHIN_S = 2.0
 BUSY_S = 6.0  # that a loaded test machine may take longer
 
@@ -175,7 +175,7 @@ def test_a_reading_process_that_hangs_has_not_let_go(
     hub: FakeHub, nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(hold_cli, "IN_EFFECT_WITHIN_S", 2.0)
+    monkeypatch.setattr(cli_hold, "IN_EFFECT_WITHIN_S", 2.0)
     data = tmp_path / "data"
     with an_agent(*flags(hub, tmp_path), env={**os.environ, **nvml.env()}) as agent:
         well(hub, nvml)
@@ -183,7 +183,7 @@ def test_a_reading_process_that_hangs_has_not_let_go(
         nvml.lines = ["hang nvmlDeviceGetUtilizationRates"]
         nvml.save()
         wait_for(lambda: hub.beats[-1][1].reader == "hung", 20)
-        assert hold_cli.hold(["--driver", "--data", str(data)]) == ExitCode.UNKNOWN
+        assert cli_hold.hold(["--driver", "--data", str(data)]) == ExitCode.UNKNOWN
         assert f"reading process {child} STILL has the driver open" in capsys.readouterr().out
         wait_for(lambda: f"process {child} still has it open" in hub.beats[-1][1].detail, 20)
         assert "released" not in {beat.reader for _, beat in hub.beats}

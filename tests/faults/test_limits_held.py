@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.local import Local
-from gpudeck.acts import NO_TASK, Params
+from agent.actions.standalone import Local
+from gpudeck.actions import NO_TASK, Params
 from gpudeck.limits import PowerCap, action_of
 from tests.fakes.children import a_ceiling
 from tests.fakes.hub import FakeHub, wait_for

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.acts_journal import ActsStore
-from agent.journal import Journal
-from agent.key import Identity, node_key
+from agent.journal.store import ActsStore
+from agent.link.identity import Identity, node_key
+from agent.link.outbox import Outbox
+from agent.link.outbox_file import Journal
 from agent.node import NodeConfig, run_node
-from agent.outbox import Outbox
+from dashboard.actions.hub_key import HubKey
 from dashboard.history.headlog import HeadLog
-from dashboard.hub_key import HubKey
 from gpudeck.wire import Event, decode_from_agent
 from tests.faults.outage import Hub, World
 from tests.integration.hubs import HubProcess, wait_for
@@ -124,7 +124,7 @@ def test_past_the_cap_exactly_the_excess_is_dropped_and_counted(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """reliability 5.2, with a day of ten minutes."""
-    monkeypatch.setattr("agent.outbox.DAY_S", 600.0)
+    monkeypatch.setattr("agent.link.outbox.DAY_S", 600.0)
     cap = 2**30 if how == "age" else 100_000
     world = World(tmp_path, 3, random.randrange(10**6), cap)
     world.run(5.0)
@@ -240,7 +240,7 @@ def a_real_node(hub: HubProcess, path: Path) -> Iterator[tuple[CountingSource, O
 def test_over_real_sockets_live_first_then_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.conversation.BACK_OFF_MAX_S", 0.3)
+    monkeypatch.setattr("agent.link.protocol.BACK_OFF_MAX_S", 0.3)
     (tmp_path / "node").mkdir()
     with HubProcess(tmp_path / "hub", 0, "--agent-messages-per-s", "500") as hub:
         with a_real_node(hub, tmp_path / "node") as (source, outbox):

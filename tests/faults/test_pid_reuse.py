@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.processes import has_pidfs
-from gpudeck.acts import YOUNGEST_S, Reply
+from agent.tasks.processes import has_pidfs
+from gpudeck.actions import YOUNGEST_S, Reply
 from tests.faults.reuse import Bed, Who, a_bed, task_id
 
 BATCH = 30  # an agent lets 32 commands wait

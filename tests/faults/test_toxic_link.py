@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudeck.acts import YOUNGEST_S
-from gpudeck.chain import verify
+from gpudeck.actions import YOUNGEST_S
+from gpudeck.audit_chain import verify
 from tests.fakes.children import COUNTS, Child
 from tests.faults.fleet import GENEROUS, Fleet, a_fleet_behind
 from tests.faults.toxic import ToxicProxy, Toxics

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.doctor_bundle import Scrub
+from agent.doctor.bundle import Scrub
 
 ROOT = Path(__file__).parents[2]
 BUSY = Path(__file__).with_name("busy.py")
@@ -91,7 +91,7 @@ def busy() -> Iterator[Callable[..., Busy]]:
 
 def told(program: str, *arguments: str) -> Any:
     """What `gpudeck status` or `tasks` says of this machine."""
-    code = f"import sys; from agent.cli import {program}; sys.exit({program}(sys.argv[1:]))"
+    code = f"import sys; from agent.cli.main import {program}; sys.exit({program}(sys.argv[1:]))"
     done = subprocess.run([sys.executable, "-c", code, "--json", *arguments], cwd=ROOT, text=True,
                           capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

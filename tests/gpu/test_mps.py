@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.backends.nvml_module import module_version
-from agent.limiter import MODES, Limiter
-from agent.mps import PROGRAM, Daemon, Mps, shown_limit
-from agent.mps_doctor import findings
-from agent.mps_view import view
+from agent.backends.nvml.module import module_version
+from agent.limits.apply import MODES, Limiter
+from agent.limits.mps import PROGRAM, Daemon, Mps, shown_limit
+from agent.limits.mps_doctor import findings
+from agent.limits.mps_view import view
 from gpudeck.limits import MpsStart
 from tests.gpu.conftest import MIB, Busy, capture
 from tests.integration.hubs import wait_for

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import socketio
 
-from gpudeck.acts import (
+from gpudeck.actions import (
     Bystander,
     Command,
     Held,

@@ -22,9 +22,9 @@ import msgspec
 import socketio
 import websocket
 
-from dashboard.core.members import Wanted
-from dashboard.enrolment import create
-from dashboard.hub_key import HubKey
+from dashboard.actions.hub_key import HubKey
+from dashboard.fleet.members import Wanted
+from dashboard.nodes.enrolment import create
 from dashboard.state import State, secret
 from gpudeck.keys import Key, Token, derived_seed, fingerprint, is_signed
 from gpudeck.metrics import WIDTH

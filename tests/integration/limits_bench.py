@@ -5,19 +5,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.acts_journal import ActsJournal, ActsStore
-from agent.backends.simulated import SimulatedReader, parse_options
-from agent.lease_book import LeaseBook
-from agent.limit_keeper import LimitKeeper, Machine
-from agent.limiter import Limiter
-from agent.local import Local
-from agent.lock import ActLock
-from agent.modes import ModeBook
-from agent.mps import Mps
-from agent.mps_book import MpsBook
-from agent.scene import Place
-from agent.tasks import boot_id
-from gpudeck.acts import NO_TASK, Params, Preview, Reply
+from agent.actions.limit_reconciler import LimitKeeper, Machine
+from agent.actions.preview import Place
+from agent.actions.standalone import Local
+from agent.backends.simulation.reader import SimulatedReader, parse_options
+from agent.journal.store import ActsJournal, ActsStore
+from agent.limits.apply import Limiter
+from agent.limits.compute_modes import ModeBook
+from agent.limits.mps import Mps
+from agent.limits.mps_store import MpsBook
+from agent.limits.timed_limit_store import LeaseBook
+from agent.runtime.action_lock import ActLock
+from agent.tasks.task_table import boot_id
+from gpudeck.actions import NO_TASK, Params, Preview, Reply
 from gpudeck.limits import Lease, LimitsNow, Setting, action_of
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.hub import wait_for

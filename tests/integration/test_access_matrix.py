@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import websocket
 
-from dashboard.accounts import new_session
+from dashboard.access.policy import CALLBACKS, EVENTS, ROUTES, TABLE, VERBS, Role
+from dashboard.access.store import new_session
 from dashboard.app import Hub
-from dashboard.core.access import CALLBACKS, EVENTS, ROUTES, TABLE, VERBS, Role
 from dashboard.settings import HubSettings
 from dashboard.state import State
 from tests.integration.hubs import HubProcess, RawSocket, WireAgent, one_task, wait_for

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import websocket
 
-from dashboard.audit_store import Wanted
-from gpudeck.acts import Command, Refusal, Reply, Verified
+from dashboard.audit.store import Wanted
+from gpudeck.actions import Command, Refusal, Reply, Verified
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, RawSocket, wait_for
 from tests.integration.visitors import Visitor, add_person, open_state, signed_in

@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from agent import guard, node
-from agent.act import DeskConfig
-from agent.acts_journal import ActsJournal, ActsStore
-from agent.hand import Patience
-from agent.journal import Journal
-from agent.key import Identity, node_key
+from agent import node
+from agent.actions import guard
+from agent.actions.execute import Patience
+from agent.actions.service import DeskConfig
+from agent.journal.store import ActsJournal, ActsStore
+from agent.link.identity import Identity, node_key
+from agent.link.outbox_file import Journal
 from agent.node import NodeConfig, Source, run_node
-from agent.tasks import boot_id
-from gpudeck.acts import Preview, Reply
-from gpudeck.chain import verify
+from agent.tasks.task_table import boot_id
+from gpudeck.actions import Preview, Reply
+from gpudeck.audit_chain import verify
 from gpudeck.keys import fingerprint
 from tests.fakes.children import (
     EXECS,
@@ -188,8 +189,8 @@ def test_what_is_born_on_sigterm_goes_too(bed: Bed) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    from agent.jobs import below
-    from agent.processes import table
+    from agent.tasks.jobs import below
+    from agent.tasks.processes import table
 
     return [row.pid for row in below([pid], table()) if row.pid != pid and row.state not in "ZX"]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.acts_journal import ActsJournal, ActsStore
 from agent.backends.simulation.folder import write_jobs
 from agent.backends.simulation.jobs import Job
 from agent.backends.simulation.world import uuid_of
-from gpudeck.acts import CommandState
-from gpudeck.chain import verify
+from agent.journal.store import ActsJournal, ActsStore
+from gpudeck.actions import CommandState
+from gpudeck.audit_chain import verify
 from gpudeck.wire import Inquire
 from tests.fakes.children import COUNTS, Child, Children, a_ceiling, wait_until_old
 from tests.fakes.hub import FakeHub, wait_for

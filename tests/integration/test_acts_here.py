@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.actions import Grip, Grips, is_same
-from agent.acts_journal import ActsJournal, ActsStore
-from agent.hand import Patience
-from agent.local import Local
-from agent.lock import ActLock
-from agent.mps import Mps
-from gpudeck.acts import Process
-from gpudeck.chain import verify
+from agent.actions.execute import Patience
+from agent.actions.signals import Grip, Grips, is_same
+from agent.actions.standalone import Local
+from agent.journal.store import ActsJournal, ActsStore
+from agent.limits.mps import Mps
+from agent.runtime.action_lock import ActLock
+from gpudeck.actions import Process
+from gpudeck.audit_chain import verify
 from tests.fakes.children import STUBBORN, Children, a_ceiling, state_of, wait_until_old
 from tests.fakes.hub import wait_for
 from tests.integration.test_acts_crash import write_world

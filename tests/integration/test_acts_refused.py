@@ -12,15 +12,15 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from agent import scene
-from agent.actions import Grip
+from agent.actions import preview as actions_preview
+from agent.actions.ceiling import Ceiling
+from agent.actions.guard import Case, Subject, refusals
+from agent.actions.preview import Ask, Place, preview
+from agent.actions.signals import Grip
 from agent.backends import ProcessReading
-from agent.ceiling import Ceiling
-from agent.guard import Case, Subject, refusals
-from agent.processes import ourselves
-from agent.scene import Ask, Place, preview
-from agent.tasks import boot_id
-from gpudeck.acts import TASK_ACTIONS, Asker, Command, Params, TaskAction
+from agent.tasks.processes import ourselves
+from agent.tasks.task_table import boot_id
+from gpudeck.actions import TASK_ACTIONS, Asker, Command, Params, TaskAction
 from gpudeck.keys import Key, fingerprint
 from gpudeck.wire import SignedCommand, command_statement, encode_command, preview_statement
 from tests.fakes.children import STUBBORN, a_ceiling
@@ -204,7 +204,7 @@ def test_a_foreign_pid_namespace(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> N
     child = bed.children.start()
     seen = bed.hub.look(child.task_id)
     assert seen.refusals == ()
-    monkeypatch.setattr(scene, "in_host_namespace", lambda: False)
+    monkeypatch.setattr(actions_preview, "in_host_namespace", lambda: False)
     assert bed.hub.look(child.task_id).refusals == ()  # a simulator's pids are our own
     for own, codes in ((False, ["pidns"]), (True, [])):
         ceiling = a_ceiling(bed.data, own_pid_namespace=own)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agent import guard
-from agent.actions import Grip, living, wait_for_end
-from agent.freezer import is_frozen
-from agent.hand import Patience
-from agent.local import Local
-from gpudeck.acts import TaskAction
+from agent.actions import guard
+from agent.actions.execute import Patience
+from agent.actions.signals import Grip, living, wait_for_end
+from agent.actions.standalone import Local
+from agent.tasks.cgroup_freezer import is_frozen
+from gpudeck.actions import TaskAction
 from tests.fakes.children import Child, Children, a_ceiling, state_of
 from tests.fakes.hub import wait_for
 from tests.integration.test_acts_crash import write_world

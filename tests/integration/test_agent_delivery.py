@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.acts_journal import ActsStore
 from agent.backends import Fresh, GpuReading, Happening, Reading
-from agent.journal import Journal
-from agent.key import Identity, node_key
+from agent.journal.store import ActsStore
+from agent.link.identity import Identity, node_key
+from agent.link.outbox import Outbox
+from agent.link.outbox_file import Journal
 from agent.node import NodeConfig, run_node
-from agent.outbox import Outbox
 from gpudeck.keys import Key, Token, fingerprint
 from gpudeck.metrics import WIDTH
 from gpudeck.wire import Frame, GpuFacts, ReaderState, Refused, unpack
@@ -119,9 +119,9 @@ def a_node(
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pace itself is tested in test_agent_conversation, by the clock it is given."""
     monkeypatch.setattr("agent.node.WAIT_MAX_S", 0.2)
-    monkeypatch.setattr("agent.conversation.BEAT_EVERY_S", 0.4)
-    monkeypatch.setattr("agent.conversation.BACK_OFF_MAX_S", 0.2)
-    monkeypatch.setattr("agent.conversation.DENIED_S", (0.2, 0.3))
+    monkeypatch.setattr("agent.link.protocol.BEAT_EVERY_S", 0.4)
+    monkeypatch.setattr("agent.link.protocol.BACK_OFF_MAX_S", 0.2)
+    monkeypatch.setattr("agent.link.protocol.DENIED_S", (0.2, 0.3))
 
 
 def drained(hub: FakeHub, source: CountingSource, outbox: Outbox) -> list[Frame]:
@@ -200,8 +200,8 @@ def test_restart_of_the_agent_goes_on_where_it_was(hub: FakeHub, tmp_path: Path)
 def test_half_open_connection_is_given_up(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.conversation.SILENCE_S", 0.5)
-    monkeypatch.setattr("agent.conversation.GREETING_S", 0.5)
+    monkeypatch.setattr("agent.link.protocol.SILENCE_S", 0.5)
+    monkeypatch.setattr("agent.link.protocol.GREETING_S", 0.5)
     with a_node(hub, tmp_path) as (source, outbox):
         wait_for(lambda: hub.hellos and hub.acked[hub.stream] > 5)
         hub.silent = True

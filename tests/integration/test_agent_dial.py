@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.dial import HEAD_MAX_BYTES
-from agent.link import Closed, Heard, Link, Opened
+from agent.link.handshake import HEAD_MAX_BYTES
+from agent.link.socket import Closed, Heard, Link, Opened
 from gpudeck.websocket import Control, Message, Opcode, Reader, accept_key, frame
 from gpudeck.wire import EVENT, MAX_MESSAGE_BYTES, NAMESPACE, Ack, encode
 from tests.demos import soon

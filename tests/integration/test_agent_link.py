@@ -14,7 +14,7 @@ import socketio
 from socketio.msgpack_packet import MsgPackPacket
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from agent.link import Closed, Heard, Link, Opened, enveloped
+from agent.link.socket import Closed, Heard, Link, Opened, enveloped
 from gpudeck.wire import EVENT, NAMESPACE, Ack, encode
 from tests.demos import soon
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import reader_child
-from agent.reader_child import Patience, child_environment
-from agent.reader_process import DIES_WITHIN_S, ReaderProcess
+from agent.reader import child as reader_child
+from agent.reader.child import Patience, child_environment
+from agent.reader.watchdog import DIES_WITHIN_S, ReaderProcess
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import Frame, unpack
 from tests.fakes.hub import FakeHub, wait_for

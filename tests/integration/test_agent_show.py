@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.locked import locked
+from agent.runtime.data_lock import locked
 from gpudeck.client import Client
 from gpudeck.errors import CommandError, ExitCode
 from tests.fakes.nvml import FakeNvml

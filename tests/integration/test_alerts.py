@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.rules_cli import rules
-from dashboard.rules_file import PACK, dump, parse
+from dashboard.alerts.rules_file import PACK, dump, parse
+from dashboard.cli.rules import rules
 from gpudeck.errors import CommandError
 from gpudeck.metrics import Absence
 from gpudeck.wire import Task, Tasks, Use
@@ -471,7 +471,7 @@ def test_a_file_is_rehearsed_from_the_terminal(hub: HubProcess, tmp_path: Path,
 
 @pytest.mark.soak
 def test_a_minute_that_history_closed_is_looked_at_live(hub: HubProcess) -> None:
-    """Its short form, on a clock of its own, is tests/unit/test_rehearsal.py."""
+    """Its short form, on a clock of its own, is tests/unit/dashboard/alerts/test_engine.py."""
     teller = come(hub)
     rule = put(hub, hot(signal="temp_c", fire="> -30", clear="< -35",
                         scope=f"node:{host_of(teller)}",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.rules_cli import rules
-from dashboard.rules_file import dump, parse
+from dashboard.alerts.rules_file import dump, parse
+from dashboard.cli.rules import rules
 from tests.integration.hubs import HubProcess
 from tests.integration.test_alerts import ask, hot, put
 

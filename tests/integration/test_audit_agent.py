@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.audit_cli import audit as audit_command
+from agent.cli.audit import audit as audit_command
 from tests.integration.hubs import REPOSITORY, HubProcess, wait_for
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dashboard.block_views import Block
-from dashboard.core.scales import LOST, UNKNOWN
+from dashboard.fleet.colour_scales import LOST, UNKNOWN
+from dashboard.fleet.past_views import Block
 from tests.integration.hubs import HubProcess, WireAgent, wait_for
 from tests.integration.visitors import add_program
 from tests.pasts import EVERY_S, HOUR_S, Past

@@ -13,14 +13,14 @@ import dash
 import pytest
 from flask import Flask
 
-from dashboard.accounts import User, new_token
-from dashboard.audit import Auditor
-from dashboard.auth import Auth, Cookies, Gate, add_second_look, csrf_of, guard_callbacks
-from dashboard.core import access
-from dashboard.core.access import Role, Row, Scope
-from dashboard.passwords import Passwords
-from dashboard.people import People
-from dashboard.site import Site
+from dashboard.access import policy
+from dashboard.access.gate import Auth, Cookies, Gate, add_second_look, csrf_of, guard_callbacks
+from dashboard.access.passwords import Passwords
+from dashboard.access.policy import Role, Row, Scope
+from dashboard.access.service import People
+from dashboard.access.store import User, new_token
+from dashboard.audit.recorder import Auditor
+from dashboard.public_url import Site
 from dashboard.state import State
 from tests.integration.visitors import QUICK
 
@@ -46,7 +46,7 @@ class Guarded:
         self.verbs = guard_callbacks(self.server, app.callback_map)
         for output, role in (("secret.children", Role.ADMIN), ("open.children", Role.VIEWER)):
             verb = f"callback {output}"
-            monkeypatch.setitem(access.TABLE, verb, Row(verb, ("person",), role))
+            monkeypatch.setitem(policy.TABLE, verb, Row(verb, ("person",), role))
         self._admit(folder)
 
     def _app(self) -> dash.Dash:

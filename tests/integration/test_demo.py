@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.limits_cli import mps
+from agent.cli.limits import mps
 from tests.demos import READY_WITHIN_S, Demo, alive, descendants, soon, start
 
 

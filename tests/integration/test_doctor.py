@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from agent.checkup import Check, worst
-from agent.doctor_bundle import Scrub, write_bundle
-from agent.doctor_driver import ask_driver, device_check, driver_checks
-from agent.doctor_hub import clock_check, hub_checks
-from agent.doctor_node import (
+from agent.doctor.bundle import Scrub, write_bundle
+from agent.doctor.check import Check, worst
+from agent.doctor.driver import ask_driver, device_check, driver_checks
+from agent.doctor.hub import clock_check, hub_checks
+from agent.doctor.node import (
     agent_check,
     capability_check,
     ceiling_check,
@@ -31,15 +31,15 @@ from agent.doctor_node import (
     holds_check,
     mps_check,
 )
-from agent.key import pinned_hub
-from agent.locked import locked
+from agent.link.identity import pinned_hub
+from agent.runtime.data_lock import locked
 from gpudeck.errors import CommandError
 from gpudeck.keys import fingerprint
 from tests.fakes.hub import FakeHub
 from tests.fakes.nvml import FakeNvml
 
 ROOT = Path(__file__).parents[2]
-CODE = "import sys; from agent.doctor import doctor; sys.exit(doctor(sys.argv[1:]))"
+CODE = "import sys; from agent.doctor.report import doctor; sys.exit(doctor(sys.argv[1:]))"
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 import gevent
 import pytest
 
-from dashboard.accounts import User, digest
-from dashboard.audit import Auditor
-from dashboard.core.access import Role, Scope
-from dashboard.entry import Asks, Entry, NotIn
-from dashboard.passwords import MAX_WAITING, Busy, Passwords, flaw, hash_password, new_hasher
-from dashboard.people import People
+from dashboard.access.credentials import Asks, Entry, NotIn
+from dashboard.access.passwords import MAX_WAITING, Busy, Passwords, flaw, hash_password, new_hasher
+from dashboard.access.policy import Role, Scope
+from dashboard.access.service import People
+from dashboard.access.store import User, digest
+from dashboard.audit.recorder import Auditor
 from dashboard.state import State
 from tests.integration.hubs import HubProcess, wait_for
 from tests.integration.visitors import PASSWORD, QUICK, Visitor, add_person

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import websocket
 
-from dashboard.core.access import ROUTES
+from dashboard.access.policy import ROUTES
 from gpudeck.errors import ExitCode
 from tests.integration.hubs import (
     REPOSITORY,

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent import guard
-from agent.acts_journal import ActsJournal, ActsStore
-from agent.backends.simulated import SimulatedReader, parse_options
+from agent.actions import guard
 from agent.backends.simulation.folder import ControlFile
-from agent.leases import GpuLimits
-from agent.limiter import UNSURE, Limiter
-from agent.tasks import boot_id
+from agent.backends.simulation.reader import SimulatedReader, parse_options
+from agent.journal.store import ActsJournal, ActsStore
+from agent.limits.apply import UNSURE, Limiter
+from agent.limits.timed_limits import GpuLimits
+from agent.tasks.task_table import boot_id
 from gpudeck.limits import ClockLock, ComputeMode, Lease, LimitOff, PowerCap
 from gpudeck.metrics import COLUMN
 from tests.fakes.children import Children

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from agent import guard, setting_look
-from agent.mps import CALL_S, Mps, found_pipes, path_trouble
-from agent.mps_book import as_it_is
-from agent.mps_doctor import findings
-from agent.mps_view import daemons
-from agent.scene import Found, Place, find
+from agent.actions import guard, preview_setting
+from agent.actions.preview import Found, Place, find
+from agent.limits.mps import CALL_S, Mps, found_pipes, path_trouble
+from agent.limits.mps_doctor import findings
+from agent.limits.mps_store import as_it_is
+from agent.limits.mps_view import daemons
 from gpudeck.limits import (
     ComputeMode,
     LimitsNow,
@@ -347,7 +347,7 @@ def test_clients_are_named_as_their_tasks_are(bench: Bench, mps: FakeMps) -> Non
             for each in found.seen))
 
     with pytest.MonkeyPatch.context() as patch, bench.here(protected_users=[name]) as here:
-        patch.setattr(setting_look, "find", renamed)
+        patch.setattr(preview_setting, "find", renamed)
         look = shown(here, MpsStop(str(mps.pipes)))
     assert [(each.process.pid, each.user) for each in look.victims] == [(client.pid, name)]
     assert any(f"{name} ({client.pid})" in words for words in look.warnings)

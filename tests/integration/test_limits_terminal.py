@@ -15,21 +15,22 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from agent import guard, limits_cli
-from agent.autotune import Seen, tune
+from agent.actions import guard
 from agent.backends.recorded import FORMAT, Head
-from agent.backends.simulated import SimulatedReader, parse_options
-from agent.limits_cli import gpu, mebibytes, mps, seconds
-from agent.mps import SERVER_FOLDERS, Mps
-from agent.mps_doctor import findings
-from agent.mps_view import view
+from agent.backends.simulation.reader import SimulatedReader, parse_options
+from agent.cli import limits as cli_limits
+from agent.cli.limits import gpu, mebibytes, mps, seconds
+from agent.limits.autotune import Seen, tune
+from agent.limits.mps import SERVER_FOLDERS, Mps
+from agent.limits.mps_doctor import findings
+from agent.limits.mps_view import view
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.limits import PIPES_MAX, ComputeMode, MpsRestart, MpsStart
 from gpudeck.wire import GpuFacts
 from tests.fakes.children import Children, a_ceiling
 from tests.fakes.mps_control import FakeMps
 from tests.integration.test_acts_crash import write_world
-from tests.unit.test_tune_past import BOARDS, night
+from tests.unit.agent.limits.test_tune_backtest import BOARDS, night
 
 Run = Callable[..., tuple[int, str]]
 
@@ -54,7 +55,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
 def run(tmp_path: Path, children: Children, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> Run:
     monkeypatch.setattr(guard, "YOUNGEST_S", 0.0)
-    monkeypatch.setattr(limits_cli, "agent_pid", lambda data: os.getpid())
+    monkeypatch.setattr(cli_limits, "agent_pid", lambda data: os.getpid())
     children.start()
     write_world(tmp_path, children.all)
     ceiling = a_ceiling(tmp_path)
@@ -140,7 +141,7 @@ def test_a_cap_needs_an_agent_that_takes_it_back(run: Run, tmp_path: Path,
     assert run(gpu, "show")[1] == "gpudeck holds no limit\n"
     code, said = run(gpu, "cap", facts.uuid, "5", "--for", "2h", *YES)
     assert (code, "takes 200 to 700 W" in said) == (ExitCode.REFUSED, True)
-    monkeypatch.setattr(limits_cli, "agent_pid", lambda data: None)
+    monkeypatch.setattr(cli_limits, "agent_pid", lambda data: None)
     with pytest.raises(CommandError, match="no agent runs"):
         run(gpu, "cap", facts.uuid, "300", "--for", "2h", *YES)
 
@@ -244,7 +245,7 @@ def test_an_open_folder_is_told_of_with_an_old_driver_alone(fake: FakeMps) -> No
 
 def test_the_doctor_mends_by_acts_like_any_other(fake: FakeMps, run: Run, tmp_path: Path,
                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits_cli, "agent_pid", lambda data: None)
+    monkeypatch.setattr(cli_limits, "agent_pid", lambda data: None)
     doctor = ("doctor", "--pipes", str(fake.pipes))  # and not those of other tests
     assert fake.start() == 0
     fake.kill()
@@ -355,7 +356,7 @@ def board_of(folder: Path) -> str:
 def test_a_mode_is_set_from_the_terminal(run: Run, tmp_path: Path,
                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an agent too: it has no end that somebody must keep."""
-    monkeypatch.setattr(limits_cli, "agent_pid", lambda data: None)
+    monkeypatch.setattr(cli_limits, "agent_pid", lambda data: None)
     uuid = board_of(tmp_path)
     code, said = run(gpu, "mode", uuid, "exclusive_process", *YES)
     assert (code, "-> exclusive: one process at a time" in said) == (ExitCode.OK, True), said

@@ -13,11 +13,11 @@ from typing import Any
 import gevent
 import pytest
 
-from dashboard.addresses import Addresses, address_flaw
-from dashboard.audit import Auditor
-from dashboard.core.notices import Told
-from dashboard.mail import Smtp
-from dashboard.notify import Notifier
+from dashboard.audit.recorder import Auditor
+from dashboard.notifications.addresses import Addresses, address_flaw
+from dashboard.notifications.mail import Smtp
+from dashboard.notifications.owner_mail import Notifier
+from dashboard.notifications.owner_words import Told
 from dashboard.settings import hub_settings
 from dashboard.state import State
 from gpudeck.errors import CommandError

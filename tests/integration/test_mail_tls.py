@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from dashboard.core.notices import Mail
-from dashboard.mail import Smtp, attempt
+from dashboard.notifications.mail import Smtp, attempt
+from dashboard.notifications.owner_words import Mail
 from tests.fakes.certificates import Authority, Pair
 from tests.fakes.smtp import MailSink
 from tests.fakes.smtp_tls import TlsMailSink

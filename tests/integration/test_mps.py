@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.mps import PROGRAM, Daemon, Mps, MpsSays, found_pipes, path_trouble, shown_limit
+from agent.limits.mps import PROGRAM, Daemon, Mps, MpsSays, found_pipes, path_trouble, shown_limit
 from gpudeck.limits import PIPES_MAX, MpsMemory, MpsPercent, Setting
 from tests.fakes.children import Children
 from tests.fakes.mps_control import NO_DAEMON, FakeMps

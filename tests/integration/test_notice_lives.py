@@ -9,17 +9,17 @@ from typing import Any
 import gevent
 import pytest
 
-from dashboard.addresses import Addresses
-from dashboard.audit import Auditor
-from dashboard.core.alerts.alerts import Alert
-from dashboard.core.alerts.groups import Pace
-from dashboard.core.alerts.receivers import Receiver
-from dashboard.core.alerts.rule import Ready
-from dashboard.notices import NoticeDesk
-from dashboard.notices_store import NoticesStore
+from dashboard.alerts.core.firing_alerts import Alert
+from dashboard.alerts.core.rule import Ready
+from dashboard.audit.recorder import Auditor
+from dashboard.notifications.addresses import Addresses
+from dashboard.notifications.grouping import Pace
+from dashboard.notifications.receivers import Receiver
+from dashboard.notifications.service import NoticeDesk
+from dashboard.notifications.store import NoticesStore
 from dashboard.state import State
 from tests.fakes.webhook import HttpSink
-from tests.unit.test_notices import alert, over
+from tests.unit.dashboard.notifications.test_owner_words import alert, over
 
 PACE = Pace(0.0, 0.0, 3_600.0)
 LATER_S = 1_000.0  # what waits for another attempt is due by then

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from dashboard.addresses import Addresses
-from dashboard.audit import Auditor
-from dashboard.core.alerts.alerts import Alert, Named
-from dashboard.core.alerts.receivers import Receiver
-from dashboard.notices import NoticeDesk
+from dashboard.alerts.core.firing_alerts import Alert, Named
+from dashboard.audit.recorder import Auditor
+from dashboard.notifications.addresses import Addresses
+from dashboard.notifications.receivers import Receiver
+from dashboard.notifications.service import NoticeDesk
 from dashboard.state import State
 from tests.fakes.smtp import MailSink
 from tests.fakes.webhook import HttpSink

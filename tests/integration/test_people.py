@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dashboard import access_cli
-from dashboard.access_cli import TOKEN_VERBS, USER_VERBS
-from dashboard.core.access import TABLE
+from dashboard.access.policy import TABLE
+from dashboard.cli import access as cli_access
+from dashboard.cli.access import TOKEN_VERBS, USER_VERBS
 from gpudeck.errors import CommandError, ExitCode
 from tests.integration.hubs import REPOSITORY, HubProcess, RawSocket, WireAgent, one_task, wait_for
 from tests.integration.visitors import (
@@ -383,7 +383,7 @@ def test_every_verb_is_in_the_table() -> None:
     ["user", "link", "x"], ["token", "list"], ["token", "revoke", "x"],
     ["token", "create", "api", "x"], ["link"]])
 def test_without_the_folder_nothing(tmp_path: Path, words: list[str]) -> None:
-    commands = {"user": access_cli.user, "token": access_cli.token, "link": access_cli.link}
+    commands = {"user": cli_access.user, "token": cli_access.token, "link": cli_access.link}
     with pytest.raises(CommandError, match="no hub has kept its state") as refused:
         commands[words[0]]([*words[1:], "--data", str(tmp_path)])
     assert refused.value.code == ExitCode.CANNOT_START

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.quota_cli import quota
+from agent.cli.quota import quota
 from gpudeck.client import Client, NotThere
 from gpudeck.errors import CommandError
 from tests.demos import Demo, alive, soon
@@ -268,7 +268,7 @@ def test_a_hub_that_is_killed_comes_back_with_them(demo: Demo, client: Client) -
 
 @pytest.mark.soak
 def test_after_a_hub_was_killed_nobody_is_told_again(demo: Demo, client: Client) -> None:
-    """In short: tests/unit/test_restarts.py."""
+    """In short: tests/unit/dashboard/automation/test_restarts.py."""
     warned = random.choice(sorted(settled(demo)))
     client.put_quota("told", {"subject": f"user:{warned}", "scope": "group:real", "mode": "warn",
                               "max_age_s": 0.5, "ladder": [

@@ -12,16 +12,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent import guard, node
-from agent.acts_journal import ActsJournal, ActsStore
+from agent import node
+from agent.actions import guard
 from agent.backends import Reading
-from agent.journal import Journal
-from agent.key import Identity, node_key
+from agent.journal.store import ActsJournal, ActsStore
+from agent.link.identity import Identity, node_key
+from agent.link.outbox_file import Journal
 from agent.node import NodeConfig, Source, run_node
-from agent.quota_desk import QuotaDesk
-from agent.tasks import boot_id
-from gpudeck.chain import verify
-from gpudeck.desired import RECONCILE_EVERY_S, InForce
+from agent.quotas.service import QuotaDesk
+from agent.tasks.task_table import boot_id
+from gpudeck.audit_chain import verify
+from gpudeck.desired_state import RECONCILE_EVERY_S, InForce
 from gpudeck.keys import Key, fingerprint
 from gpudeck.ladder import Rung
 from gpudeck.quota import Quota

@@ -1,7 +1,7 @@
 """Rules that act, whole: a real hub, a real agent, real children; and the one beside trains on.
 
 The hub's holds are cut to a second, and the fleet's bound is that of a larger one; what they are
-really is held by tests/unit/test_ladders.py and the soak test below."""
+really is held by tests/unit/dashboard/automation/test_service.py and the soak test below."""
 
 import json
 import random
@@ -19,16 +19,16 @@ from typing import Any
 
 import pytest
 
-from agent import guard
-from agent.acts_journal import ActsJournal, ActsStore
+from agent.actions import guard
 from agent.backends import GpuReading, Reading
-from agent.journal import Journal
-from agent.key import Identity, node_key
+from agent.journal.store import ActsJournal, ActsStore
+from agent.link.identity import Identity, node_key
+from agent.link.outbox_file import Journal
 from agent.node import NodeConfig, Source, run_node
-from agent.tasks import boot_id
-from dashboard.core.alerts.rule import read
+from agent.tasks.task_table import boot_id
+from dashboard.alerts.core.rule import read
 from dashboard.state import State
-from gpudeck.chain import verify
+from gpudeck.audit_chain import verify
 from gpudeck.metrics import COLUMN, WIDTH, Absence
 from gpudeck.wire import GpuFacts
 from tests.demos import Demo
@@ -124,7 +124,7 @@ class Bed:
                 "where": ["mem_used_bytes >= 100MiB"], "mode": "dry_run", "cooldown": "0s",
                 "min_coverage": 0.2, "max_gap": "10s",  # on a machine that is busy with others
                 "ladder": [{"do": "tell"}, {"do": "tell"}, {"do": "end"}]} | more
-        import dashboard.core.alerts.rule as grammar
+        import dashboard.alerts.core.rule as grammar
         assert grammar.LADDER_FOR_S == 30, "it is the hub that hurries, not we"
         with open_state(self.hub) as state:
             state.alerts.put_rule(read(rule), "ada", time.time() - 8 * DAYS_S)

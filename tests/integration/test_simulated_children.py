@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from agent.backends import GpuReading
-from agent.backends.simulated import Options, SimulatedReader
 from agent.backends.simulation import folder, keeper
 from agent.backends.simulation.folder import ControlFile, state_of, task_id, write_jobs
 from agent.backends.simulation.jobs import Job
 from agent.backends.simulation.keeper import Keeper
-from agent.tasks import read_stat
+from agent.backends.simulation.reader import Options, SimulatedReader
+from agent.tasks.task_table import read_stat
 from gpudeck.metrics import COLUMN
 from tests.demos import descendants
 

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from agent import mps_doctor, mps_view
-from agent.acts_journal import ActsJournal, ActsStore
 from agent.backends import ProcessReading
-from agent.backends.simulated import Options, SimulatedReader
-from agent.backends.simulated_mps import open_mps
 from agent.backends.simulation import folder, keeper
 from agent.backends.simulation.folder import ControlFile, state_of
 from agent.backends.simulation.jobs import SYNTHETIC_PID_FROM, Job
 from agent.backends.simulation.keeper import Keeper
 from agent.backends.simulation.mps_answers import Settings
 from agent.backends.simulation.mps_kept import pipes_path
-from agent.mps import Daemon, Mps
-from agent.mps_book import MpsBook
-from agent.tasks import TaskTable, boot_id
+from agent.backends.simulation.reader import Options, SimulatedReader
+from agent.journal.store import ActsJournal, ActsStore
+from agent.limits import mps_doctor, mps_view
+from agent.limits.mps import Daemon, Mps
+from agent.limits.mps_simulated import open_mps
+from agent.limits.mps_store import MpsBook
+from agent.tasks.task_table import TaskTable, boot_id
 from gpudeck.limits import PIPES_MAX, MpsDaemon, MpsStart
 from tests.fakes.hub import wait_for
 from tests.integration.test_mps import TABLE

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.audit_cli import audit as audit_command
-from gpudeck.acts import HELD_BY_HUB
+from agent.cli.audit import audit as audit_command
+from gpudeck.actions import HELD_BY_HUB
 from gpudeck.wire import decode_command
 from tests.integration.acting import ActingAgent, ordered, previewed, settled, several
 from tests.integration.hubs import HubProcess, RawSocket, wait_for

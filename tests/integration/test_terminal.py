@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.hold import holds
-from agent.locked import locked
-from gpudeck.act_words import EXIT_OF, short
-from gpudeck.acts import FINAL
+from agent.actions.hold_files import holds
+from agent.runtime.data_lock import locked
+from gpudeck.action_words import EXIT_OF, short
+from gpudeck.actions import FINAL
 from gpudeck.errors import ExitCode
 from tests.demos import soon
 from tests.fakes.acts_hub import ActsHub

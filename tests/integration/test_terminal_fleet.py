@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.hold_cli import hold
+from agent.cli.hold import hold
 from gpudeck.client import Client
 from gpudeck.errors import ExitCode
 from tests.boards import OLD_ENOUGH_S, Boards, Child

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.hold_cli import hold
-from agent.locked import locked
+from agent.cli.hold import hold
+from agent.runtime.data_lock import locked
 from gpudeck.errors import ExitCode
 from tests.boards import OLD_ENOUGH_S, Boards, Child
 from tests.demos import soon

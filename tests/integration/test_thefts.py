@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dashboard.commander import new_id
-from dashboard.core.signing import Budget
-from dashboard.hub_key import HubKey
-from dashboard.signing import Signer, SignerGone
-from gpudeck.acts import (
+from dashboard.actions.commander import new_id
+from dashboard.actions.hub_key import HubKey
+from dashboard.actions.signer_client import Signer, SignerGone
+from dashboard.actions.signing_policy import Budget
+from gpudeck.actions import (
     COMMAND_LASTS_S,
     Action,
     Asker,

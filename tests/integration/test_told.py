@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from agent.events_cli import events as events_verb
-from dashboard.core.slow import STALE_AFTER_S
+from agent.cli.events import events as events_verb
+from dashboard.fleet.slow_metrics import STALE_AFTER_S
 from gpudeck.errors import CommandError, ExitCode
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from tests.integration.hubs import HubProcess, RawSocket, one_task, wait_for

@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 
 from argon2 import PasswordHasher
 
-from dashboard.accounts import User, new_token
-from dashboard.core.access import Role, Scope
-from dashboard.passwords import hash_password
+from dashboard.access.passwords import hash_password
+from dashboard.access.policy import Role, Scope
+from dashboard.access.store import User, new_token
 from dashboard.state import State
 from tests.integration.hubs import Answer, HubProcess, wait_for
 

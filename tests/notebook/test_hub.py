@@ -10,7 +10,7 @@ import pytest
 from gpudeck.errors import CommandError
 from tests.demos import Demo, soon
 from widget import connect, watch
-from widget.fleet_picture import cells_of
+from widget.fleet_view import cells_of
 from widget.hub import Hub
 
 

@@ -15,8 +15,8 @@ from tests.fakes.children import Children
 from tests.fakes.nvml import FakeNvml
 from tests.notebook.boards import Meter
 from widget import load_ipython_extension, measure
-from widget.measuring import Measure
-from widget.source import close_all
+from widget.agent_source import close_all
+from widget.measurement import Measure
 
 GIB = 2**30
 DICE = random.Random()

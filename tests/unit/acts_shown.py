@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gpudeck.act_views import CommandView, ItemView, PreviewView
+from gpudeck.action_views import CommandView, ItemView, PreviewView
 
 
 def item(chance: random.Random, **other: Any) -> dict[str, Any]:

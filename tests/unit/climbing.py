@@ -12,19 +12,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dashboard.alerts import AlertDesk
-from dashboard.audit import Auditor
-from dashboard.audit_store import Wanted
-from dashboard.brakes import Brakes
-from dashboard.core.alerts.rule import Rule, read
-from dashboard.core.commands import CommandRecord
-from dashboard.core.events import Events
-from dashboard.core.fleet import Fleet
-from dashboard.ladders import Kept, Ladders, Notice
-from dashboard.rule_wants import RuleWants
+from dashboard.actions.lifecycle import CommandRecord
+from dashboard.alerts.core.rule import Rule, read
+from dashboard.alerts.service import AlertDesk
+from dashboard.audit.recorder import Auditor
+from dashboard.audit.store import Wanted
+from dashboard.automation.brakes import Brakes
+from dashboard.automation.rule_source import RuleWants
+from dashboard.automation.service import Kept, Ladders, Notice
+from dashboard.fleet.events import Events
+from dashboard.fleet.fleet import Fleet
+from dashboard.runtime.sql_transaction import together
 from dashboard.state import State
-from dashboard.transaction import together
-from gpudeck.acts import (
+from gpudeck.actions import (
     Condition,
     Held,
     Params,

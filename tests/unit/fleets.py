@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from dashboard.core.fleet import Fleet, Node
+from dashboard.fleet.fleet import Fleet, Node
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import (
     GPU_STATES,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.history.columns import AT, KEYS, STORED
-from dashboard.history.feed import Stored
+from dashboard.history.ingest import Stored
 from gpudeck.metrics import COLUMNS, SLOW_WIDTH, WIDTH, Absence
 from gpudeck.wire import (
     Event,

@@ -8,20 +8,20 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dashboard.core.alerts.alerts import Alerts
-from dashboard.core.alerts.evaluator import Evaluator
-from dashboard.core.alerts.minutes import Minutes
-from dashboard.core.alerts.rehearsal import Rehearsal
-from dashboard.core.alerts.rule import Ready, check, read
-from dashboard.core.alerts.scenes import Scenes
-from dashboard.core.alerts.signal import Term
-from dashboard.core.events import Events, KeptEvent
-from dashboard.core.fleet import Fleet
-from dashboard.fleet_past import FleetPast
+from dashboard.alerts.core.evaluator import Evaluator
+from dashboard.alerts.core.firing_alerts import Alerts
+from dashboard.alerts.core.minute_aggregates import Minutes
+from dashboard.alerts.core.rule import Ready, check, read
+from dashboard.alerts.core.rule_signal import Term
+from dashboard.alerts.core.target_collector import Scenes
+from dashboard.alerts.rehearsal.engine import Rehearsal
+from dashboard.alerts.rehearsal.fleet import FleetPast
+from dashboard.alerts.rehearsal.owners import OwnerPast
+from dashboard.fleet.events import Events, KeptEvent
+from dashboard.fleet.fleet import Fleet
 from dashboard.history.embedded import Embedded
-from dashboard.history.feed import Stored
-from dashboard.history.spans import Spans
-from dashboard.owner_past import OwnerPast
+from dashboard.history.ingest import Stored
+from dashboard.history.rule_reads import Spans
 from gpudeck.wire import Event, Inventory, Task, Tasks, Use
 from tests.unit import fleets
 

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 from agent.backends import GpuReading, Reading
-from agent.backends.nvml import SLOW_EVERY_S, NvmlReader
+from agent.backends.nvml.reader import SLOW_EVERY_S, NvmlReader
 from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
 from tests.fakes.nvml import FakeGpu
 

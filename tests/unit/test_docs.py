@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent.backends.simulation.control import parse as parse_control
-from dashboard.core.filters import FilterError, parse
-from dashboard.rules_file import PACK
-from dashboard.rules_file import parse as parse_rules
+from dashboard.alerts.rules_file import PACK
+from dashboard.alerts.rules_file import parse as parse_rules
+from dashboard.fleet.filters import FilterError, parse
 from docs.make_reference import PAGES
 from gpudeck.cli import SUMMARY
 from gpudeck.errors import ExitCode

@@ -21,8 +21,8 @@ def test_some_by_lot_are_caught() -> None:
 def test_a_patch_that_removes_nothing_is_missed(tmp_path: Path) -> None:
     """The control arm."""
     idle = tmp_path / "idle.patch"
-    first, second = (ROOT / "gpudeck/lifeline.py").read_text().splitlines()[:2]
-    idle.write_text("# must fail: tests/unit/test_metrics.py::test_lookup\n"
+    first, second = (ROOT / "gpudeck/child_processes.py").read_text().splitlines()[:2]
+    idle.write_text("# must fail: tests/unit/gpudeck/test_metrics.py::test_lookup\n"
                     "--- a/gpudeck/lifeline.py\n+++ b/gpudeck/lifeline.py\n"
                     f"@@ -1,2 +1,3 @@\n {first}\n+\n {second}\n")
     assert "passes without the guard" in fault_of(idle)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...tasks import boot_id, read_stat
+from ...tasks.task_table import boot_id, read_stat
 from .board import Limit
 from .control import Control, parse
 from .jobs import Job

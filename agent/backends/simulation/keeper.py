@@ -12,9 +12,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gpudeck.lifeline import tied_to_me
+from gpudeck.child_processes import tied_to_me
 
-from ...tasks import command_line, read_stat
+from ...tasks.task_table import command_line, read_stat
 from .chance import between, roll, seed_of
 from .folder import PROC, identity, state_of, write_jobs, write_tasks
 from .forms import form_of

@@ -3,7 +3,7 @@ them. Pure, from the job's seed."""
 
 from functools import lru_cache
 
-from ...owners import Owner
+from ...tasks.owners import Owner
 from .chance import roll, seed_of
 from .jobs import SYNTHETIC_PID_FROM, USERS, Job, twin_of
 

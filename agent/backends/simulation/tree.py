@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...tasks import command_line
+from ...tasks.task_table import command_line
 from .folder import PROC
 from .forms import Form
 

@@ -1,0 +1,252 @@
+"""May this be done to these processes, now? Every reason why not, each with what to do. Pure.
+
+Nothing here can be widened from the hub: what is protected is listed below, and the ceiling of
+the node can only add to it, or open what its owner opened by name.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gpudeck.actions import YOUNGEST_S, Refusal, ShownAction
+from gpudeck.limits import ENDS_CLIENTS
+
+from ..tasks.jobs import Row
+from ..tasks.processes import Facts
+from .ceiling import Ceiling
+
+PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel: no process has a higher number
+SYSTEM_UIDS = range(1_000)
+KILLS: tuple[ShownAction, ...] = ("end", "terminate_client", *ENDS_CLIENTS)
+SIGNALS: tuple[ShownAction, ...] = ("pause", "resume", "end")
+LEAVE_MPS: tuple[ShownAction, ...] = ("end", "terminate_client")
+# Whoever is hit by these must not be protected.
+HITS: tuple[ShownAction, ...] = (*SIGNALS, "terminate_client", *ENDS_CLIENTS)
+
+# Protected where they run as a system user: by device and inode of the file, since a name is
+# chosen by whoever starts a process.
+SYSTEM_EXECUTABLES = (
+    "/usr/sbin/sshd", "/usr/lib/openssh/sshd-session", "/usr/libexec/openssh/sshd-session",
+    "/usr/bin/nvidia-persistenced", "/usr/bin/nvidia-cuda-mps-control",
+    "/usr/bin/nvidia-cuda-mps-server", "/usr/bin/nv-hostengine", "/usr/bin/nv-fabricmanager",
+    "/usr/bin/dcgm-exporter", "/usr/bin/nvidia-dcgm", "/usr/bin/kubelet", "/usr/local/bin/kubelet",
+    "/usr/bin/containerd", "/usr/local/bin/containerd", "/usr/bin/containerd-shim-runc-v2",
+    "/usr/local/bin/containerd-shim-runc-v2", "/usr/bin/dockerd", "/usr/bin/crio",
+    "/usr/bin/conmon", "/usr/sbin/slurmd", "/usr/sbin/slurmstepd", "/usr/sbin/munged",
+    "/usr/lib/systemd/systemd-logind", "/lib/systemd/systemd-logind",
+)
+# Protected whoever runs them: a desktop or a login would go with them.
+EVERYBODYS_EXECUTABLES = (
+    "/usr/lib/systemd/systemd", "/lib/systemd/systemd", "/sbin/init", "/usr/bin/dbus-daemon",
+    "/usr/bin/dbus-broker", "/usr/bin/dbus-broker-launch", "/usr/lib/xorg/Xorg",
+    "/usr/libexec/Xorg", "/usr/bin/Xorg", "/usr/bin/Xwayland", "/usr/bin/gnome-shell",
+    "/usr/bin/kwin_wayland", "/usr/bin/kwin_x11", "/usr/bin/weston", "/usr/bin/sway",
+)
+# Only root can give root's processes these names, and to refuse is the safe side.
+ROOTS_NAMES = frozenset(
+    path.rpartition("/")[2] for path in (*SYSTEM_EXECUTABLES, *EVERYBODYS_EXECUTABLES)
+) | {"nvidia-imex", "nvsm", "nvidia-fabricmanager", "k3s", "crun", "runc", "podman"}
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """device:inode of the executables above, as they are on this machine."""
+
+    systems: frozenset[str] = frozenset()
+    everybodys: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One process that would be hit."""
+
+    facts: Facts
+    user: str | None = None
+    kind: str | None = None  # of its Task; None: it uses no Gpu
+    may_signal: bool = True
+    is_ours: bool = False  # the agent, its ancestors, its reader
+    is_frozen: bool = False  # with its cgroup: it hears no signal but SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    action: ShownAction
+    ceiling: Ceiling
+    subjects: tuple[Subject, ...]
+    target_pid: int
+    age_s: float | None
+    protected: Protected = Protected()
+    protected_by_ceiling: frozenset[str] = frozenset()
+    holds: tuple[str, ...] = ()
+    asker: str | None = None  # kind; None while nobody has decided yet
+    sees_host_pids: bool = True
+    kills_last_hour: int = 0
+    manager: str | None = None
+    mps: str = ""  # why MPS clients cannot be ended here; "": they can
+
+
+def refusals(case: Case) -> tuple[Refusal, ...]:
+    """In the order in which they are asked; the first is the one that counts."""
+    found = [*_by_ceiling(case)]
+    if case.action in HITS:
+        found += [*_by_protection(case), *_by_kind(case)]
+    if case.action in SIGNALS:
+        found += [*_by_rights(case), *_by_age(case)]
+    return tuple(found)
+
+
+def made_up(pid: int) -> Refusal | None:
+    if pid <= PID_MAX:
+        return None
+    return Refusal("made_up", "this task is made up by the simulator and has no process; nothing "
+                              "can be done to it. Those on the first nodes of a demo are real.")
+
+
+def recorded() -> Refusal:
+    return Refusal("made_up", "this task is played from a recording, and whoever has its process "
+                              "number here is somebody else; nothing can be done to it.")
+
+
+def gone(task_id: str) -> Refusal:
+    return Refusal("gone", f"task {task_id} is not on a Gpu of this node any more; nothing was "
+                           "touched. Look at the list of tasks again.")
+
+
+def held(holds: Sequence[str]) -> Refusal:
+    return Refusal("hold", f"all acts on this node are on hold: {'; '.join(holds)}. Release the "
+                           "hold first."[:1_024])
+
+
+def unreadable(why: str) -> Refusal:
+    return Refusal("unreadable", "the driver did not list its processes just now, and without a "
+                                 f"fresh list nothing is done{why and f' ({why})'}. Try again; "
+                                 "`gpudeck status` shows how the reader is.")
+
+
+def _by_ceiling(case: Case) -> Iterator[Refusal]:
+    ceiling = case.ceiling
+    if ceiling.trouble:
+        yield Refusal("type", ceiling.trouble[:1_024])
+    elif case.action not in ceiling.actions:
+        yield Refusal("type", f"the ceiling of this node does not permit {case.action!r}; its "
+                              "administrator can add it to `actions` in ceiling.toml.")
+    if case.action in KILLS and case.kills_last_hour >= ceiling.kills_per_hour:
+        yield Refusal("budget", f"{case.kills_last_hour} jobs were ended on this node within the "
+                                f"last hour and its ceiling permits {ceiling.kills_per_hour}; "
+                                "wait, or let its administrator raise `kills_per_hour`.")
+    if case.asker == "rule" and case.action not in ("notify", *SIGNALS):
+        yield Refusal("rules", "rules tell, pause and end; nothing else is done for one.")
+    if case.asker == "rule" and case.action != "notify" and not ceiling.rules_may_act:
+        yield Refusal("rules", "the ceiling of this node does not let rules act; its administrator "
+                               "can set `rules_may_act = true`.")
+    if case.asker == "terminal" and not ceiling.terminal_may_act:
+        yield Refusal("type", "the ceiling of this node does not permit acts from its terminal; "
+                              "act through the hub.")
+    if case.holds:
+        yield held(case.holds)
+    if not case.sees_host_pids and not ceiling.own_pid_namespace:
+        yield Refusal("pidns", "this agent runs in a PID namespace of its own, so the driver's "
+                               "numbers may mean other processes here. Run it on the host (or "
+                               "with hostPID); only where the driver is known to speak of the same "
+                               "namespace, set `own_pid_namespace = true` in ceiling.toml.")
+
+
+def _by_protection(case: Case) -> Iterator[Refusal]:
+    """One per reason, not one per process: a job has hundreds."""
+    said: set[str] = set()
+    for subject in case.subjects:
+        why = _protection(case, subject)
+        if why and why not in said:
+            said.add(why)
+            pid = subject.facts.identity.pid
+            yield Refusal("protected", f"process {pid} is protected: {why}."[:1_024])
+
+
+def _protection(case: Case, subject: Subject) -> str:
+    facts, identity = subject.facts, subject.facts.identity
+    name = (facts.executable_path or "").removesuffix(" (deleted)").rpartition("/")[2]
+    if identity.pid <= 2 or _is_kernel(facts.row):
+        return "it belongs to the kernel, or is the first process"
+    if subject.is_ours:
+        return "it is gpudeck's own, or gpudeck runs inside it"
+    if facts.oom_score_adj == -1_000:
+        return "the kernel is told never to kill it (oom_score_adj -1000)"
+    if identity.executable is not None:
+        if identity.executable in case.protected.everybodys:
+            return f"{name} carries sessions of this machine"
+        if identity.executable in case.protected.systems and identity.uid in SYSTEM_UIDS:
+            return f"{name} is a service of this machine"
+        if identity.executable in case.protected_by_ceiling:
+            return f"the ceiling of this node protects {facts.executable_path}"
+    if identity.uid == 0 and name in ROOTS_NAMES:
+        return f"{name} is a service of this machine"
+    if subject.kind == "mps_server":
+        return "it is an MPS server; all its clients would die with it"
+    if subject.user is not None and subject.user in case.ceiling.protected_users:
+        return f"the ceiling of this node protects the tasks of {subject.user}"
+    unit = _unit(facts.cgroups, case.ceiling.protected_units)
+    if unit:
+        return f"the ceiling of this node protects {unit}"
+    if identity.uid == 0 and not case.ceiling.root_tasks:
+        return ("it runs as root; the administrator of this node can set `root_tasks = true` in "
+                "ceiling.toml")
+    return ""
+
+
+def _is_kernel(row: Row) -> bool:
+    return row.is_kernel or row.parent == 2
+
+
+def _unit(cgroup: str, units: Iterable[str]) -> str:
+    parts = set(cgroup.replace(";", "/").split("/"))
+    return next((unit for unit in units if unit in parts), "")
+
+
+def _by_kind(case: Case) -> Iterator[Refusal]:
+    if case.manager is not None and case.ceiling.managed != "allow":
+        yield Refusal("managed", f"it belongs to {case.manager}, which would start it again or "
+                                 f"lose count of it; {_owners_verb(case.manager)}")
+    frozen = [subject for subject in case.subjects
+              if subject.is_frozen and case.action in SIGNALS]
+    if frozen:
+        yield Refusal("condition", f"process {frozen[0].facts.identity.pid} is frozen with its "
+                                   "cgroup, and would die without having heard that it is asked "
+                                   "to end. Thaw it first: `docker unpause`, `systemctl thaw`, or "
+                                   "whatever froze it.")
+    clients = [subject for subject in case.subjects if subject.kind == "mps_client"]
+    if clients and case.action in ("pause", "resume"):
+        yield Refusal("mps", "it is a client of MPS: stopping it would stall every other client of "
+                             "its server. Nothing is paused under MPS.")
+    elif case.action == "terminate_client" and not clients:
+        yield Refusal("mps", "it is no client of MPS; only such a one can be taken out of it.")
+    elif clients and case.mps:
+        yield Refusal("mps", case.mps)
+    if case.asker == "rule" and case.action == "pause" and len(case.subjects) > 1:
+        yield Refusal("multi_process", f"the job has {len(case.subjects)} processes; rules pause "
+                                       "only what is proven to be one process.")
+
+
+def _owners_verb(manager: str) -> str:
+    kind, _, name = manager.partition(" ")
+    verbs = {
+        "slurm": f"use `scancel {name.rpartition(' ')[2]}`",
+        "pod": f"use `kubectl delete pod` (uid {name})",
+        "container": f"use `docker stop {name}` or that of its runtime",
+        "unit": f"use `systemctl stop {name}`",
+    }
+    verb = verbs.get(kind, "end it there")
+    return f"{verb}. The node's ceiling can set `managed = \"allow\"`."
+
+
+def _by_rights(case: Case) -> Iterator[Refusal]:
+    denied = [subject for subject in case.subjects if not subject.may_signal]
+    if denied:
+        who = denied[0].user or f"uid {denied[0].facts.identity.uid}"
+        yield Refusal("permission", f"the agent may not signal the processes of {who}; run it with "
+                                    "CAP_KILL (its systemd unit gives it), or as root.")
+
+
+def _by_age(case: Case) -> Iterator[Refusal]:
+    if case.age_s is not None and case.age_s < YOUNGEST_S:
+        yield Refusal("young", f"the task is {case.age_s:.1f} s old; within the first "
+                               f"{YOUNGEST_S:.0f} s a process is not told apart from its "
+                               "predecessor with certainty. Try again.")

@@ -1,0 +1,299 @@
+"""Holds what was set: leases and compute modes are re-applied after the driver or the agent began
+anew, leases undone when their time is over, all read back all the while; what MPS says is looked at
+beside.
+
+Called from the node's own thread, which never waits for it. While acts are on hold nothing is set.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gpudeck.limits import KeptMode, Lease, LimitsNow, MpsDaemon, MpsFinding
+
+from ..journal.store import JournalRefuses
+from ..limits import compute_modes, mps_doctor, mps_view
+from ..limits.apply import MODES, UNSURE
+from ..limits.mps_store import devices
+from ..limits.timed_limit_store import clock_now
+from ..limits.timed_limits import Apply, Forget, GpuLimits, Keep, Step, Undo, is_read, left_s, steps
+from ..runtime.action_lock import ActLock
+from ..runtime.worker import Worker
+from ..tasks.processes import row_of
+from .execute_setting import apply, judged_now, undo, undone
+from .preview import Place
+
+log = logging.getLogger("gpudeck.agent.limits")
+
+ROUND_S = 10.0
+LOOK_S = 1.0
+# All that MPS can say is a dozen questions, and its log keeps five lines of each.
+MPS_ROUND_S = 60.0
+OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """As it was read last. `boards`: how many devices MPS may be asked about; `modes`: the compute
+    mode of each."""
+
+    boards: int
+    driver: str | None = None
+    modes: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mps:
+    """Whatever of the first three is another, all of it is looked at anew."""
+
+    acts: int
+    machine: Machine
+    clients: Mapping[int, tuple[int, ...]]
+    at: float
+    daemons: tuple[MpsDaemon, ...]
+    findings: tuple[MpsFinding, ...]
+
+
+class LimitKeeper:
+    def __init__(self, place: Place, lock: ActLock, machine: Callable[[], Machine],
+                 wake: Callable[[], None]) -> None:
+        assert place.book is not None
+        assert place.modes is not None
+        self._place = place
+        self._book = place.book
+        self._mode_book = place.modes
+        self._lock = lock
+        self._machine = machine
+        self._wake = wake
+        self._worker = Worker("limits", 4)
+        # Whoever runs a daemon can let us wait: no lease ends later for it.
+        self._looker = Worker("mps", 1)
+        self._telling = threading.Lock()
+        self._is_fresh = True  # the agent, or the driver, has begun anew
+        self._anew: set[str] = set()  # what since then was not seen, or not set again yet
+        self._was_ok = True
+        self._next_at = 0.0
+        self._ends_at: float | None = None
+        self._mps: _Mps | None = None
+        self._has_looked = not place.mps.program
+        self._held: tuple[tuple[Lease, ...], tuple[KeptMode, ...]] | None = None
+        self._acts = 0
+        self._said: LimitsNow | None = None
+        self._news: LimitsNow | None = None
+
+    @property
+    def daemons(self) -> tuple[MpsDaemon, ...] | None:
+        """As seen last; None: not yet."""
+        if not self._has_looked:
+            return None
+        seen = self._mps
+        return () if seen is None else seen.daemons
+
+    def connected(self) -> None:
+        self._said = None
+        self._next_at = 0.0
+
+    def changed(self) -> None:
+        """An act has just been done."""
+        self._next_at = 0.0
+        self._acts += 1
+
+    def step(self, now: float, is_ok: bool) -> None:
+        """`is_ok`: the driver is read. A round when it is due, and when a lease ends."""
+        if is_ok and not self._was_ok:
+            self._is_fresh, self._next_at = True, 0.0
+        self._was_ok = is_ok
+        holds_none = self._book.is_surely_empty and self._mode_book.is_surely_empty
+        if self._said is not None and holds_none and not self._place.mps.program:
+            self._is_fresh = False  # a simulator has a thousand nodes without any of this
+            return
+        is_over = self._ends_at is not None and now >= self._ends_at
+        if is_ok and (now >= self._next_at or is_over):
+            self._next_at = now + (LOOK_S if is_over else ROUND_S)
+            self._ends_at = None
+            self._worker.put(self._round)
+            if self._place.mps.program:
+                self._looker.put(self._look_and_tell)
+
+    def say(self) -> list[LimitsNow]:
+        news, self._news = self._news, None
+        return [] if news is None else [news]
+
+    @property
+    def is_idle(self) -> bool:
+        return self._worker.is_idle and self._looker.is_idle
+
+    def close(self) -> None:
+        self._worker.close()
+        self._looker.close()
+
+    def _round(self) -> None:
+        try:
+            held = self._book.all(), self._mode_book.all()
+            if any(held):
+                held = self._reconcile(held)
+            else:
+                self._is_fresh = False
+                self._anew.clear()
+        except JournalRefuses as why:
+            log.error("leases_not_read why=%r", str(why))
+            return
+        self._plan_end(held[0])
+        self._held = held
+        self._tell()
+
+    def _reconcile(self, held: tuple[tuple[Lease, ...], tuple[KeptMode, ...]]
+                   ) -> tuple[tuple[Lease, ...], tuple[KeptMode, ...]]:
+        if not self._lock.take(0.0):  # an act is in flight: it may be on one of these
+            return held
+        try:
+            leases, kept = self._book.all(), self._mode_book.all()
+            found = self._place.limiter.read(sorted(
+                {each.gpu_uuid for part in (leases, kept) for each in part}))
+            is_fresh, self._is_fresh = self._is_fresh, False
+            known = {_key(each) for part in (leases, kept) for each in part}
+            self._anew = known if is_fresh else self._anew & known
+            is_held, clock = bool(self._place.holds()), clock_now(self._place.boot_id)
+            for lease in leases:
+                [step] = steps([lease], found, clock, _key(lease) in self._anew)
+                if self._do(step, found, is_held):
+                    self._anew.discard(_key(lease))
+            for mode in kept:
+                if self._hold_mode(mode, found.get(mode.gpu_uuid), is_held):
+                    self._anew.discard(_key(mode))
+            return self._book.all(), self._mode_book.all()
+        finally:
+            self._lock.free()
+
+    def _do(self, step: Step, found: dict[str, GpuLimits], is_held: bool) -> bool:
+        """Whether nothing is left to be set again."""
+        lease = step.lease
+        match step:
+            case Keep():
+                self._book.note(lease)
+                return is_read(found.get(lease.gpu_uuid))
+            case _ if is_held:
+                self._book.note(msgspec.structs.replace(
+                    lease, words=f"{lease.words}; acts are on hold here"[:1_024]))
+                return False
+            case Forget(_, why):
+                self._book.end(lease, why)
+                log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
+            case Apply():
+                return self._apply(lease)
+            case Undo(_, why):
+                self._undo(lease, why)
+        return True
+
+    def _apply(self, lease: Lease) -> bool:
+        """False: the driver did not answer, and is asked again."""
+        trouble = apply(self._place, lease)
+        again = msgspec.structs.replace(lease, state="not_in_force")
+        now = (msgspec.structs.replace(again, words=trouble[:1_024]) if trouble
+               else judged_now(self._place, again))
+        self._book.note(now, is_again=True)
+        log.info("lease_applied_again gpu=%s state=%s", lease.gpu_uuid, now.state)
+        return not trouble.startswith(UNSURE)
+
+    def _undo(self, lease: Lease, why: str) -> None:
+        """One that cannot be undone stays, and is tried again."""
+        trouble = undo(self._place, lease) or undone(self._place, lease)
+        if trouble:
+            words = f"{why}, and it cannot be undone: {trouble}"
+            self._book.note(msgspec.structs.replace(lease, words=words[:1_024]))
+            log.warning("lease_not_undone gpu=%s why=%r", lease.gpu_uuid, trouble)
+            return
+        self._book.end(lease, why)
+        log.info("lease_over gpu=%s why=%r", lease.gpu_uuid, why)
+
+    def _hold_mode(self, mode: KeptMode, found: GpuLimits | None, is_held: bool) -> bool:
+        """Whether nothing is left to be set again."""
+        now = compute_modes.judged(mode, found)
+        if now.state != "not_in_force":
+            self._mode_book.note(now)
+            return is_read(found)
+        if not compute_modes.is_forgotten(mode, _key(mode) in self._anew):
+            self._mode_book.note(compute_modes.left_alone(mode, now))
+            return True
+        if is_held:
+            self._mode_book.note(msgspec.structs.replace(
+                now, words=f"{now.words}; acts are on hold here"[:1_024]))
+            return False
+        trouble = self._place.limiter.set_mode(mode.gpu_uuid, MODES[mode.mode])
+        if trouble:
+            now = msgspec.structs.replace(now, words=f"not set again: {trouble}"[:1_024])
+        else:
+            again = self._place.limiter.read([mode.gpu_uuid]).get(mode.gpu_uuid)
+            now = compute_modes.judged(mode, again)
+        self._mode_book.note(now, is_again=True)
+        log.info("mode_applied_again gpu=%s state=%s", mode.gpu_uuid, now.state)
+        return not trouble.startswith(UNSURE)
+
+    def _plan_end(self, leases: tuple[Lease, ...]) -> None:
+        clock = clock_now(self._place.boot_id)
+        left = [left for lease in leases if (left := left_s(lease, clock)) > 0]
+        self._ends_at = time.monotonic() + min(left) if left else None
+
+    def _task_id(self, pid: int) -> str | None:
+        row = row_of(pid)
+        return None if row is None else f"{self._place.boot_id[:8]}-{pid}-{row.start_ticks}"
+
+    def _look_and_tell(self) -> None:
+        self._mps = None if mps_view.why_not(self._place.mps) else self._look_at_mps()
+        self._has_looked = True
+        self._tell()
+
+    def _tell(self) -> None:
+        """Once both have been looked at."""
+        with self._telling:
+            if self._held is None or not self._has_looked:
+                return
+            place, seen = self._place, self._mps
+            news = LimitsNow(
+                place.wall(), () if seen is None else seen.daemons, self._held[0],
+                mps_view.why_not(place.mps), place.limiter.trouble(),
+                () if seen is None else seen.findings, self._held[1])
+            if self._said is not None and _same(news) == _same(self._said):
+                return
+            self._said = self._news = news
+        self._wake()
+
+    def _look_at_mps(self) -> _Mps:
+        """All of it once in a while, and whenever who is there has changed."""
+        place, machine, now, last = self._place, self._machine(), time.monotonic(), self._mps
+        acts, clients = self._acts, place.mps.clients()
+        if last is not None and now < last.at + MPS_ROUND_S and (
+                (acts, machine, clients) == (last.acts, last.machine, last.clients)):
+            return last
+        try:
+            wanted = place.wanted_mps()
+        except JournalRefuses:
+            wanted = ()  # the leases beside it tell of a journal that cannot be read
+        daemons = mps_view.daemons(place.mps, devices(machine.boards, wanted), place.given,
+                                   self._task_id, machine.driver)
+        modes = machine.modes if last is None or acts == last.acts else self._modes(machine)
+        found = mps_doctor.findings(place.mps, machine.driver, modes, wanted)
+        return _Mps(acts, machine, clients, now, daemons, found)
+
+    def _modes(self, machine: Machine) -> Mapping[str, int | None]:
+        """An act has just changed something, and readings tell of modes every 15 s."""
+        if self._place.limiter.trouble() or not machine.modes:
+            return machine.modes
+        return {uuid: limits.compute_mode
+                for uuid, limits in self._place.limiter.read([*machine.modes]).items()}
+
+
+def _key(held: Lease | KeptMode) -> str:
+    return held.lease_id if isinstance(held, Lease) else f"mode {held.gpu_uuid}"
+
+
+def _same(news: LimitsNow) -> LimitsNow:
+    """Without what moves by itself."""
+    return msgspec.structs.replace(news, taken_at=0.0, leases=tuple(
+        msgspec.structs.replace(lease, seen_at=None, seen=None,
+                                words="" if lease.what == "clocks" else lease.words)
+        for lease in news.leases))

@@ -1,0 +1,94 @@
+"""Acts that this node decides by itself while it has no hub: the same look, guard, journal, hand.
+
+They carry epoch 0, which no hub has, and are recorded in this node's own Audit.
+"""
+
+import secrets
+import time
+import uuid
+from dataclasses import dataclass
+
+from gpudeck.actions import (
+    COMMAND_LASTS_S,
+    Asker,
+    Command,
+    CommandState,
+    Params,
+    Preview,
+    Refusal,
+    RefusalCode,
+    Reply,
+    TaskAction,
+)
+from gpudeck.ladder import Do, OutcomeKind
+
+from ..journal.store import ActsJournal, JournalRefuses
+from ..runtime.action_lock import ActLock
+from . import preview as actions_preview
+from .execute import Hand
+from .preview import Ask, Place
+
+ACTIONS: dict[Do, TaskAction] = {"tell": "notify", "pause": "pause", "end": "end"}
+# In a while it may be different; all else stays as it is.
+PASSING: frozenset[RefusalCode] = frozenset((
+    "hold", "busy", "budget", "young", "unreadable", "journal", "stale_preview"))
+LOCK_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnActs:
+    """Blocks until there is an outcome; on a thread of its own."""
+
+    place: Place
+    journal: ActsJournal
+    lock: ActLock
+
+    def do(self, do: Do, task_id: str, who: str, reason: str) -> tuple[OutcomeKind, str]:
+        params = Params(text=reason) if do == "tell" else Params()
+        shown = actions_preview.preview(self.place, Ask(uuid.uuid4().hex, secrets.token_bytes(32),
+                                              ACTIONS[do], params, task_id))
+        if shown.refusals:
+            return _kind(shown.refusals[0]), shown.refusals[0].sentence
+        command = _command(self.place.node_id, shown, who, reason)
+        try:
+            accepted = self.journal.seen(command, command.command_id, _first(command))
+        except JournalRefuses as why:
+            return "put_off", str(why)
+        if not self.lock.take(LOCK_WITHIN_S):
+            self.journal.result(_late(accepted), {})
+            return "put_off", "another act was in flight on this node"
+        try:
+            reply = Hand(self.place, self.journal, lambda reply: None).act(command, accepted)
+        finally:
+            self.lock.free()
+        return _outcome(do, reply)
+
+
+def _command(node_id: str, shown: Preview, who: str, reason: str) -> Command:
+    now = time.time()
+    return Command(
+        command_id=uuid.uuid4().hex, node_id=node_id, epoch=0, issued_at=now,
+        expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action,
+        asker=Asker("rule", who[:128]), reason=reason[:1_024], preview=shown)
+
+
+def _first(command: Command) -> Reply:
+    return Reply(command.command_id, 1, "accepted", time.time())
+
+
+def _late(reply: Reply) -> Reply:
+    state: CommandState = "expired"
+    return Reply(reply.command_id, reply.number + 1, state, time.time(), "another act was in "
+                 "flight on this node; nothing was touched")
+
+
+def _kind(refusal: Refusal) -> OutcomeKind:
+    return "put_off" if refusal.code in PASSING else "refused"
+
+
+def _outcome(do: Do, reply: Reply) -> tuple[OutcomeKind, str]:
+    if reply.state == "done" or (do == "tell" and reply.state == "not_effective"):
+        return "done", reply.step
+    if reply.refusal is not None and reply.state == "refused":
+        return _kind(reply.refusal), reply.refusal.sentence
+    return "failed", f"the outcome is {reply.state.replace('_', ' ')}: {reply.step}"

@@ -1,0 +1,191 @@
+"""Acts at the node's own terminal, without a hub: the same look, guard, journal and hand.
+
+It may run beside the agent, on the same data folder: the lock lets one act at a time, and both
+write one journal and one Audit.
+"""
+
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from gpudeck.actions import (
+    COMMAND_LASTS_S,
+    PREVIEW_LASTS_S,
+    Asker,
+    Command,
+    CommandState,
+    Params,
+    Preview,
+    Refusal,
+    Reply,
+    ShownAction,
+)
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.wire import Task
+
+from ..backends import Reading, resolve
+from ..backends.nvml.module import module_version
+from ..journal.store import ActsJournal, ActsStore, JournalRefuses
+from ..limits.apply import Limiter
+from ..limits.compute_modes import ModeBook
+from ..limits.mps_store import MpsBook
+from ..limits.timed_limit_store import LeaseBook
+from ..reader.watchdog import ReaderProcess
+from ..runtime.action_lock import ActLock
+from ..tasks.task_table import boot_id
+from . import preview_setting
+from .execute import Hand, Patience
+from .hold_files import driver_order, hold_files, holds
+from .preview import Ask, Place, find
+from .service import HELD
+from .signals import make_room
+
+READY_WITHIN_S = 30.0
+NODE = "local"  # there is no hub that could tell it from another
+
+
+class Local:
+    """`with Local(data) as here: shown = here.preview("end", task_id); here.act(shown, "why")`.
+
+    A Preview with refusals is not acted on. Raises CommandError where nothing can be read."""
+
+    def __init__(
+        self, data: Path, backend: str = "auto", simulate: str = "", ceiling: Path | None = None,
+        patience: Patience | None = None, source: ReaderProcess | None = None,
+    ) -> None:
+        """`source`: somebody else's, who closes it."""
+        make_room()
+        self._files = hold_files(data)
+        self._store = ActsStore(data / "acts.db")
+        self._journal = ActsJournal(self._store)
+        self._lock = ActLock(data)
+        self._patience = patience
+        self._is_own_source = source is None
+        self._source = source or ReaderProcess(resolve(backend), simulate,
+                                               order=partial(driver_order, data))
+        self._place = Place(
+            node_id=NODE, boot_id=boot_id(), source=self._source, holds=self.holds,
+            kills_since=self._journal.kills_since, ceiling_file=ceiling,
+            host_pids_only=resolve(backend) != "simulated",
+            limiter=Limiter(backend, simulate, partial(driver_order, data)),
+            book=LeaseBook(self._journal), modes=ModeBook(self._journal),
+            mps_book=MpsBook(self._journal, boot_id()),
+            driver=module_version,
+        )
+
+    def __enter__(self) -> "Local":
+        try:
+            self._ready()
+            self._journal.open()
+        except JournalRefuses as why:
+            self.close()
+            raise CommandError(str(why), ExitCode.CANNOT_START) from why
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._is_own_source:
+            self._source.close()
+        self._store.close()
+
+    def tasks(self) -> list[Task]:
+        found = find(self._place)
+        return [] if found is None else [*{each.task.id: each.task for each in found.seen}.values()]
+
+    def readings(self, within_s: float) -> Iterator[Reading]:
+        """All that come in that time, and the next one in any case if it comes at all."""
+        until, ready_until = time.monotonic() + within_s, time.monotonic() + READY_WITHIN_S
+        is_any = False
+        while time.monotonic() < (until if is_any else ready_until):
+            if (reading := self._source.latest()) is not None:
+                is_any = True
+                yield reading
+            time.sleep(0.05)
+
+    def holds(self) -> tuple[str, ...]:
+        """Who holds all acts here: files, and the hub as the agent has kept it."""
+        try:
+            hub = self._journal.fact(HELD)
+        except JournalRefuses as why:
+            return (str(why),)
+        return (*(() if hub is None else (hub,)), *holds(self._files))
+
+    def preview(
+        self, action: ShownAction, task_id: str, params: Params | None = None
+    ) -> Preview:
+        ask = Ask(uuid.uuid4().hex, secrets.token_bytes(32), action, params or Params(), task_id)
+        return preview_setting.look(self._place, ask)
+
+    def act(
+        self, shown: Preview, reason: str, who: str,
+        tell: Callable[[Reply], None] = lambda reply: None,
+    ) -> Reply:
+        """Blocks until there is an outcome; `tell` hears of each step."""
+        command = _command(shown, reason, who)
+        refusal = _refusal(shown)
+        try:
+            reply = self._journal.seen(command, command.command_id, _first(command, refusal))
+        except JournalRefuses as why:
+            return _first(command, Refusal("journal", str(why)))
+        tell(reply)
+        if refusal is not None:
+            return reply
+        if not self._lock.take(COMMAND_LASTS_S):
+            busy = Refusal("busy", "another act was in flight on this node; nothing was touched. "
+                                   "Try again.")
+            return self._journal.result(_after(reply, "refused", busy), {})
+        try:
+            return Hand(self._place, self._journal, tell, self._patience).act(command, reply)
+        finally:
+            self._lock.free()
+
+    def _ready(self) -> None:
+        deadline = time.monotonic() + READY_WITHIN_S
+        while self._source.fresh(0.5) is None:
+            if self._source.state not in ("starting", "ok"):
+                raise CommandError(self._source.detail)
+            if time.monotonic() > deadline:
+                raise CommandError("the driver does not answer; see `dmesg`")
+            time.sleep(0.02)
+
+
+def _refusal(shown: Preview) -> Refusal | None:
+    if shown.refusals:
+        return shown.refusals[0]
+    if not 0 <= time.time() - shown.taken_at <= PREVIEW_LASTS_S:
+        return Refusal("stale_preview", "the preview is too old; look again")
+    return None
+
+
+def _command(shown: Preview, reason: str, who: str) -> Command:
+    now = time.time()
+    return Command(
+        command_id=uuid.uuid4().hex, node_id=NODE, epoch=0, issued_at=now,
+        expires_at=now + COMMAND_LASTS_S, nonce=shown.nonce, action=shown.action,
+        asker=Asker("terminal", who[:128] or "unknown"), reason=reason[:1_024], preview=shown,
+    )
+
+
+def _first(command: Command, refusal: Refusal | None) -> Reply:
+    state: CommandState = "accepted" if refusal is None else "refused"
+    return Reply(command.command_id, 1, state, time.time(),
+                 "" if refusal is None else refusal.sentence, refusal)
+
+
+def _after(reply: Reply, state: CommandState, refusal: Refusal) -> Reply:
+    return msgspec.structs.replace(reply, number=reply.number + 1, state=state, at=time.time(),
+                                   refusal=refusal, step=refusal.sentence)

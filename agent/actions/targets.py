@@ -1,0 +1,238 @@
+"""The processes of one act, held by pidfd from before they are compared until it is over."""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from gpudeck.actions import Bystander, Preview, Process, Refusal, Victim
+
+from ..backends import Fresh
+from ..tasks.jobs import below
+from ..tasks.processes import Facts, table
+from ..tasks.terminals import name_of
+from . import guard
+from .guard import Subject
+from .preview import Found, Place, case_of, find, subject_of
+from .signals import Grip, Grips, is_same, living
+
+DECIDED_WITHIN_S = 0.05
+ATTEMPTS = 3
+
+
+@dataclass(slots=True, eq=False)
+class Target:
+    grip: Grip
+    shown: Process
+    user: str | None
+    kind: str | None
+    leads: bool  # holds a Gpu, or is the root of the Job
+    is_new: bool = False
+
+
+@dataclass(slots=True)
+class Targets:
+    """`refusal`: nothing may be touched. All grips are closed when the act is over."""
+
+    place: Place
+    shown: Preview
+    asker: str
+    grips: Grips = field(default_factory=Grips)
+    all: list[Target] = field(default_factory=list)
+    watched: list[tuple[str, Grip]] = field(default_factory=list)  # bystanders
+    before: Fresh | None = None
+    refusal: Refusal | None = None
+    began: float = 0.0
+    decided_ms: float = 0.0
+
+    def __enter__(self) -> "Targets":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.grips.close()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset(target.grip.pid for target in self.all)
+
+    @property
+    def uid(self) -> int:
+        return self._asked().shown.uid
+
+    @property
+    def account(self) -> str:
+        return name_of(self.uid)
+
+    def living(self) -> list[Grip]:
+        return living([target.grip for target in self.all])
+
+    def clients(self) -> list[Grip]:
+        alive = set(self.living())
+        return [target.grip for target in self.all
+                if target.kind == "mps_client" and target.grip in alive]
+
+    def vanished(self) -> tuple[str, ...]:
+        alive = set(living([grip for _, grip in self.watched]))
+        return tuple(task_id for task_id, grip in self.watched if grip not in alive)
+
+    def hold(self) -> Refusal | None:
+        holds = self.place.holds()
+        if not holds:
+            return None
+        return Refusal("hold", f"put on hold meanwhile: {'; '.join(holds)}"[:1_024])
+
+    def send(
+        self, number: signal.Signals, only: Callable[[Facts], bool] | None = None,
+        only_new: bool = False, only_stopped: bool = False, only_leading: bool = False,
+    ) -> int:
+        """Each is compared once more right before its signal, so that one that became another
+        program is left alone. Parents first: they must not answer a child's end with a new one."""
+        sent = 0
+        for target in self.all:
+            if (only_new and not target.is_new) or (only_leading and not target.leads):
+                continue
+            facts = target.grip.facts()
+            if facts is None or not is_same(facts.identity, target.shown):
+                continue
+            if (only_stopped and facts.row.state != "T") or (only is not None and not only(facts)):
+                continue
+            sent += target.grip.send(number)
+            if not self.decided_ms:
+                self.decided_ms = (time.monotonic() - self.began) * 1_000
+            target.is_new = False
+        return sent
+
+    def adopt(self) -> None:
+        """What was born below a living victim since belongs to it."""
+        alive = {grip.pid for grip in self.living()}
+        known = self.pids
+        for row in below(alive, table()):
+            if row.pid in known:
+                continue
+            grip = self.grips.take(row.pid)
+            facts = None if grip is None else grip.facts()
+            if grip is None or facts is None or facts.row.start_ticks != row.start_ticks:
+                continue
+            # Its parent is alive now, and so the one that we hold, not one with the same number.
+            parents = {each.pid for each in self.living()}
+            if facts.row.parent in parents and self._may_adopt(facts, grip):
+                self.all.append(Target(grip, facts.identity, name_of(facts.identity.uid), None,
+                                       False, is_new=True))
+
+    def recheck(self) -> Refusal | None:
+        """Before SIGKILL: the hold, the protected sets and the ceiling as they are now."""
+        if (hold := self.hold()) is not None:
+            return hold
+        subjects = self._subjects()
+        if not subjects:
+            return None
+        case = case_of(self.place, self.shown.action, subjects, subjects[0].facts, self.asker)
+        # The budget was spent by the INTENT of this very act, and its age was judged then.
+        found = guard.refusals(replace(case, kills_last_hour=0, age_s=None))
+        return found[0] if found else None
+
+    def _may_adopt(self, facts: Facts, grip: Grip) -> bool:
+        subject = subject_of(self.place, facts, name_of(facts.identity.uid), None,
+                             grip.may_signal())
+        case = case_of(self.place, self.shown.action, (subject,), facts, self.asker)
+        return not any(refusal.code in ("protected", "permission")
+                       for refusal in guard.refusals(case))
+
+    def _asked(self) -> Target:
+        victim = asked(self.shown)
+        return next(target for target in self.all if target.shown == victim.process)
+
+    def _subjects(self) -> tuple[Subject, ...]:
+        found = ((target, target.grip.facts()) for target in self.all)
+        return tuple(
+            subject_of(self.place, facts, target.user, target.kind, target.grip.may_signal())
+            for target, facts in found if facts is not None)
+
+
+def take(place: Place, shown: Preview, asker: str) -> Targets:
+    """Pidfds first, then the comparison, then one fresh list, then the guard. If that took too
+    long it is begun anew; each is compared again right before its signal in any case."""
+    for attempt in range(ATTEMPTS):
+        targets = Targets(place, shown, asker)
+        try:
+            targets.refusal = _fill(targets)
+        except BaseException:
+            targets.grips.close()
+            raise
+        took_s = time.monotonic() - targets.began
+        if targets.refusal is not None or took_s < DECIDED_WITHIN_S or attempt == ATTEMPTS - 1:
+            break
+        targets.grips.close()
+    return targets
+
+
+def _fill(targets: Targets) -> Refusal | None:
+    shown = targets.shown
+    targets.began = time.monotonic()
+    for victim in shown.victims:
+        if (refusal := _hold_on(targets, victim)) is not None:
+            return refusal
+    for bystander in shown.bystanders:
+        _watch(targets, bystander)
+    found = find(targets.place)
+    if found is None:
+        return guard.unreadable(getattr(targets.place.source, "detail", ""))
+    targets.before = found.fresh
+    if (refusal := _still_there(targets, found)) is not None:
+        return refusal
+    subjects = targets._subjects()
+    target = targets._asked().grip.facts()
+    if target is None:
+        return guard.gone(shown.task_id)
+    case = case_of(targets.place, shown.action, subjects, target, targets.asker)
+    # The INTENT of this very act is counted already.
+    case = replace(case, kills_last_hour=max(case.kills_last_hour - 1, 0))
+    refusals = guard.refusals(case)
+    return refusals[0] if refusals else None
+
+
+def _hold_on(targets: Targets, victim: Victim) -> Refusal | None:
+    """A worker that has ended since is no reason to stop; anything that changed is."""
+    shown = victim.process
+    is_asked = victim.task_id == targets.shown.task_id
+    grip = targets.grips.take(shown.pid)
+    facts = None if grip is None else grip.facts()
+    if grip is None or facts is None:
+        return guard.gone(targets.shown.task_id) if is_asked else None
+    found = facts.identity
+    if not is_same(found, shown):
+        if not is_asked and found.start_ticks != shown.start_ticks:
+            return None  # that worker has ended, and its number is somebody else's: not touched
+        return Refusal("identity", f"process {shown.pid} is not the one that was shown (another "
+                                   "start, program, user or cgroup); nothing was touched. Look "
+                                   "again.")
+    leads = victim.task_id is not None or victim is targets.shown.victims[0]
+    targets.all.append(Target(grip, shown, victim.user, None, leads))
+    return None
+
+
+def _watch(targets: Targets, bystander: Bystander) -> None:
+    grip = targets.grips.take(bystander.process.pid)
+    facts = None if grip is None else grip.facts()
+    if grip is not None and facts is not None and is_same(facts.identity, bystander.process):
+        targets.watched.append((bystander.task_id, grip))
+
+
+def _still_there(targets: Targets, found: Found) -> Refusal | None:
+    task = found.task(targets.shown.task_id)
+    if task is None:
+        return Refusal("condition", f"task {targets.shown.task_id} does not use a Gpu any more; "
+                                    "nothing was touched. Look again.")
+    held = {each.gpu_uuid for each in asked(targets.shown).held}
+    if held and not held & {each.gpu_uuid for each in found.held(task.pid)}:
+        return Refusal("condition", "the task has moved to other Gpus than were shown; nothing "
+                                    "was touched. Look again.")
+    for target in targets.all:
+        its = found.of(target.grip.pid)
+        target.kind = None if its is None else its.kind
+    return None
+
+
+def asked(shown: Preview) -> Victim:
+    return next(victim for victim in shown.victims if victim.task_id == shown.task_id)
+

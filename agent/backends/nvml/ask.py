@@ -1,0 +1,133 @@
+"""One question to NVML about one Gpu: what a refusal means, and whether to ask again (A.1)."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pynvml
+
+from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
+
+from .errors import NEVER, NO_DRIVER, Code, unavailable
+
+# Somebody may give us the right meanwhile.
+DENIED_ASKED_EVERY_S = 600.0
+# MIG mode takes readings away from a board and gives them back.
+WITHDRAWN_ASKED_EVERY_S = 60.0
+
+
+class Lost(Exception):
+    """The driver has lost this Gpu; the others still answer."""
+
+
+class Asker:
+    """A Gpu's handle, and what this driver will not answer about it. A fresh driver means a fresh
+    process, which has forgotten."""
+
+    def __init__(self, handle: Any, uuid: str) -> None:
+        self._handle = handle  # None: lost before we had one, or to be asked for again
+        self._is_doubted = False
+        self.asleep = self.needs_reset = False
+        self.uuid = uuid
+        self.now = 0.0  # of the reading that is being made
+        self._refused: dict[Any, tuple[Absence, float]] = {}  # until when
+        self._answered: set[Any] = set()
+
+    @property
+    def handle(self) -> Any:
+        """None: lost before we had one."""
+        return self._handle
+
+    def follow(self, handle: Any) -> None:
+        """The same Gpu by another handle."""
+        self._handle = handle
+
+    def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any:
+        """The answer of this pynvml function (its name, or one of our own), or an Absence.
+        `question` is what a refusal is remembered by, where the arguments change from call to
+        call."""
+        asked = question or (name, *arguments)
+        refused = self._refused.get(asked)
+        if refused is not None and self.now < refused[1]:
+            return refused[0]
+        if self._handle is None:
+            self._reopen()
+        try:
+            call = getattr(pynvml, name) if isinstance(name, str) else name
+            answer = call(self._handle, *arguments)
+        except pynvml.NVMLError as error:
+            return self.refuse(asked, error.value, varies=question is not None)
+        except (pynvml.NVMLLibraryMismatchError, AttributeError):
+            return self.refuse(asked, Code.FUNCTION_NOT_FOUND)
+        self._answered.add(asked)
+        return answer
+
+    def first(self, *names: str, arguments: Sequence[Any] = ()) -> Any:
+        """The first of these that this driver has: newer and older names of one thing."""
+        answer: Any = UNSUPPORTED
+        for name in names:
+            answer = self.ask(name, *arguments)
+            if answer is not UNSUPPORTED:
+                break
+        return answer
+
+    def refused(self, question: Any) -> Absence | None:
+        """Why there is no point in asking this now."""
+        refused = self._refused.get(question)
+        return refused[0] if refused is not None and self.now < refused[1] else None
+
+    def answered(self, question: Any) -> None:
+        self._answered.add(question)
+
+    def refuse(self, question: Any, code: int, varies: bool = False) -> Absence:
+        """What this error is, remembered where it would only come again."""
+        was_answered = question in self._answered
+        if code == Code.INVALID_ARGUMENT:
+            # Some enum that this driver does not know; unless the argument is another each time,
+            # or it was right once: then it is this one, or the handle, that is bad.
+            if varies or was_answered:
+                self._is_doubted |= was_answered
+                return UNKNOWN
+            why = UNSUPPORTED
+        else:
+            why = self.why(code)
+        if why is DENIED:
+            self._refused[question] = why, self.now + DENIED_ASKED_EVERY_S
+        elif why is UNSUPPORTED:
+            until = self.now + WITHDRAWN_ASKED_EVERY_S if was_answered else math.inf
+            self._refused[question] = why, until
+        return why
+
+    def why(self, code: int) -> Absence:
+        self.needs_reset |= code == Code.RESET_REQUIRED
+        if code == Code.GPU_IS_LOST:
+            raise Lost
+        if code in NO_DRIVER:
+            raise unavailable(code)
+        return NEVER.get(code, UNKNOWN)
+
+    def begin(self, now: float) -> None:
+        """A reading; with a new handle, where the old one was called a bad argument."""
+        self.now, self.needs_reset = now, False
+        if self._is_doubted:
+            self._handle, self._is_doubted = None, False
+
+    def doubt(self) -> None:
+        """A reset makes handles worthless."""
+        self._is_doubted = True
+
+    def forget(self) -> None:
+        """A reset, or MIG, may have changed what it can do."""
+        self._refused.clear()
+        self._answered.clear()
+
+    def _reopen(self) -> None:
+        try:
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(self.uuid)
+        except pynvml.NVMLError:
+            raise Lost from None
+
+
+def taken(answer: Any, take: Callable[[Any], Any]) -> Any:
+    """What `take` makes of an answer; an Absence stays one."""
+    return answer if type(answer) is Absence else take(answer)

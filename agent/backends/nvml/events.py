@@ -1,0 +1,173 @@
+"""What the NVIDIA driver tells by itself: Xids and memory errors, from an event set that a thread
+waits on. ctypes lets go of the interpreter meanwhile, so the readings go on (nvml-mps.md A.1).
+
+Nothing that goes wrong here says anything about a Gpu: NVIDIA's device plugin took every error of
+the wait for the death of all Gpus, and looped on it without a pause (A.2).
+"""
+
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pynvml
+
+from .. import Happening
+from .errors import Code
+
+SINGLE, DOUBLE, XID = (pynvml.nvmlEventTypeSingleBitEccError, pynvml.nvmlEventTypeDoubleBitEccError,
+                       pynvml.nvmlEventTypeXidCriticalError)
+WANTED = SINGLE | DOUBLE | XID
+KINDS = {SINGLE: "ecc_corrected", DOUBLE: "ecc_uncorrected", XID: "xid"}
+TIMEOUT = 10
+NO_INSTANCE = 0xFFFF_FFFF
+# Also how late the end is noticed. Who lives for long is woken seldom; and has END_WITHIN_S to
+# leave, see reader_process.
+WAIT_MS, WAIT_MAX_MS = 125, 1_500
+REGISTER_EVERY_S = 60.0  # a Gpu that could not be registered may be back
+PAUSE_S = (1.0, 60.0)
+
+Tell = Callable[[Happening], None]
+
+
+class Events:
+    """`handles` by UUID, of physical Gpus only: an event of an instance names its board."""
+
+    def __init__(
+        self, handles: Mapping[str, Any], tell: Tell, pause_s: tuple[float, float] = PAUSE_S
+    ) -> None:
+        self._handles = dict(handles)
+        self._uuids = {_address(handle): uuid for uuid, handle in self._handles.items()}
+        self._tell = tell
+        self._pause_s = pause_s
+        self._refused: set[str] = set()  # those whose registration spoils a set
+        self._missing: dict[str, Any] = {}
+        self._said: set[str] = set()
+        self._wait_ms = WAIT_MS
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
+        self._thread.start()
+
+    def close(self) -> bool:
+        """False: the driver does not let the thread go; it must not be shut down under it."""
+        self._closing.set()
+        self._thread.join(WAIT_MAX_MS / 1_000 + 0.5)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        pause_s = self._pause_s[0]
+        while not self._closing.is_set():
+            events = None
+            try:
+                events = self._registered()
+                if events is None:
+                    return
+                while not self._closing.is_set():
+                    self._wait(events)
+                    pause_s = self._pause_s[0]
+            except pynvml.NVMLError as error:
+                self._say(f"events cannot be waited for: {error}; asked again after a pause")
+                if error.value in (Code.UNINITIALIZED, Code.FUNCTION_NOT_FOUND, Code.NOT_SUPPORTED):
+                    return
+                self._closing.wait(pause_s)
+                pause_s = min(pause_s * 2, self._pause_s[1])
+            except OSError:  # whoever is told is gone; the readings find out as well
+                return
+            finally:
+                _free(events)
+
+    def _registered(self) -> Any:
+        """None: no Gpu has events."""
+        while True:
+            events = pynvml.nvmlEventSetCreate()
+            self._missing = {}
+            spoilt = False
+            for uuid, handle in self._handles.items():
+                if uuid in self._refused:
+                    continue
+                code = self._register(uuid, handle, events)
+                if code == Code.UNKNOWN:
+                    # "the event set should be freed" (nvml.h); the other Gpus get a fresh one
+                    self._refused.add(uuid)
+                    spoilt = True
+                    break
+                if code not in (0, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND):
+                    self._missing[uuid] = handle
+            if not spoilt:
+                self._register_at = time.monotonic() + REGISTER_EVERY_S
+                return events
+            _free(events)
+
+    def _register(self, uuid: str, handle: Any, events: Any) -> int:
+        try:
+            kinds = pynvml.nvmlDeviceGetSupportedEventTypes(handle) & WANTED
+            if kinds:
+                pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
+        except pynvml.NVMLError as error:
+            if error.value in (Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED):
+                raise
+            self._say(f"{uuid}: no events: {error}")
+            return int(error.value)
+        return 0
+
+    def _wait(self, events: Any) -> None:
+        event = pynvml.c_nvmlEventData_t()
+        # Not by pynvml's own wait, which makes an exception of every timeout: it is the rule.
+        call = pynvml._nvmlGetFunctionPointer("nvmlEventSetWait_v2")
+        code = call(events, ctypes.byref(event), ctypes.c_uint(self._wait_ms))
+        if code == TIMEOUT:
+            self._wait_ms = min(self._wait_ms * 5 // 4, WAIT_MAX_MS)
+            self._register_missing(events)
+            return
+        pynvml._nvmlCheckReturn(code)
+        self._happened(event)
+
+    def _register_missing(self, events: Any) -> None:
+        if not self._missing or time.monotonic() < self._register_at:
+            return
+        self._register_at = time.monotonic() + REGISTER_EVERY_S
+        for uuid, handle in list(self._missing.items()):
+            if self._register(uuid, handle, events) == 0:
+                del self._missing[uuid]
+
+    def _happened(self, event: Any) -> None:
+        kind = KINDS.get(event.eventType)
+        if kind is None:
+            return
+        numbers: dict[str, float] = {}
+        if kind == "xid":
+            numbers["xid"] = float(event.eventData)
+        if event.gpuInstanceId != NO_INSTANCE:
+            numbers["gpu_instance"] = float(event.gpuInstanceId)
+        if event.computeInstanceId != NO_INSTANCE:
+            numbers["compute_instance"] = float(event.computeInstanceId)
+        self._tell(Happening(kind, time.time(), self._uuid(event.device), numbers=numbers))
+
+    def _uuid(self, handle: Any) -> str | None:
+        """Without asking: a Gpu that has fallen off the bus does not say who it is."""
+        known = self._uuids.get(_address(handle))
+        if known is not None:
+            return known
+        try:
+            return str(pynvml.nvmlDeviceGetUUID(handle))
+        except pynvml.NVMLError:
+            return None
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            print(sentence, file=sys.stderr)
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def _free(events: Any) -> None:
+    if events is not None:
+        try:
+            pynvml.nvmlEventSetFree(events)
+        except pynvml.NVMLError as error:
+            print(f"nvmlEventSetFree: {error}", file=sys.stderr)

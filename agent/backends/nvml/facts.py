@@ -1,0 +1,144 @@
+"""What a Gpu is: its name, place, limits and thresholds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+from msgspec import structs
+
+from gpudeck.metrics import Absence, metric
+from gpudeck.wire import GpuFacts
+
+from .ask import Asker
+from .fields import read_fields
+
+# From Ada on in degrees below the Gpu's own limit, the other way round: -2 is two above it.
+SHUTDOWN_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, 0)
+SLOWDOWN_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, 0)
+MEMORY_LIMIT = (pynvml.NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, 0)
+MARGIN_MOST_C = 150
+NODE_WORDS = 16  # of 64 NUMA nodes each
+_SWITCH = {0: "off", 1: "on"}
+# Beyond it a fact is a driver's sentinel, and the hub would refuse the message.
+HIGH: dict[str, float] = {
+    "minor": 65_535, "numa_node": 65_535, "mem_total_bytes": metric("mem_used_bytes").high,
+    "pcie_gen_max": metric("pcie_gen").high, "pcie_width_max": metric("pcie_width").high,
+    "sm_clock_max_mhz": metric("sm_clock_mhz").high,
+    "mem_clock_max_mhz": metric("mem_clock_mhz").high,
+    "temp_slowdown_c": metric("temp_c").high, "temp_shutdown_c": metric("temp_c").high,
+    "mem_temp_max_c": metric("mem_temp_c").high,
+    **dict.fromkeys(("power_limit_w", "power_limit_min_w", "power_limit_max_w",
+                     "power_limit_default_w"), metric("power_w").high),
+}
+
+
+def read_facts(asker: Asker, facts: GpuFacts, memory: Any, temp_c: Any) -> GpuFacts:
+    """A call that fails this time only leaves what was known."""
+    ask = asker.ask
+
+    def known(key: str, answer: Any, take: Callable[[Any], Any] = lambda it: it) -> Any:
+        if type(answer) is Absence:
+            return getattr(facts, key) if answer is Absence.UNKNOWN else None
+        return take(answer)
+
+    limits = ask("nvmlDeviceGetPowerManagementLimitConstraints")
+    found = {
+        "name": known("name", ask("nvmlDeviceGetName"), _word) or facts.name,
+        "serial": known("serial", ask("nvmlDeviceGetSerial"), _word),
+        "vbios": known("vbios", ask("nvmlDeviceGetVbiosVersion"), _word),
+        "minor": known("minor", ask("nvmlDeviceGetMinorNumber")),
+        "pci_bus_id": known("pci_bus_id", ask("nvmlDeviceGetPciInfo"),
+                            lambda pci: _word(pci.busId)),
+        "compute_capability": known(
+            "compute_capability", ask("nvmlDeviceGetCudaComputeCapability"),
+            lambda pair: f"{pair[0]}.{pair[1]}"),
+        "numa_node": known("numa_node", _numa_node(asker), lambda node: node),
+        "pcie_gen_max": known("pcie_gen_max", ask("nvmlDeviceGetMaxPcieLinkGeneration")),
+        "pcie_width_max": known("pcie_width_max", ask("nvmlDeviceGetMaxPcieLinkWidth")),
+        "mem_total_bytes": known("mem_total_bytes", memory, lambda said: float(said.total)),
+        "power_limit_w": known("power_limit_w", asker.first(
+            "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"), _watts),
+        "power_limit_min_w": known("power_limit_min_w", limits, lambda pair: _watts(pair[0])),
+        "power_limit_max_w": known("power_limit_max_w", limits, lambda pair: _watts(pair[1])),
+        "power_limit_default_w": known(
+            "power_limit_default_w", ask("nvmlDeviceGetPowerManagementDefaultLimit"), _watts),
+        "sm_clock_max_mhz": known(
+            "sm_clock_max_mhz", ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM)),
+        "mem_clock_max_mhz": known(
+            "mem_clock_max_mhz", ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM)),
+        # Only asked: to switch it on is for root, and not for us.
+        "accounting_on": known("accounting_on", ask("nvmlDeviceGetAccountingMode"), bool),
+    }
+    found |= _thresholds(asker, facts, temp_c) | _memory_limits(asker, facts)
+    lies = {key for key, value in found.items()
+            if key in HIGH and value is not None and not 0 <= value <= HIGH[key]}
+    return structs.replace(facts, **found | dict.fromkeys(lies))
+
+
+def read_pending(asker: Asker) -> tuple[str, ...]:
+    """Modes that are set and not in force yet, for people."""
+    pairs = ((mode, asker.ask(call)) for mode, call in (
+        ("ECC", "nvmlDeviceGetEccMode"), ("MIG", "nvmlDeviceGetMigMode")))
+    return tuple(f"{mode} is {_SWITCH[said[0]]}, and {_SWITCH[said[1]]} from its next reset on"
+                 for mode, said in pairs if type(said) is not Absence and said[0] != said[1]
+                 and {*said} <= _SWITCH.keys())
+
+
+def _word(said: object) -> str | None:
+    return str(said)[:128] or None
+
+
+def _margin(degrees: float) -> float | None:
+    """One beyond this is a driver's sentinel."""
+    return float(degrees) if abs(degrees) <= MARGIN_MOST_C else None
+
+
+def _watts(milliwatts: int) -> float:
+    return milliwatts / 1_000
+
+
+def _numa_node(asker: Asker) -> Any:
+    """Of the processors nearest to it. nvmlDeviceGetNumaNodeId is another thing, the node that
+    the Gpu's own memory forms; where it does, that one is meant."""
+    own = asker.ask("nvmlDeviceGetNumaNodeId")
+    if type(own) is not Absence:
+        return own if own >= 0 else Absence.UNSUPPORTED
+    words = asker.ask("nvmlDeviceGetMemoryAffinity", NODE_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
+    if type(words) is Absence:
+        return words
+    near = sum(int(word) << (64 * at) for at, word in enumerate(words))
+    return (near & -near).bit_length() - 1 if near else Absence.UNSUPPORTED
+
+
+def _thresholds(asker: Asker, facts: GpuFacts, temp_c: Any) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for key, number, limit in (
+        ("temp_shutdown_c", pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN, SHUTDOWN_LIMIT),
+        ("temp_slowdown_c", pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN, SLOWDOWN_LIMIT),
+    ):
+        answer = asker.ask("nvmlDeviceGetTemperatureThreshold", number)
+        if type(answer) is not Absence:
+            found[key] = float(answer)
+        # Once: temperature and margin are not of one moment, and a fact must not tremble.
+        elif answer is Absence.UNSUPPORTED and getattr(facts, key) is None:
+            found[key] = _from_margin(asker, limit, temp_c)
+    return found
+
+
+def _memory_limits(asker: Asker, facts: GpuFacts) -> dict[str, float | None]:
+    """In degrees, or as the margin that must be left."""
+    said = asker.ask("nvmlDeviceGetTemperatureThreshold", pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX)
+    if not isinstance(said, Absence):
+        return {"mem_temp_max_c": float(said)}
+    if said is not Absence.UNSUPPORTED or facts.mem_margin_min_c is not None:
+        return {}
+    margin = read_fields(asker, [MEMORY_LIMIT]).number(MEMORY_LIMIT)
+    return {"mem_margin_min_c": None if isinstance(margin, Absence) else _margin(margin)}
+
+
+def _from_margin(asker: Asker, limit: tuple[int, int], temp_c: Any) -> float | None:
+    margin_c = asker.ask("nvmlDeviceGetMarginTemperature")
+    said = read_fields(asker, [limit]).number(limit)
+    if any(type(each) is Absence for each in (margin_c, said, temp_c)):
+        return None
+    return float(temp_c + margin_c - said)

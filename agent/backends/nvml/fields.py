@@ -1,0 +1,95 @@
+"""Field values: many readings of one Gpu in one call, each with a verdict and a type of its own."""
+
+import ctypes
+import struct
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import pynvml
+
+from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
+
+from .ask import Asker
+
+Field = tuple[int, int]  # its number, and its scope: a link, or EVERY_LINK
+EVERY_LINK = 0xFFFFFFFF
+
+# nvml.h, nvmlValueType_t: how 8 bytes hold the number, and in how many bits.
+NUMBERS: dict[int, tuple[struct.Struct, int]] = {
+    0: (struct.Struct("=d"), 64), 1: (struct.Struct("=I4x"), 32), 2: (struct.Struct("=Q"), 64),
+    3: (struct.Struct("=Q"), 64), 4: (struct.Struct("=q"), 64), 5: (struct.Struct("=i4x"), 32),
+    6: (struct.Struct("=H6x"), 16),
+}
+# nvml.h, nvmlFieldValue_t: id, scope, time, latency, type, verdict, number. Unpacked as a whole:
+# each look at an attribute of pynvml's costs 0.5 us, and there are a hundred in a reading.
+_SAID = struct.Struct("=IIqqII8s")
+if _SAID.size != ctypes.sizeof(pynvml.c_nvmlFieldValue_t):
+    raise ImportError("pynvml's field values are not nvml.h's")
+
+
+class Answers:
+    """What one call said."""
+
+    def __init__(self, found: "dict[Field, tuple[Any, int] | Absence]") -> None:
+        self._found = found
+
+    def number(self, field: Field) -> Any:
+        """The number, or an Absence."""
+        answer = self._found.get(field, UNSUPPORTED)
+        return answer if type(answer) is Absence else answer[0]
+
+    def counted(self, field: Field) -> "tuple[int, int] | Absence":
+        """Of a counter: its state and its bits."""
+        answer = self._found.get(field, UNSUPPORTED)
+        return answer if type(answer) is Absence else (int(answer[0]), answer[1])
+
+
+def read_fields(asker: Asker, wanted: Iterable[Field]) -> Answers:
+    found: dict[Field, tuple[Any, int] | Absence] = {}
+    asked = []
+    for field in wanted:
+        refused = asker.refused(field)
+        if refused is None:
+            asked.append(field)
+        else:
+            found[field] = refused
+    if not asked:
+        return Answers(found)
+    fields = tuple(asked)
+    # Refused as a whole means that not one was to be had: by this question, not for all others.
+    said = asker.ask(said_of, fields, question=("fields", fields))
+    if type(said) is Absence:
+        return Answers(found | dict.fromkeys(fields, said))
+    # In the order asked. The call succeeds if any field did: each has a verdict of its own.
+    for field, (_, _, _, _, kind, code, number) in zip(
+        fields, _SAID.iter_unpack(said), strict=True
+    ):
+        found[field] = _verdict(asker, field, kind, code, number)
+    return Answers(found)
+
+
+def said_of(handle: Any, wanted: tuple[Field, ...]) -> bytearray:
+    """pynvml's own call fills its array attribute by attribute, which costs more than the call."""
+    said = _unsaid(wanted)[:]
+    call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
+    pynvml._nvmlCheckReturn(
+        call(handle, len(wanted), (ctypes.c_char * len(said)).from_buffer(said)))
+    return said
+
+
+@lru_cache(maxsize=1_024)
+def _unsaid(wanted: tuple[Field, ...]) -> bytearray:
+    return bytearray().join(_SAID.pack(*field, 0, 0, 0, 0, b"") for field in wanted)
+
+
+def _verdict(
+    asker: Asker, field: Field, kind: int, code: int, number: bytes
+) -> "tuple[Any, int] | Absence":
+    if code != pynvml.NVML_SUCCESS:
+        return asker.refuse(field, code)
+    if kind not in NUMBERS:
+        return UNKNOWN  # a type of the future: any reading of it would be a guess
+    asker.answered(field)
+    shape, bits = NUMBERS[kind]
+    return shape.unpack(number)[0], bits

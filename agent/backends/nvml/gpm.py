@@ -1,0 +1,116 @@
+"""GPM: what NVML measures between two samples of a board. Hopper and newer.
+
+Counters that nobody feeds read 0, with every code a success (NVIDIA/dcgm-exporter#662: "silently 0
+after weeks"). So a 0 is believed only while nothing contradicts it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pynvml
+
+from gpudeck.metrics import UNKNOWN, UNSUPPORTED, Absence
+
+from .errors import Code
+
+GPM_APART_S = 0.1  # nvml.h: samples closer than 100 ms give no metrics
+# A kernel that ended right at a reading contradicts one 0; so many in a row are dead counters.
+DEAD_AFTER = 2
+ACTIVE, OCCUPANCY = pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_SM_OCCUPANCY
+# What nobody will ever answer about one metric, on this driver and board.
+_NO_SUCH = (Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND)
+
+Shares = dict[int, "float | Absence"]
+
+
+class Gpm:
+    """What these metrics were between two readings."""
+
+    def __init__(
+        self, metrics: Sequence[int], take: Callable[[Any, Any], Any] | None = None
+    ) -> None:
+        # SM activity is asked for with each: a 0 of the others is worth what its own is.
+        self._metrics = tuple(dict.fromkeys((*metrics, ACTIVE)))
+        self._take = take  # a sample of this handle into this buffer
+        self._samples: list[Any] | None = None
+        self._sampled_at: float | None = None
+        self._request: Any = None
+        self._answers: list[Any] = []  # where in the request they come
+        self._contradicted = 0  # in a row
+        self.absence = UNKNOWN
+
+    @property
+    def is_dead(self) -> bool:
+        """Its counters stand still: it says 0 whatever runs."""
+        return self._contradicted >= DEAD_AFTER
+
+    def read(
+        self, handle: Any, now: float, why: Callable[[int], Absence], ran: bool = False
+    ) -> Shares:
+        """Metric -> number or why not; what is not in it is absent by `absence`. `ran`: the driver
+        says elsewhere that kernels ran since the last time."""
+        if self.absence is UNSUPPORTED:
+            return {}
+        try:
+            return self._believed(self._read(handle, now), ran)
+        except pynvml.NVMLError as error:
+            # Here a bad argument is two samples too close, not a metric that is not known.
+            bad_argument = error.value == Code.INVALID_ARGUMENT
+            self.absence = UNKNOWN if bad_argument else why(error.value)
+        except pynvml.NVMLLibraryMismatchError:
+            self.absence = UNSUPPORTED
+        return {}
+
+    def _believed(self, shares: Shares, ran: bool) -> Shares:
+        active = shares.get(ACTIVE)
+        if active is None or type(active) is Absence:
+            return shares
+        if active != 0:
+            self._contradicted = 0
+            if shares.get(OCCUPANCY) == 0:  # who is active has warps resident
+                return {**shares, OCCUPANCY: UNKNOWN}
+            return shares
+        if not ran and not self.is_dead:
+            self._contradicted = 0
+            return shares
+        # Once it is dead a 0 while nothing runs is no news either: only a number brings it back.
+        self._contradicted += ran
+        self.absence = UNKNOWN
+        return {}
+
+    def _read(self, handle: Any, now: float) -> Shares:
+        if self._samples is None:
+            if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+                self.absence = UNSUPPORTED
+                return {}
+            self._samples = [pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()]
+        if self._sampled_at is not None and now - self._sampled_at <= GPM_APART_S:
+            return {}
+        before, after = self._samples
+        had_one, self._sampled_at = self._sampled_at is not None, None
+        take = self._take or pynvml.nvmlGpmSampleGet
+        take(handle, before if not had_one else after)
+        self._sampled_at = now
+        if not had_one:
+            return {}
+        self._samples = [after, before]
+        return self._between(before, after)
+
+    def _between(self, before: Any, after: Any) -> Shares:
+        if self._request is None:
+            self._request = pynvml.c_nvmlGpmMetricsGet_t()
+            self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+            self._request.numMetrics = len(self._metrics)
+            self._answers = [self._request.metrics[at] for at in range(len(self._metrics))]
+            for answer, metric in zip(self._answers, self._metrics, strict=True):
+                answer.metricId = metric
+        self._request.sample1, self._request.sample2 = before, after
+        pynvml.nvmlGpmMetricsGet(self._request)
+        return {metric: _share(answer)
+                for metric, answer in zip(self._metrics, self._answers, strict=True)}
+
+
+def _share(said: Any) -> "float | Absence":
+    if said.nvmlReturn == pynvml.NVML_SUCCESS:
+        return float(said.value)
+    return UNSUPPORTED if said.nvmlReturn in _NO_SUCH else UNKNOWN

@@ -1,0 +1,86 @@
+"""Power limits, clock locks and compute modes through NVML (nvml-mps.md A.1, B).
+
+`nvmlDeviceSetPowerManagementLimit_v2` always says success: the first version is used. There is no
+call that reads a clock lock back.
+"""
+
+from typing import Any
+
+import pynvml
+
+from ...limits.timed_limits import GpuLimits
+from .errors import Code
+
+DENIED = ("the driver refuses: settings of a Gpu need CAP_SYS_ADMIN, which the unit in packaging/ "
+          "gives the agent; root in a container without it is not enough")
+
+
+class NvmlLimits:
+    def __init__(self) -> None:
+        pynvml.nvmlInit()
+
+    def read(self, uuid: str) -> GpuLimits:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        low, high = _told("nvmlDeviceGetPowerManagementLimitConstraints", handle) or (None, None)
+        util = _told("nvmlDeviceGetUtilizationRates", handle)
+        return GpuLimits(
+            uuid, _watts(_told("nvmlDeviceGetPowerManagementLimit", handle)), _watts(low),
+            _watts(high), _watts(_told("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
+            _told("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
+            _told("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM),
+            None if util is None else float(util.gpu),
+            compute_mode=_told("nvmlDeviceGetComputeMode", handle))
+
+    def set_power(self, uuid: str, watts: float) -> None:
+        pynvml.nvmlDeviceSetPowerManagementLimit(
+            pynvml.nvmlDeviceGetHandleByUUID(uuid), round(watts * 1_000))
+
+    def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None:
+        pynvml.nvmlDeviceSetGpuLockedClocks(
+            pynvml.nvmlDeviceGetHandleByUUID(uuid), round(low_mhz), round(high_mhz))
+
+    def unlock_clocks(self, uuid: str) -> None:
+        pynvml.nvmlDeviceResetGpuLockedClocks(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+
+    def set_mode(self, uuid: str, mode: int) -> None:
+        pynvml.nvmlDeviceSetComputeMode(pynvml.nvmlDeviceGetHandleByUUID(uuid), mode)
+
+    def close(self) -> None:
+        pynvml.nvmlShutdown()
+
+
+def open_limits(options: str) -> NvmlLimits:
+    return NvmlLimits()
+
+
+def in_words(error: Exception) -> str:
+    """What a refusal of the driver means, for people."""
+    code = getattr(error, "value", None)
+    match code:
+        case Code.NO_PERMISSION:
+            return DENIED
+        case Code.NOT_SUPPORTED | Code.FUNCTION_NOT_FOUND:
+            return "this Gpu, or its driver, does not let this be set"
+        case Code.INVALID_ARGUMENT:
+            return "the driver calls this value wrong for this Gpu"
+        case Code.GPU_IS_LOST:
+            return "the Gpu is lost; see `dmesg`"
+        case Code.NOT_FOUND:
+            return "there is no Gpu of this UUID here"
+    return f"the driver says: {error}"
+
+
+ERRORS: tuple[type[Exception], ...] = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
+
+
+def _told(name: str, *arguments: Any) -> Any:
+    try:
+        return getattr(pynvml, name)(*arguments)
+    except ERRORS as error:
+        if getattr(error, "value", None) in (Code.GPU_IS_LOST, Code.UNINITIALIZED):
+            raise
+        return None
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1_000

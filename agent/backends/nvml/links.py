@@ -1,0 +1,187 @@
+"""NVLink, and how the Gpus of a node reach each other."""
+
+from collections import Counter as Tally
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any, Literal
+
+import pynvml
+
+from gpudeck.metrics import UNSUPPORTED, Absence
+from gpudeck.wire import MAX_LINKS, GpuLink
+
+from ..row import Counter, Row
+from .ask import Asker, Lost
+from .fields import EVERY_LINK, Answers, Field
+
+LINKS = range(pynvml.NVML_NVLINK_MAX_LINKS)
+STATES: tuple[Field, ...] = tuple((pynvml.NVML_FI_DEV_NVLINK_GET_STATE, at) for at in LINKS)
+# Flits, data, replays, recoveries: since the driver was loaded.
+ERRORS: tuple[Field, ...] = tuple((number, 0) for number in (
+    pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL,
+    pynvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL,
+    pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL,
+    pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL,
+))
+# Of the fifth generation, whose counters are asked link by link.
+ERRORS_OF_5 = (pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS,
+               pynvml.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS)
+ERRORS_BY_CALL = (
+    pynvml.NVML_NVLINK_ERROR_DL_REPLAY, pynvml.NVML_NVLINK_ERROR_DL_RECOVERY,
+    pynvml.NVML_NVLINK_ERROR_DL_CRC_FLIT, pynvml.NVML_NVLINK_ERROR_DL_CRC_DATA,
+)
+# metric: the sum over all links in KiB, and one link's bytes (fifth generation)
+TRAFFIC: dict[str, tuple[int, int]] = {
+    "nvlink_tx_bytes_per_s": (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+                              pynvml.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES),
+    "nvlink_rx_bytes_per_s": (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+                              pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES),
+}
+KIB = 1024.0
+
+Path = Literal["board", "one switch", "switches", "host bridge", "numa node", "system"]
+PATHS: dict[int, Path] = {0: "board", 10: "one switch", 20: "switches", 30: "host bridge",
+                          40: "numa node", 50: "system"}
+
+
+class NvLinks:
+    """The NVLinks of one Gpu."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._by_link = False
+        self._counters = {key: Counter() for key in TRAFFIC}
+        self.up: int | None = None
+
+    def fields(self) -> list[Field]:
+        """To be asked in the one call with all others."""
+        wanted = [*STATES, *ERRORS, *((total, EVERY_LINK) for total, _ in TRAFFIC.values())]
+        if self._by_link:
+            each = (*ERRORS_OF_5, *(bytes_of for _, bytes_of in TRAFFIC.values()))
+            wanted += [(number, at) for number in each for at in LINKS]
+        return wanted
+
+    def put(self, row: Row, answers: Answers, now: float) -> None:
+        states = self._states(answers)
+        present = {at: said for at, said in states.items() if type(said) is not Absence}
+        self.up = sum(said == 1 for said in present.values()) if present else None
+        row.put("nvlinks_up", _sum_or_why(
+            [said if type(said) is Absence else float(said == 1) for said in states.values()]))
+        row.put("nvlink_errors", self._errors(answers, present))
+        for key, (total, bytes_of) in TRAFFIC.items():
+            row.put(key, self._rate(key, answers, total, bytes_of, now))
+        whole = answers.number((TRAFFIC["nvlink_tx_bytes_per_s"][0], EVERY_LINK))
+        self._by_link = bool(present) and whole is UNSUPPORTED
+
+    def _states(self, answers: Answers) -> dict[int, Any]:
+        """By link, without those that this board does not have."""
+        said = {at: answers.number(STATES[at]) for at in LINKS}
+        states = {at: state for at, state in said.items() if state is not UNSUPPORTED}
+        if states:
+            return states
+        for at in LINKS:  # an older driver
+            state = self._asker.ask("nvmlDeviceGetNvLinkState", at)
+            if state is UNSUPPORTED:
+                break
+            states[at] = state
+        return states
+
+    def _errors(self, answers: Answers, present: Mapping[int, Any]) -> "float | Absence":
+        said = [answers.number(field) for field in ERRORS]
+        if all(each is UNSUPPORTED for each in said):
+            said = [answers.number((number, at)) for number in ERRORS_OF_5 for at in present]
+        if all(each is UNSUPPORTED for each in said):
+            said = [self._asker.ask("nvmlDeviceGetNvLinkErrorCounter", at, kind)
+                    for at in present for kind in ERRORS_BY_CALL]
+        return _sum_or_why([each for each in said if each is not UNSUPPORTED])
+
+    def _rate(
+        self, key: str, answers: Answers, total: int, bytes_of: int, now: float
+    ) -> "float | Absence":
+        counted = answers.counted((total, EVERY_LINK))
+        scale = KIB
+        if counted is UNSUPPORTED:
+            counted, scale = _sum_of_links(answers, bytes_of), 1.0
+        if type(counted) is Absence:
+            return counted
+        rate = self._counters[key].rate(*counted, now)
+        return rate if type(rate) is Absence else rate * scale
+
+
+def _sum_of_links(answers: Answers, number: int) -> "tuple[int, int] | Absence":
+    said = [answers.number((number, at)) for at in LINKS]
+    whole = _sum_or_why([each for each in said if each is not UNSUPPORTED])
+    return whole if type(whole) is Absence else (int(whole), 64)
+
+
+def _sum_or_why(said: Sequence[Any]) -> "float | Absence":
+    """One part that did not answer makes the sum a lie."""
+    if not said:
+        return UNSUPPORTED
+    bad = next((each for each in said if type(each) is Absence), None)
+    return float(sum(said)) if bad is None else bad
+
+
+class Ends:
+    """Where the active NVLinks of one Gpu lead."""
+
+    def __init__(self, asker: Asker) -> None:
+        self.to: Tally[str] = Tally()  # by the other's bus id
+        self.to_switches = 0
+        for at in LINKS:
+            state = asker.ask("nvmlDeviceGetNvLinkState", at)
+            if state is UNSUPPORTED:
+                break
+            if state == 1:
+                self._follow(asker, at)
+
+    def _follow(self, asker: Asker, at: int) -> None:
+        kind = asker.ask("nvmlDeviceGetNvLinkRemoteDeviceType", at)
+        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            self.to_switches += 1
+            return
+        other = asker.ask("nvmlDeviceGetNvLinkRemotePciInfo", at)
+        if type(other) is not Absence:
+            self.to[str(other.busId).lower()] += 1
+
+    def between(self, other: "Ends", bus_id: str | None) -> int:
+        """To a Gpu at this bus id: direct ones, else as many as meet in the switches."""
+        direct = self.to[bus_id.lower()] if bus_id else 0
+        return direct or min(self.to_switches, other.to_switches)
+
+
+class Topology:
+    """How each pair reaches each other: read once, and again when a link went up or down."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Path, int]] = {}
+        self._seen: object = None
+
+    def learn(self, boards: Sequence[tuple[Asker, str | None, int | None]]) -> None:
+        """Of those that answer: their bus ids, and how many of their links are up."""
+        seen = [(asker.uuid, up) for asker, _, up in boards]
+        if seen == self._seen or len(boards) < 2:
+            return
+        try:
+            self._learn(boards)
+        except Lost:
+            return  # its own reading will say so
+        self._seen = seen
+
+    def _learn(self, boards: Sequence[tuple[Asker, str | None, int | None]]) -> None:
+        ends = {asker.uuid: Ends(asker) for asker, _, _ in boards}
+        for (one, _, _), (other, bus_id, _) in combinations(boards, 2):
+            level = one.ask("nvmlDeviceGetTopologyCommonAncestor", other._handle,
+                            question=("ancestor", other.uuid))
+            path = None if type(level) is Absence else PATHS.get(level)
+            if path is not None:
+                nvlinks = ends[one.uuid].between(ends[other.uuid], bus_id)
+                self._known[one.uuid, other.uuid] = path, nvlinks
+
+    def links(self, uuids: Sequence[str]) -> tuple[GpuLink, ...]:
+        """By their places in this list. A lost Gpu has not moved."""
+        place = {uuid: at for at, uuid in enumerate(uuids)}
+        found = (GpuLink(place[one], place[other], path, nvlinks)
+                 for (one, other), (path, nvlinks) in self._known.items()
+                 if one in place and other in place)
+        return tuple(sorted(found, key=lambda link: (link.a, link.b)))[:MAX_LINKS]

@@ -1,0 +1,268 @@
+"""MIG: the instances of a board, each a Gpu of its own beside its parent.
+
+What NVML does with MIG on (nvml.h; nvml-mps.md A.2, A.3; peers.md 5, pitfall 7): no utilization
+rates, neither of the board nor of an instance; only memory and GPM are an instance's own, heat,
+power and clocks are the board's. Handles come by place, with gaps where one was destroyed. The
+board's process list is that of all its instances, and only for the privileged.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, Protocol
+
+import pynvml
+from msgspec import structs
+
+from gpudeck.metrics import COLUMNS, SLOW, WIDTH, Absence, Metric
+from gpudeck.wire import GpuFacts
+
+from .. import GpuReading, ProcessReading
+from ..row import Row
+from .ask import Asker, Lost, taken
+from .errors import Code
+from .gpm import Gpm
+from .processes import ProcessLists
+from .slow import GPM, allocated_bytes, unseen_bytes
+
+OFF_LOOKED_AT_EVERY_S = 15.0
+MIG_MODE_ON = 1
+# Of a MIG-enabled board these are not told; a driver that says 0 means "not told" (pitfall 7).
+NOT_WITH_MIG = ("util_pct", "util_max_pct", "mem_util_pct")
+SLOW_NOT_WITH_MIG = ("enc_util_pct", "dec_util_pct", "jpg_util_pct", "ofa_util_pct")
+# Facts of the board that are its instances' too.
+OF_ITS_BOARD = ("index", "pci_bus_id", "minor", "serial", "compute_capability", "numa_node")
+# No such place, nobody in it, or somebody we have no access to.
+_EMPTY = (Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.NO_PERMISSION, Code.NOT_FOUND)
+_NO_SUCH_CALL = (Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND)
+
+Ids = tuple[int, int]  # of GPU instance and compute instance
+
+
+class Parent(Protocol):
+    facts: GpuFacts
+
+    @property
+    def handle(self) -> Any: ...
+    def ask(self, name: Any, *arguments: Any, question: Any = None) -> Any: ...
+    def why(self, code: int) -> Absence: ...
+
+
+class Instance:
+    def __init__(self, parent: Parent, asker: Asker, ids: Ids) -> None:
+        self._parent = parent
+        self._asker = asker
+        self._gpm = Gpm((pynvml.NVML_GPM_METRIC_SM_UTIL,), self._take_sample)
+        self._slow_gpm = Gpm(tuple(GPM.values()), self._take_sample)
+        self._has_own_gpm_call = True
+        # Its own lists need no privilege; a host of vGPUs has only the board's.
+        self._own = self._lists = ProcessLists(asker.ask, asker.uuid)
+        self._of_board = ProcessLists(
+            parent.ask, asker.uuid, lambda row: ids_of(row) == self.ids)
+        self._allocated: float | Absence = Absence.UNKNOWN
+        self._slow_at: float | None = None
+        self._missing_slow: Mapping[str, str] = {}
+        self.ids = ids
+        # GPM measures GPU instances, and memory is theirs too: whose the figure is nobody can
+        # say where several compute instances are in one.
+        self.is_alone = True
+        self.facts = self._read_facts()
+
+    def follow(self, handle: Any) -> None:
+        self._asker.follow(handle)
+
+    def read(self, now: float, slow: bool) -> GpuReading:
+        self._asker.now = now
+        memory = self._memory()
+        row = _unsupported(Row(), COLUMNS)
+        row.put("mem_used_bytes", taken(memory, lambda said: float(said.used)))
+        if self.is_alone:
+            shares = self._gpm.read(self._parent.handle, now, self._asker.why)
+            row.put("sm_active_pct",
+                    shares.get(pynvml.NVML_GPM_METRIC_SM_UTIL, self._gpm.absence))
+        slow_row = None
+        if slow or self._slow_at is None:
+            self.facts = self._read_facts()  # nobody says that a UUID comes with one size only
+            self._slow_at, slow_row = now, self._read_slow(now, memory)
+            self._missing_slow = slow_row.missing()
+        self._tell({**row.missing(), **self._missing_slow}, memory)
+        return GpuReading(
+            self.facts.uuid, "ok", tuple(row.values), bytes(row.absent),
+            slow=() if slow_row is None else tuple(slow_row.values),
+            slow_absent=b"" if slow_row is None else bytes(slow_row.absent),
+        )
+
+    def _read_slow(self, now: float, memory: Any) -> Row:
+        row = _unsupported(Row.slow(), SLOW)
+        if hasattr(memory, "reserved"):
+            row.put("mem_reserved_bytes", float(memory.reserved))
+        if self.is_alone:
+            row.put("mem_unseen_bytes", unseen_bytes(
+                self._allocated, allocated_bytes(memory), self._lists.amounts(now)))
+            shares = self._slow_gpm.read(self._parent.handle, now, self._asker.why)
+            for key, number in GPM.items():
+                row.put(key, shares.get(number, self._slow_gpm.absence))
+        return row
+
+    def lost(self) -> GpuReading:
+        absent = bytes([Absence.LOST]) * WIDTH
+        return GpuReading(self.facts.uuid, "lost", (0.0,) * WIDTH, absent)
+
+    def _take_sample(self, board: Any, sample: Any) -> None:
+        """By the call that nvml.h has for this, or by the handle where the driver lacks it."""
+        if self._has_own_gpm_call:
+            try:
+                pynvml.nvmlGpmMigSampleGet(board, self.ids[0], sample)
+                return
+            except pynvml.NVMLError as error:
+                if error.value not in _NO_SUCH_CALL:
+                    raise
+                self._has_own_gpm_call = False
+        pynvml.nvmlGpmSampleGet(self._asker.handle, sample)
+
+    def _memory(self) -> Any:
+        answer = self._asker.ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
+        if answer is Absence.UNSUPPORTED:  # before 510 there is no second version
+            answer = self._asker.ask("nvmlDeviceGetMemoryInfo")
+        return answer
+
+    def mem_used_now(self) -> float | None:
+        try:
+            memory = self._memory()
+        except Lost:
+            return None
+        return None if type(memory) is Absence else float(memory.used)
+
+    def _read_facts(self) -> GpuFacts:
+        """Those of its board, and what is missing, come with the first reading."""
+        board = self._parent.facts
+        name = self._asker.ask("nvmlDeviceGetName")
+        size = self._asker.ask("nvmlDeviceGetAttributes_v2")
+        shown = board.name if type(name) is Absence else str(name)[:128]
+        return GpuFacts(
+            uuid=self._asker.uuid, index=board.index, name=shown, parent_uuid=board.uuid,
+            mig_profile=_profile(shown, size), gpu_instance=self.ids[0],
+            compute_instance=self.ids[1],
+            mem_total_bytes=None if type(size) is Absence else size.memorySizeMB * 2.0**20,
+        )
+
+    def _tell(self, missing: dict[str, str], memory: Any) -> None:
+        """What a new instance, or its board, has not told at once may come later."""
+        board, total = self._parent.facts, self.facts.mem_total_bytes
+        now = structs.replace(
+            self.facts, missing=missing,
+            mem_total_bytes=total if type(memory) is Absence else float(memory.total),
+            **{name: getattr(board, name) for name in OF_ITS_BOARD},
+        )
+        if now != self.facts:
+            self.facts = now
+
+    def processes(self, now: float) -> tuple[ProcessReading, ...]:
+        self._asker.now = now
+        try:
+            self._allocated = allocated_bytes(self._memory())
+            rows = self._own.read(now)
+            self._lists = self._of_board if self._own.is_refused else self._own
+            return self._of_board.read(now) if self._own.is_refused else rows
+        except Lost:
+            return self._lists.kept(now)  # the next reading says so
+
+    def list_now(self) -> tuple[ProcessReading, ...]:
+        """A lost Gpu holds nobody's memory."""
+        try:
+            rows = self._own.fresh()
+            return self._of_board.fresh() if self._own.is_refused else rows
+        except Lost:
+            return ()
+
+
+class Instances:
+    """Those of one board, as they are at each look: identified by UUID, never by place."""
+
+    def __init__(self, parent: Parent) -> None:
+        self._parent = parent
+        self._by_place: dict[int, Instance] = {}
+        self._most = 0  # places
+        self._looked_at: float | None = None
+        self.is_on: bool | None = None  # None: not known yet
+
+    @property
+    def all(self) -> tuple[Instance, ...]:
+        return tuple(self._by_place.values())
+
+    def look(self, now: float) -> bool:
+        """Whether MIG has been switched since the last look."""
+        if self._is_soon(now):
+            return False
+        mode = self._parent.ask("nvmlDeviceGetMigMode")
+        if mode is Absence.UNKNOWN:
+            return False
+        self._looked_at = now
+        was, self.is_on = self.is_on, type(mode) is not Absence and mode[0] == MIG_MODE_ON
+        self._by_place = self._found() if self.is_on else {}
+        return was is not None and was != self.is_on
+
+    def owns(self, process: Any) -> bool:
+        """Whether this row of the board's list is told by one of its instances."""
+        return any(each.ids == ids_of(process) for each in self.all)
+
+    def _is_soon(self, now: float) -> bool:
+        """Switching MIG on takes an idle board; instances come and go while we look on."""
+        return (not self.is_on and self._looked_at is not None
+                and now - self._looked_at < OFF_LOOKED_AT_EVERY_S)
+
+    def _found(self) -> dict[int, Instance]:
+        most = self._parent.ask("nvmlDeviceGetMaxMigDeviceCount")
+        self._most = self._most if type(most) is Absence else most
+        known = {each.facts.uuid: each for each in self.all}
+        found: dict[int, Instance] = {}
+        for place in range(self._most):
+            instance = self._at(place, known)
+            if instance is not None and instance not in found.values():
+                found[place] = instance
+        for each in found.values():
+            each.is_alone = sum(each.ids[0] == other.ids[0] for other in found.values()) == 1
+        return found
+
+    def _at(self, place: int, known: dict[str, Instance]) -> Instance | None:
+        try:
+            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self._parent.handle, place)
+            uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+        except pynvml.NVMLError as error:
+            if error.value in _EMPTY:
+                return None
+            self._parent.why(error.value)
+            return self._by_place.get(place)  # no answer this time: as it was
+        if uuid in known:
+            known[uuid].follow(handle)
+            return known[uuid]
+        return self._opened(handle, uuid)
+
+    def _opened(self, handle: Any, uuid: str) -> Instance | None:
+        """Without its ids it waits for the next look: its tasks could be taken for the board's."""
+        asker = Asker(handle, uuid)
+        ids = [asker.ask(f"nvmlDeviceGet{part}InstanceId") for part in ("Gpu", "Compute")]
+        if type(ids[0]) is Absence or type(ids[1]) is Absence:
+            return None
+        return Instance(self._parent, asker, (int(ids[0]), int(ids[1])))
+
+
+def _unsupported(row: Row, metrics: tuple[Metric, ...]) -> Row:
+    for metric in metrics:
+        row.put(metric.key, Absence.UNSUPPORTED)
+    return row
+
+
+def ids_of(process: Any) -> Ids:
+    return process.gpuInstanceId, process.computeInstanceId
+
+
+def _profile(name: str, size: Any) -> str | None:
+    """As NVIDIA names it: in the device's own name, else from its slices, memory rounded up."""
+    _, mig, profile = name.rpartition(" MIG ")
+    if mig and profile:
+        return profile
+    if type(size) is Absence or not size.gpuInstanceSliceCount:
+        return None
+    whole = f"{size.gpuInstanceSliceCount}g.{ceil(size.memorySizeMB / 1024)}gb"
+    part = size.computeInstanceSliceCount
+    return whole if part in (0, size.gpuInstanceSliceCount) else f"{part}c.{whole}"

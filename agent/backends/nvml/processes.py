@@ -1,0 +1,280 @@
+"""Who is on a Gpu, by NVML: the union of its process lists, and each one's share of the SMs.
+
+Sources of the quirks: nvml-mps.md A.3, citing nvml.h, the open kernel module, nvitop and nvtop.
+"""
+
+import ctypes
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol
+
+import pynvml
+
+from gpudeck.metrics import DENIED, UNKNOWN, UNSUPPORTED, Absence
+
+from .. import ProcessReading, Unavailable
+from .errors import Code
+
+Kind = Literal["compute", "graphics", "mps_client"]
+# Later lists win: a process in the MPS list is in the compute list too.
+PROCESS_LISTS: tuple[tuple[str, Kind], ...] = (
+    ("nvmlDeviceGetGraphicsRunningProcesses", "graphics"),
+    ("nvmlDeviceGetComputeRunningProcesses", "compute"),
+    ("nvmlDeviceGetMPSComputeRunningProcesses", "mps_client"),
+)
+# New cards fill the first alone (peers.md 5, pitfall 10), old drivers have the second alone.
+SHARES = ("nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceGetProcessUtilization")
+# A list that fails now and then must not look as if all tasks had ended.
+LIST_KEPT_S = 30.0
+# No answer about shares: nobody was busy, or it was asked too soon.
+SHARE_KEPT_S = 5.0
+# The clock that rows are stamped with may have been set back: then begin anew.
+SILENT_MAX_S = 15.0
+# What the driver tells at most (ctrl2080gpu.h).
+LISTED_MAX = 950
+PID_MAX = 2**22  # PID_MAX_LIMIT of the kernel
+NOT_MEMORY = 2**60  # 0xFFFFFFFFFFFFFFFF is NVML's "not known"; nothing near it is an amount
+ROOM, TRIES = 64, 4
+
+
+class Row(ctypes.Structure):
+    """nvmlProcessInfo_t of _v2 and _v3. One call, where pynvml makes two: each takes the lock that
+    the workloads' own calls want."""
+
+    _fields_ = (("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong),
+                ("gpuInstanceId", ctypes.c_uint), ("computeInstanceId", ctypes.c_uint))
+
+
+class WideRow(ctypes.Structure):
+    """Of _v3 in the first drivers of 535: 32 bytes. Read as the other, every second row is
+    garbage (pitfall 9)."""
+
+    _fields_ = (*Row._fields_, ("usedGpuCcProtectedMemory", ctypes.c_ulonglong))
+
+
+class Listed(NamedTuple):
+    """A row of either layout. Unpacked as a whole: each look at an attribute of a ctypes structure
+    costs 0.3 us, and there are hundreds in a reading."""
+
+    pid: int
+    usedGpuMemory: int
+    gpuInstanceId: int
+    computeInstanceId: int
+
+
+_ROWS = {Row: struct.Struct("=I4xQII"), WideRow: struct.Struct("=I4xQII8x")}
+
+
+class Share(NamedTuple):
+    """A row of either call in SHARES, as far as it is used."""
+
+    timeStamp: int
+    pid: int
+    smUtil: int
+    memUtil: int
+    encUtil: int
+    decUtil: int
+
+
+_NEW_SHARE = struct.Struct("=QIIIII12x")
+_OLD_SHARE = struct.Struct("=I4xQIIII")
+for _layout, _packed in (*_ROWS.items(), (pynvml.c_nvmlProcessUtilizationInfo_v1_t, _NEW_SHARE),
+                         (pynvml.c_nvmlProcessUtilizationSample_t, _OLD_SHARE)):
+    if ctypes.sizeof(_layout) != _packed.size:
+        raise ImportError("pynvml's rows of processes are not nvml.h's")
+
+
+class Ask(Protocol):
+    def __call__(self, name: Any, *arguments: Any, question: Any = None) -> Any: ...
+
+
+@dataclass(slots=True)
+class Held:
+    memory: float | None  # None: NVML does not know this process's share. Not 0.
+    kind: Kind
+
+
+@dataclass(slots=True)
+class Shares:
+    """What is remembered of them between two questions."""
+
+    seen_to: int = 0  # by the driver's clock, in microseconds
+    known_at: float | None = None
+    asked_since: float | None = None  # first of the questions without answer
+    pct: dict[int, float] = field(default_factory=dict)
+
+
+class ProcessLists:
+    """Of one Gpu. `ask` may raise for a lost board; then nothing here has changed. With MIG the
+    list of a board is that of its instances too: `is_ours` says which rows count here."""
+
+    def __init__(
+        self, ask: Ask, uuid: str, is_ours: Callable[[Any], bool] = lambda row: True
+    ) -> None:
+        self._ask = ask
+        self._uuid = uuid
+        self._is_ours = is_ours
+        self.is_refused = False  # the driver told none of the lists, the last time
+        self._shares = Shares()
+        self._listed: tuple[ProcessReading, ...] = ()
+        self._listed_at: float | None = None
+        self._has_told = False
+        self._v3: type[ctypes.Structure] | None = None
+
+    def read(self, now: float) -> tuple[ProcessReading, ...]:
+        held = self._held()
+        if held is not None:
+            shares = self._read_shares(set(held), now)
+            self._listed_at = now
+            self._listed = tuple(
+                ProcessReading(pid, self._uuid, each.memory, shares.get(pid), each.kind)
+                for pid, each in held.items())
+        return self.kept(now)
+
+    def kept(self, now: float) -> tuple[ProcessReading, ...]:
+        if self._listed_at is None or now - self._listed_at > LIST_KEPT_S:
+            self._listed = ()
+        return self._listed
+
+    def amounts(self, now: float) -> list[float | None] | None:
+        """What each one holds; None: they were not listed now."""
+        if self._listed_at != now:
+            return None
+        return [each.mem_used_bytes for each in self._listed]
+
+    def fresh(self) -> tuple[ProcessReading, ...]:
+        """Without shares of time, which are differences."""
+        held = self._held()
+        if held is None:
+            raise Unavailable("failed", "a Gpu does not list its processes just now")
+        return tuple(ProcessReading(pid, self._uuid, each.memory, None, each.kind)
+                     for pid, each in held.items())
+
+    def _held(self) -> dict[int, Held] | None:
+        """The union by pid of what the driver lists; None: it would not say this time."""
+        found: dict[int, Held] = {}
+        refusals = 0
+        for name, kind in PROCESS_LISTS:
+            rows = self._list(name)
+            if rows is UNKNOWN:
+                return None
+            if type(rows) is Absence:
+                refusals += 1
+                continue
+            for row in filter(self._is_ours, rows):
+                if 0 < row.pid <= PID_MAX:
+                    _add(found, row, kind)
+        self.is_refused = refusals == len(PROCESS_LISTS)
+        return found
+
+    def _list(self, name: str) -> Any:
+        """As the newest call that this driver has tells it."""
+        self._v3 = self._v3 or (WideRow if has_wide_rows() else Row)
+        rows: Any = UNSUPPORTED
+        for version, layout in (("_v3", self._v3), ("_v2", Row)):
+            rows = self._ask(partial(rows_of, name + version, layout), question=name + version)
+            if rows is not UNSUPPORTED:
+                break
+        if type(rows) is not Absence and len(rows) >= LISTED_MAX and not self._has_told:
+            self._has_told = True
+            print(f"a Gpu lists {len(rows)} processes, the most that a driver tells: there may be "
+                  "more", file=sys.stderr)
+        return rows
+
+    def _read_shares(self, listed: set[int], now: float) -> dict[int, float]:
+        """SM share by pid. An idle process has no row; rows may hold garbage: foreign pids, shares
+        over 100, old times (nvtop's checks)."""
+        shares = self._shares
+        if not listed:
+            return {}
+        rows = self._ask_shares()
+        if rows in (UNSUPPORTED, DENIED):
+            return {}
+        fresh = [] if type(rows) is Absence else [
+            row for row in map(_share, rows) if row.timeStamp > shares.seen_to and _is_sane(row)]
+        if not fresh:
+            return self._without_answer(listed, now)
+        is_first, shares.seen_to = shares.seen_to == 0, max(row.timeStamp for row in fresh)
+        shares.asked_since = None
+        if is_first:  # an average over the whole buffer: dead processes and all
+            return {}
+        shares.known_at, shares.pct = now, dict.fromkeys(listed, 0.0)
+        for row in sorted(fresh, key=lambda row: row.timeStamp):
+            if row.pid in listed:
+                shares.pct[row.pid] = float(row.smUtil)
+        return shares.pct
+
+    def _ask_shares(self) -> Any:
+        rows: Any = UNSUPPORTED
+        for name in SHARES:
+            rows = self._ask(name, self._shares.seen_to, question=name)
+            if rows is not UNSUPPORTED:
+                break
+        return rows
+
+    def _without_answer(self, listed: set[int], now: float) -> dict[int, float]:
+        """What was known goes on for a while. Then it is 0 if the whole Gpu was idle, and unknown
+        if not: on some cards the call never answers."""
+        shares = self._shares
+        if shares.asked_since is None:
+            shares.asked_since = now
+        if shares.known_at is not None and now - shares.known_at <= SHARE_KEPT_S:
+            return {pid: shares.pct[pid] for pid in listed if pid in shares.pct}
+        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        if type(rates) is not Absence and rates.gpu == 0:
+            return dict.fromkeys(listed, 0.0)
+        if now - shares.asked_since >= SILENT_MAX_S:
+            shares.seen_to, shares.asked_since = 0, now
+        return {}
+
+
+def _share(row: Any) -> Share:
+    if type(row) is pynvml.c_nvmlProcessUtilizationInfo_v1_t:
+        return Share._make(_NEW_SHARE.unpack(row))
+    pid, at, *pct = _OLD_SHARE.unpack(row)
+    return Share(at, pid, *pct)
+
+
+def _add(found: dict[int, Held], row: Listed, kind: Kind) -> None:
+    """Of the same process in two lists the amounts are the same memory: never their sum."""
+    held = found.setdefault(row.pid, Held(None, kind))
+    held.kind = kind
+    if row.usedGpuMemory < NOT_MEMORY:
+        held.memory = max(held.memory or 0.0, float(row.usedGpuMemory))
+
+
+def _is_sane(row: Share) -> bool:
+    return bool(max(row.smUtil, row.memUtil, row.encUtil, row.decUtil) <= 100)
+
+
+def rows_of(name: str, layout: type[ctypes.Structure], handle: Any) -> list[Listed]:
+    """All rows of one list. Processes may come while we ask: then once more with more room."""
+    call = pynvml._nvmlGetFunctionPointer(name)
+    room, code = ROOM, int(Code.INSUFFICIENT_SIZE)
+    for _ in range(TRIES):
+        count, rows = ctypes.c_uint(room), (layout * room)()
+        code = call(handle, ctypes.byref(count), rows)
+        if code != Code.INSUFFICIENT_SIZE:
+            break
+        room = max(2 * room, count.value + ROOM)
+    pynvml._nvmlCheckReturn(code)
+    shape = _ROWS[layout]
+    said = memoryview(rows).cast("B")[: min(count.value, room) * shape.size]
+    return list(map(Listed._make, shape.iter_unpack(said)))
+
+
+def has_wide_rows() -> bool:
+    """As nvitop tells them: no other trace of the layout is left."""
+    return (_has("nvmlDeviceGetConfComputeMemSizeInfo")
+            and not _has("nvmlDeviceGetRunningProcessDetailList"))
+
+
+def _has(name: str) -> bool:
+    try:
+        pynvml._nvmlGetFunctionPointer(name)
+    except pynvml.NVMLError:
+        return False
+    return True

@@ -1,0 +1,107 @@
+"""What a driver is and allows, for `gpudeck doctor`; in a process of its own, as a driver may hang.
+
+Written line by line, the library first: of one that hangs it is then known which one it was.
+"""
+
+import sys
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pynvml
+from msgspec import Struct
+
+from .. import Reading, Unavailable
+from .module import module_version
+from .reader import NvmlReader
+from .session import library_path, library_version
+
+
+class BoardReport(Struct, frozen=True):
+    index: int
+    uuid: str
+    name: str
+    state: str
+    persistence: bool | None  # None: it does not say
+    unsupported: tuple[str, ...]
+    denied: tuple[str, ...]
+
+
+class Report(Struct, frozen=True):
+    """None: not known, or not known yet."""
+
+    library: str | None = None
+    library_version: str | None = None
+    module_version: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    state: str = "hung"
+    detail: str = ""
+    boards: tuple[BoardReport, ...] = ()
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Report)
+
+
+def main() -> int:
+    report = Report(module_version=module_version())
+    _tell(report)
+    # What it raises, the reader below says in words.
+    with suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
+        pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
+    report = msgspec.structs.replace(report, library=library_path(),
+                                     library_version=library_version(), cuda=_cuda())
+    _tell(report)
+    try:
+        reader = NvmlReader()
+        reading = reader.read()
+    except Unavailable as why:
+        _tell(msgspec.structs.replace(report, state=why.state, detail=why.detail))
+        return 0
+    _tell(msgspec.structs.replace(
+        report, state="ok", detail=reading.detail, driver=reading.driver_version,
+        boards=tuple(_boards(reading))))
+    return 0
+
+
+def _tell(report: Report) -> None:
+    sys.stdout.buffer.write(_encoder.encode(report) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def last_told(said: bytes) -> Report:
+    """Of what the process wrote, the newest whole line."""
+    whole = said.rpartition(b"\n")[0].splitlines()
+    return _decoder.decode(whole[-1]) if whole else Report()
+
+
+def _cuda() -> str | None:
+    try:
+        version = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
+        return None
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _boards(reading: Reading) -> Any:
+    for gpu, facts in zip(reading.gpus, reading.facts, strict=True):
+        lacks: dict[str, tuple[str, ...]] = {
+            word: tuple(sorted(key for key, why in facts.missing.items() if why == word))
+            for word in ("unsupported", "denied")}
+        asleep = f"Gpu {facts.index} is asleep" in reading.detail
+        yield BoardReport(
+            facts.index, gpu.uuid, facts.name, "asleep" if asleep else gpu.state,
+            None if asleep or gpu.state != "ok" else _persistence(gpu.uuid),
+            lacks["unsupported"], lacks["denied"])
+
+
+def _persistence(uuid: str) -> bool | None:
+    try:
+        return bool(pynvml.nvmlDeviceGetPersistenceMode(pynvml.nvmlDeviceGetHandleByUUID(uuid)))
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

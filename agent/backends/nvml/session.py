@@ -1,0 +1,203 @@
+"""How NVML is opened, and how a reader notices that what it has open is not what is there.
+
+NVML is opened once per process. After an unload, an upgrade or a new numbering a fresh process
+is needed: this one has the old library mapped for good, and handles that may mean other boards
+(nvml-mps.md A.1, A.6). nvml_errors.LIFE says how each case is told.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pynvml
+
+from gpudeck.wire import GpuFacts
+
+from .. import Renew, Unavailable
+from .errors import NO_DRIVER, Code, no_gpus, unavailable
+from .module import VERSION, module_version
+
+LIBRARY = "libnvidia-ml.so.1"
+# A board that fell off the bus may only come back to a fresh process. That costs the others a
+# reading or two, so seldom; where all are lost there is nothing to disturb.
+RENEW_SOME_LOST_S = 600.0
+RENEW_ALL_LOST_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What the driver gave us, or did not, for one index."""
+
+    index: int
+    handle: Any
+    uuid: str
+    code: int  # 0: it is open
+
+
+class Board(Protocol):
+    """As much of a board as is looked at here."""
+
+    asleep: bool
+    needs_reset: bool
+    facts: GpuFacts
+    pending: tuple[str, ...]
+
+    @property
+    def handle(self) -> Any: ...
+    @property
+    def lost_at(self) -> float | None: ...
+    @property
+    def counts_nothing(self) -> bool: ...
+
+
+class Session:
+    """From init to the moment at which only a fresh process helps."""
+
+    def __init__(self) -> None:
+        try:
+            # NO_GPUS: a driver without a Gpu is a state of its own, not an error.
+            pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
+            self.driver = str(pynvml.nvmlSystemGetDriverVersion())
+            self.count = int(pynvml.nvmlDeviceGetCount())
+        except pynvml.NVMLError as error:
+            raise _unopened(error) from error
+        except pynvml.NVMLLibraryMismatchError as error:
+            raise unavailable(Code.FUNCTION_NOT_FOUND) from error
+        self.shut: tuple[Opened, ...] = ()  # counted, and not to be listed under any name
+        self._lost_since: float | None = None
+
+    def open(self, count: int, asleep: frozenset[int] = frozenset()) -> Iterator[Opened]:
+        """Each index but the sleeping ones, which a handle would wake."""
+        for index in range(count):
+            if index not in asleep:
+                yield _opened(index)
+
+    def check(self, boards: Sequence[Board]) -> None:
+        """After a reading and before it counts: were all handles, to the end of it, those of the
+        boards that we take them for? Else nothing of it is told."""
+        try:
+            driver = str(pynvml.nvmlSystemGetDriverVersion())
+        except pynvml.NVMLError as error:
+            if error.value in NO_DRIVER:
+                raise unavailable(error.value) from error
+            driver = self.driver
+        if driver != self.driver:
+            raise unavailable("changed", f"{self.driver} is now {driver}")
+        for board in boards:
+            if board.handle is not None and not board.asleep:
+                _check_identity(board)
+
+    def renew_if_lost(self, boards: Sequence[Board], now: float) -> None:
+        lost = sum(board.lost_at is not None for board in boards)
+        if not lost:
+            self._lost_since = None
+            return
+        self._lost_since = now if self._lost_since is None else self._lost_since
+        patience_s = RENEW_ALL_LOST_S if lost == len(boards) else RENEW_SOME_LOST_S
+        if now - self._lost_since > patience_s:
+            raise Renew
+
+    def close(self) -> None:
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError as error:
+            print(f"nvmlShutdown: {error}", file=sys.stderr)
+
+
+def _opened(index: int) -> Opened:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        return Opened(index, handle, str(pynvml.nvmlDeviceGetUUID(handle)), 0)
+    except pynvml.NVMLError as error:
+        if error.value in NO_DRIVER:
+            raise unavailable(error.value) from error
+        print(f"GPU {index} cannot be opened: {error}", file=sys.stderr)
+        return Opened(index, None, "", int(error.value))
+
+
+def none_opened(found: Sequence[Opened], sleeping: int) -> Unavailable:
+    """The driver counts boards and gives us none of them."""
+    if sleeping and not found:
+        return unavailable("asleep")
+    codes = {each.code for each in found}
+    if codes == {Code.GPU_IS_LOST}:
+        return unavailable("all_lost")
+    if codes & {Code.UNKNOWN, Code.OPERATING_SYSTEM}:
+        return unavailable(max(codes & {Code.UNKNOWN, Code.OPERATING_SYSTEM}))
+    return no_gpus()
+
+
+def _check_identity(board: Board) -> None:
+    """A handle's UUID is in the library's memory: asking costs microseconds."""
+    try:
+        uuid = str(pynvml.nvmlDeviceGetUUID(board.handle))
+    except pynvml.NVMLError as error:
+        if error.value in NO_DRIVER:
+            raise unavailable(error.value) from error
+        if error.value == Code.INVALID_ARGUMENT:  # the handle means nothing any more
+            raise unavailable("renumbered") from error
+        return  # lost, or a board that answers nothing: its values say so
+    if uuid != board.facts.uuid:
+        raise unavailable("renumbered")
+
+
+def notes(boards: Sequence[Board], shut: Sequence[Opened] = ()) -> str:
+    """What is wrong with single boards while the rest is read, and what to do."""
+    return " ".join(filter(None, (*map(_note, boards), *map(_shut_note, shut))))
+
+
+def _shut_note(found: Opened) -> str:
+    if found.code == Code.GPU_IS_LOST:
+        return f"Gpu {found.index} is lost, and which one it is cannot be told: see `dmesg`."
+    return (f"Gpu {found.index} cannot be opened (error {found.code}): has the agent's user access "
+            "to its /dev/nvidia*?")
+
+
+def _note(board: Board) -> str:
+    which = f"Gpu {board.facts.index}"
+    if board.asleep:
+        return f"{which} is asleep (powered down) and was not woken to be read."
+    if board.lost_at is not None:
+        return (f"{which} is lost: look for its Xid in `dmesg`; reset it or reboot, and check its "
+                "seat and power.")
+    if board.needs_reset:
+        return (f"{which} must be reset before it works again: end its tasks, then run "
+                f"`sudo nvidia-smi --gpu-reset -i {board.facts.uuid}`, or reboot.")
+    if board.counts_nothing:
+        return (f"{which} runs kernels and its performance counters (GPM) say 0: SM activity and "
+                "its kin are unknown. Another profiler may hold them; a reset of the Gpu, or the "
+                "driver loaded anew, gives them back.")
+    return " ".join(f"{which}: {each}." for each in board.pending)
+
+
+def _unopened(error: Any) -> Unavailable:
+    code = int(error.value)
+    module = module_version()
+    if code == Code.LIBRARY_NOT_FOUND and module is not None:
+        return unavailable(code, f"the kernel module, {module}, is loaded: its library is missing "
+                                 "here, or not on the path of libraries")
+    if code == Code.LIB_RM_VERSION_MISMATCH:
+        ours = library_version()
+        return unavailable(code, f"library {ours or 'of unknown version'}, module "
+                                 f"{module or 'of unknown version'}")
+    known = code in (Code.UNKNOWN, Code.LIBRARY_NOT_FOUND, *NO_DRIVER)
+    return unavailable(code, "" if known else error)
+
+
+def library_path(maps: Path = Path("/proc/self/maps")) -> str | None:
+    """The file that this process has mapped, once it was opened."""
+    try:
+        lines = maps.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    paths = (line.split(maxsplit=5)[5] for line in lines if "libnvidia-ml.so" in line)
+    return next(paths, None)
+
+
+def library_version() -> str | None:
+    """Its files carry it in their name: libnvidia-ml.so.550.54.15."""
+    found = VERSION.search((library_path() or "").rpartition("libnvidia-ml.so.")[2])
+    return found[1] if found else None
+

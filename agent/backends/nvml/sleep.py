@@ -1,0 +1,74 @@
+"""Which boards are powered down. Reading one through the driver would wake it; the kernel tells
+without (peers.md 5, pitfall 22; Documentation/ABI/testing/sysfs-devices-power)."""
+
+import os
+import re
+from pathlib import Path
+
+from .lost import KERNEL, Known, known_to
+
+DEVICES = Path("/sys/bus/pci/devices")
+NVIDIA = "0x10de"
+# 3D and display controllers: what NVML counts, in the order of the bus.
+DISPLAY = ("0x0300", "0x0302")
+WORD_BYTES = 256
+_BUS = re.compile(r"([0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+
+
+class Sleep:
+    def __init__(self, devices: Path = DEVICES, kernel: Path = KERNEL) -> None:
+        self._devices = devices
+        self._kernel = kernel
+        self._folders: dict[str, Path | None] = {}
+        self._unnamed: list[Path] = []
+
+    def is_asleep(self, bus_id: str | None) -> bool:
+        """By NVML's bus id; unknown is awake: the driver answers then as well as it can."""
+        folder = self._folder(bus_id) if bus_id else None
+        return folder is not None and _is_down(folder)
+
+    def sleepers(self, count: int) -> dict[int, Known | None]:
+        """Index -> which board, of those that sleep before we have opened any. None: the kernel
+        module has never seen its UUID. Empty where the kernel does not count as the driver does:
+        an index must not be given to a wrong board."""
+        boards = [path for path in sorted(self._devices.glob("*")) if _is_board(path)]
+        if len(boards) != count:
+            return {}
+        known = {facts.bus_id[-12:].lower(): facts for facts in known_to(self._kernel)}
+        down = {index: path for index, path in enumerate(boards) if _is_down(path)}
+        self._unnamed = [path for path in down.values() if path.name not in known]
+        return {index: known.get(path.name) for index, path in down.items()}
+
+    def unnamed_woke(self) -> bool:
+        """A board that had no UUID to be listed under has one now."""
+        return any(not _is_down(path) for path in self._unnamed)
+
+    def _folder(self, bus_id: str) -> Path | None:
+        if bus_id not in self._folders:
+            name = _BUS.fullmatch(bus_id.lower())
+            folder = self._devices / name[2] if name else None
+            self._folders[bus_id] = folder if folder and _is_board(folder) else None
+        return self._folders[bus_id]
+
+
+def _is_board(folder: Path) -> bool:
+    return _word(folder / "vendor") == NVIDIA and _word(folder / "class")[:6] in DISPLAY
+
+
+def _is_down(folder: Path) -> bool:
+    return (_word(f"{folder}/power/runtime_status") == "suspended"
+            or _word(f"{folder}/power_state") == "D3cold")
+
+
+def _word(path: Path | str) -> str:
+    """Two for each board in each second: a Path and a file object cost four times as much."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(file, WORD_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(file)

@@ -1,0 +1,74 @@
+"""Limits of simulated Gpus: a file in the folder of the world, which their readers obey."""
+
+import msgspec
+
+from ...limits.timed_limits import GpuLimits
+from .board import Limit
+from .folder import read_limits, write_limits
+from .profiles import Profile
+from .reader import parse_options
+from .world import facts_of
+
+
+class SimulatedLimits:
+    def __init__(self, options: str) -> None:
+        parsed = parse_options(options)
+        if parsed.world is None:
+            raise ValueError("a simulated node without a folder of its world keeps no limits")
+        self._folder, self._node = parsed.world, parsed.node
+        setup = parsed.setup()
+        self._profile: Profile = setup.profile
+        self._boards = {facts.uuid for facts in facts_of(setup) if facts.parent_uuid is None}
+
+    def read(self, uuid: str) -> GpuLimits:
+        self._check(uuid)
+        profile, limit = self._profile, self._all().get(uuid, Limit())
+        return GpuLimits(
+            uuid, profile.power_limit_w if limit.power_w is None else limit.power_w,
+            profile.power_limit_min_w, profile.power_limit_max_w, profile.power_limit_w,
+            float(profile.sm_clock_max_mhz), locked_mhz=limit.locked_mhz, tells_lock=True,
+            compute_mode=limit.compute_mode or 0)
+
+    def set_power(self, uuid: str, watts: float) -> None:
+        self._check(uuid)
+        if not self._profile.power_limit_min_w <= watts <= self._profile.power_limit_max_w:
+            raise ValueError("the driver calls this value wrong for this Gpu")
+        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, Limit()), power_w=watts))
+
+    def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None:
+        self._check(uuid)
+        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, Limit()),
+                                                locked_mhz=(low_mhz, high_mhz)))
+
+    def unlock_clocks(self, uuid: str) -> None:
+        self._check(uuid)
+        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, Limit()), locked_mhz=None))
+
+    def set_mode(self, uuid: str, mode: int) -> None:
+        self._check(uuid)
+        self._put(uuid, msgspec.structs.replace(self._all().get(uuid, Limit()),
+                                                compute_mode=mode))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _check(self, uuid: str) -> None:
+        if uuid not in self._boards:
+            raise ValueError("there is no Gpu of this UUID here")
+
+    def _all(self) -> dict[str, Limit]:
+        return read_limits(self._folder, self._node)
+
+    def _put(self, uuid: str, limit: Limit) -> None:
+        write_limits(self._folder, self._node, {**self._all(), uuid: limit})
+
+
+def open_limits(options: str) -> SimulatedLimits:
+    return SimulatedLimits(options)
+
+
+ERRORS: tuple[type[Exception], ...] = (ValueError, OSError)
+
+
+def in_words(error: Exception) -> str:
+    return str(error)

@@ -1,0 +1,275 @@
+"""The simulated backend: a believable seeded node, steered by files in a folder of its world."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.metrics import COLUMN, Absence
+
+from .. import Fresh, GpuReading, Happening, Reading, Unavailable
+from .chance import roll, seed_of
+from .control import Control
+from .folder import ControlFile, JobsFile, LimitsFile, jobs_path, read_energy, task_id, write_energy
+from .jobs import Job, jobs_at, next_change_at, node_number
+from .mps_kept import MpsFile, client, clients_of
+from .profiles import PROFILES, profile_of
+from .stage import RELOAD_S, Stage, renumbered
+from .world import Live, Setup, World, units_of
+
+PROCESSES_EVERY_S = 1.9  # asked every second, answered every other
+SLOW_EVERY_S = 15.0
+KEEP_ENERGY_EVERY_S = 5.0
+MEM_USED, ENERGY = COLUMN["mem_used_bytes"], COLUMN["energy_j"]
+HUNG_LOOK_S = 0.25
+NO_CONTROL = Control()
+KEYS = ("node", "profile", "gpus", "seed", "world", "faults", "mps")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    node: str
+    profile: str = "h100"
+    gpus: int = 8
+    seed: int = 1
+    world: Path | None = None
+    fault_odds: float = 0.0
+    mps: bool = False
+
+    def setup(self) -> Setup:
+        profile = profile_of(self.profile, node_number(self.node))
+        return Setup(self.node, profile, self.gpus, self.seed, self.fault_odds)
+
+
+def open_reader(options: str) -> "SimulatedReader":
+    """`node=n001,profile=h100,gpus=8,seed=1,world=FOLDER,faults=0.1,mps=on`, every part optional.
+    """
+    try:
+        parsed = parse_options(options)
+    except CommandError as error:  # in the reader child there is nobody to exit for
+        raise Unavailable("failed", str(error)) from error
+    control = None if parsed.world is None else ControlFile(parsed.world / "control.json")
+    return SimulatedReader(parsed, control)
+
+
+def parse_options(options: str) -> Options:
+    given: dict[str, str] = {}
+    # A folder's name may hold commas and spaces: only before a key do they part.
+    for part in filter(None, re.split(rf"[,\s]+(?=(?:{'|'.join(KEYS)})=)", options.strip())):
+        key, equals, value = part.partition("=")
+        if not equals or key not in KEYS:
+            raise _bad(part, f"there are {', '.join(KEYS)}, each as key=value")
+        given[key] = value
+    profile = given.get("profile", "h100")
+    if profile not in (*PROFILES, "mixed"):
+        raise _bad(f"profile={profile}", f"choose one of {', '.join(PROFILES)}, mixed")
+    world = given.get("world")
+    return Options(
+        node=given.get("node") or socket.gethostname(),
+        profile=profile,
+        gpus=int(_number(given, "gpus", 8, 256)),
+        seed=int(_number(given, "seed", 1, 2**63)),
+        world=None if world is None else Path(world),
+        fault_odds=_number(given, "faults", 0, 1),
+        mps=_is_on(given, "mps"),
+    )
+
+
+def _is_on(given: dict[str, str], key: str) -> bool:
+    word = given.get(key, "off")
+    if word not in ("on", "off"):
+        raise _bad(f"{key}={word}", "on or off is needed")
+    return word == "on"
+
+
+def _number(given: dict[str, str], key: str, default: float, most: float) -> float:
+    text = given.get(key, str(default))
+    try:
+        number = float(text) if key == "faults" else int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= most:
+        raise _bad(f"{key}={text}", f"a number from 0 to {most} is needed")
+    return number
+
+
+def _bad(what: str, wanted: str) -> CommandError:
+    return CommandError(f"simulated backend: {what!r}: {wanted}", ExitCode.USAGE)
+
+
+class SimulatedReader:
+    """Synthetic jobs, unless the world's folder lists real processes for this node."""
+
+    def __init__(
+        self,
+        options: Options,
+        control: ControlFile | None,
+        keep_energy_every_s: float = KEEP_ENERGY_EVERY_S,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock, self._steady = clock, steady
+        self._options = options
+        self._setup = options.setup()
+        self._parent = os.getppid()
+        self._control = control
+        self._jobs_file = (None if options.world is None
+                           else JobsFile(jobs_path(options.world, options.node)))
+        self._limits = None if options.world is None else LimitsFile(options.world, options.node)
+        self._mps = None if options.world is None else MpsFile(options.world, options.node)
+        self._keep_every_s = keep_energy_every_s
+        self._uuids, self._instances = units_of(self._setup)
+        self._planned: tuple[Job, ...] = ()
+        self._planned_from = self._planned_until = float("-inf")
+        self._lives: tuple[Live, ...] = ()
+        self._listed: tuple[Live, ...] = ()
+        self._leaks: dict[str, dict[str, float]] = {}
+        self._world: World | None = None
+        self._stage = Stage(options.seed, options.node, options.gpus, options.fault_odds,
+                            clock())
+        self._read_at = self._listed_at = self._kept_at = self._kept_from = float("-inf")
+        self._slow_at = float("-inf")
+        self._obeyed: Control | None = None
+
+    def read(self) -> Reading:
+        control = self._released()
+        at, now = self._clock(), self._steady()
+        version, is_fresh_driver = self._stage.driver(control, at)
+        lives = self._find_lives(at)
+        self._follow_leaks(lives, control)
+        self._lives = lives
+        world = self._world_at(at, now)
+        if is_fresh_driver and self._kept_from < control.changed_at + RELOAD_S:
+            world.reload()
+            self._forget_limits()
+        self._obey_limits(world)
+        first = self._read_at == float("-inf")
+        gpus = world.advance(at, lives, self._leaked(), control, self._wants_slow(now, control))
+        interval_s = 1.0 if first else max(1e-3, now - self._read_at)
+        self._read_at = now
+        self._keep_energy(world, at, now)
+        processes = None
+        # What has been done to a process shows at once.
+        if now - self._listed_at >= PROCESSES_EVERY_S or lives != self._listed:
+            self._listed_at, self._listed = now, lives
+            processes = world.processes(lives, gpus)
+        facts, happened = world.facts, self._stage.happenings(gpus, control, at)
+        links = world.links
+        if self._options.node in control.nodes and control.nodes[self._options.node].permute:
+            facts, gpus, links = renumbered(facts, gpus, links)
+        return Reading(at, interval_s, gpus, facts, processes, version, links, happened)
+
+    def _obey_limits(self, world: World) -> None:
+        if self._limits is not None:
+            world.limit(self._limits.now())
+
+    def _forget_limits(self) -> None:
+        if self._limits is not None:
+            self._limits.forget()
+
+    def _wants_slow(self, now: float, control: Control) -> bool:
+        """Every 15 s, and at once when somebody has set something."""
+        if self._obeyed is None:
+            # A fleet that begins together would say all of it in the same second for ever.
+            self._slow_at = now - SLOW_EVERY_S * roll(
+                seed_of(self._options.seed, self._options.node, "slow"), 0)
+        is_due = now - self._slow_at >= SLOW_EVERY_S - 0.5
+        is_told, self._obeyed = control != self._obeyed, control
+        if is_due:
+            self._slow_at = now
+        return is_due or is_told
+
+    def fresh(self) -> Fresh:
+        control = self._released()
+        at = self._clock()
+        self._stage.driver(control, at)
+        lives = self._find_lives(at)
+        self._follow_leaks(lives, control)
+        self._lives = lives
+        world = self._world_at(at, self._steady())
+        gpus = world.advance(at, lives, self._leaked(), control)
+        return Fresh(world.processes(lives, gpus), _told(gpus, MEM_USED), _told(gpus, ENERGY))
+
+    def hangs(self) -> bool:
+        """Whether `read` would block now."""
+        return (self._control is not None
+                and self._options.node in self._control.now().hung_nodes)
+
+    def watch(self, tell: Callable[[Happening], None]) -> None:
+        """All is in the Readings."""
+
+    def close(self) -> None:
+        if self._world is not None:
+            self._keep_energy(self._world, self._clock(), float("inf"))
+
+    def _released(self) -> Control:
+        """A hung driver does not answer: neither do we, until `control.json` lets go."""
+        while self.hangs():
+            if os.getppid() != self._parent:
+                raise Unavailable("failed", "the agent that wanted this reading has gone")
+            time.sleep(HUNG_LOOK_S)
+        return NO_CONTROL if self._control is None else self._control.now()
+
+    def _find_lives(self, at: float) -> tuple[Live, ...]:
+        real = None if self._jobs_file is None else self._jobs_file.lives()
+        if real is not None:
+            return self._with_clients(real)
+        if not self._planned_from <= at < self._planned_until:
+            setup = self._setup
+            self._planned = jobs_at(setup.seed, setup.node, self._uuids, at, self._instances)
+            self._planned_from = at
+            self._planned_until = next_change_at(
+                setup.seed, setup.node, len(self._uuids) - self._instances, at, self._instances)
+        return self._planned_lives()
+
+    def _with_clients(self, lives: tuple[Live, ...]) -> tuple[Live, ...]:
+        kept = None if self._mps is None else self._mps.now()
+        if kept is None:
+            return lives
+        theirs = set(map(client, clients_of(kept, (live.job for live in lives))))
+        return tuple(replace(live, is_client=client(live.job) in theirs) for live in lives)
+
+    def _planned_lives(self) -> tuple[Live, ...]:
+        return tuple(Live(job) for job in self._planned)
+
+    def _world_at(self, at: float, now: float) -> World:
+        if self._world is None:
+            folder, node = self._options.world, self._options.node
+            kept = None if folder is None else read_energy(folder, node)
+            self._world = World(self._setup, self._lives, at, kept)
+            self._kept_from = float("-inf") if kept is None else kept[0]
+            self._kept_at = now
+        return self._world
+
+    def _keep_energy(self, world: World, at: float, now: float) -> None:
+        if self._options.world is not None and now - self._kept_at >= self._keep_every_s:
+            self._kept_at = now
+            write_energy(self._options.world, self._options.node, at, world.energy_j)
+
+    def _follow_leaks(self, lives: tuple[Live, ...], control: Control) -> None:
+        """The memory of a task that was told to leak stays when the task goes, until the entry
+        in `control.json` goes too."""
+        self._leaks = {task: held for task, held in self._leaks.items()
+                       if task in control.leaking_tasks}
+        here = {task_id(live.job) for live in lives}
+        for live in self._lives:
+            task = task_id(live.job)
+            if task in control.leaking_tasks and task not in here:
+                self._leaks[task] = dict.fromkeys(live.job.gpus, live.job.mem_share)
+
+    def _leaked(self) -> dict[str, float]:
+        """Share of each Gpu's memory that nobody owns any more."""
+        total: dict[str, float] = {}
+        for held in self._leaks.values():
+            for uuid, share in held.items():
+                total[uuid] = total.get(uuid, 0.0) + share
+        return total
+
+
+def _told(gpus: Sequence[GpuReading], column: int) -> dict[str, float | None]:
+    return {gpu.uuid: gpu.values[column] if gpu.absent[column] == Absence.PRESENT else None
+            for gpu in gpus}

@@ -1,0 +1,248 @@
+"""`gpudeck notify`, `pause`, `resume`, `end`, `follow`: show, ask, order, follow."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpudeck.action_plan import Plan, PlanError, changes, decode, encode, plan_of
+from gpudeck.action_views import CommandView, Ordered, PreviewView
+from gpudeck.action_words import (
+    end_line,
+    exit_code,
+    many,
+    moment,
+    preview_lines,
+    printable,
+    question,
+    step_line,
+)
+from gpudeck.actions import FINAL, TaskAction
+from gpudeck.client import Client, tls_context
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.settings import parser
+
+from ..actions.standalone import Local
+from ..settings import this_host
+from ..tasks.terminals import who_is_here
+from .act_settings import TABLE, ActSettings, Reach, read_act, read_reach
+from .local_target import NodeDesk
+from .targets import Desk, HubDesk
+
+
+def notify(argv: Sequence[str]) -> int:
+    return _act("notify", argv)
+
+
+def pause(argv: Sequence[str]) -> int:
+    return _act("pause", argv)
+
+
+def resume(argv: Sequence[str]) -> int:
+    return _act("resume", argv)
+
+
+def end(argv: Sequence[str]) -> int:
+    return _act("end", argv)
+
+
+def follow(argv: Sequence[str]) -> int:
+    made = parser("follow", TABLE, "Follow commands of a hub to their end.")
+    made.add_argument("ids", nargs="+", metavar="COMMAND", help="the commands' ids")
+    asked = made.parse_args(list(argv))
+    reach = read_reach("follow", TABLE, asked, os.environ)
+    if reach.hub is None:
+        raise CommandError("name the hub with --hub: it knows its commands", ExitCode.USAGE)
+    client = client_of(reach, reach.hub)
+    commands = [client.command(command_id) for command_id in dict.fromkeys(asked.ids)]
+    return _follow(Teller(reach.json), HubDesk(client, reach.hub), commands)
+
+
+class Teller:
+    """For people; with --json, one document per line for machines, and people read stderr."""
+
+    def __init__(self, is_json: bool) -> None:
+        self._is_json = is_json
+        self._people = sys.stderr if is_json else sys.stdout
+
+    def say(self, *lines: str) -> None:
+        print(*lines, sep="\n", file=self._people, flush=True)
+
+    def tell(self, event: str, **what: Any) -> None:
+        if self._is_json:
+            print(json.dumps({"event": event, **msgspec.to_builtins(what)}), flush=True)
+
+    def command(self, command: CommandView) -> None:
+        self.tell("command", command=command)
+        self.say(step_line(command, time.time()))
+
+    def ask(self, prompt: str) -> str:
+        """On stderr, so that what stdout is piped into is not spoilt."""
+        print(prompt, end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline()
+
+
+def client_of(reach: Reach, hub: str) -> Client:
+    return Client(hub, reach.token(), tls=tls_context(hub, reach.ca_file))
+
+
+def _act(action: TaskAction, argv: Sequence[str]) -> int:
+    asked = read_act(action, argv)
+    if asked.plan_out is None:
+        _check_somebody_answers(asked)
+    plan = None if asked.plan is None else _read_plan(asked.plan, action)
+    with desk_of(asked.reach) as desk:
+        return _at(desk, asked, plan)
+
+
+def _at(desk: Desk, asked: ActSettings, plan: Plan | None) -> int:
+    teller = Teller(asked.reach.json)
+    view = _look(asked, desk, plan)
+    teller.tell("preview", preview=view)
+    teller.say(*preview_lines(view))
+    if asked.plan_out is not None:
+        return _write_plan(teller, asked.plan_out, view)
+    if plan is not None and (wrong := changes(plan, view)):
+        return _changed(teller, wrong)
+    if not view.possible:
+        teller.say("", "nothing was done: all of it would be refused")
+        return ExitCode.REFUSED
+    reason = _reason(asked, teller)
+    if not asked.yes and not is_sure(view, teller):
+        teller.say("nothing was done")
+        return ExitCode.FAILED
+    if view.needs.maintenance and (asked.yes or not is_sure_despite(teller)):
+        teller.say("nothing was done: people work on this node; without --yes it is asked for "
+                   "twice")
+        return ExitCode.REFUSED
+    return followed(teller, desk, desk.order(view.id, reason, view.needs.maintenance))
+
+
+def _check_somebody_answers(asked: ActSettings) -> None:
+    if not (asked.yes or sys.stdin.isatty()):
+        raise CommandError(
+            "this asks before it acts, and there is no terminal to ask at; write a plan with "
+            "--plan-out FILE, read it, then run with --plan FILE --yes", ExitCode.USAGE)
+    if asked.yes and not asked.reason:
+        raise CommandError("say why with --reason", ExitCode.USAGE)
+
+
+@contextmanager
+def desk_of(reach: Reach) -> Iterator[Desk]:
+    if reach.hub is not None:
+        yield HubDesk(client_of(reach, reach.hub), reach.hub)
+        return
+    with Local(reach.data, reach.backend, reach.simulate, reach.ceiling) as local:
+        yield NodeDesk(local, this_host(), who_is_here())
+
+
+def _look(asked: ActSettings, desk: Desk, plan: Plan | None) -> PreviewView:
+    if plan is not None:
+        return desk.preview(asked.action, plan.targets, plan.params, True)
+    targets = desk.choose(asked.targets, asked.filter, asked.user)
+    return desk.preview(asked.action, targets, asked.params, asked.plan_out is not None)
+
+
+def _read_plan(path: Path, action: TaskAction) -> Plan:
+    try:
+        plan = decode(path.read_bytes())
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error
+    except PlanError as error:
+        raise CommandError(f"{path}: {error}", ExitCode.USAGE) from error
+    if plan.action != action:
+        raise CommandError(f"{path} is a plan to {plan.action}; run: gpudeck {plan.action} "
+                           f"--plan {path}", ExitCode.USAGE)
+    return plan
+
+
+def _write_plan(teller: Teller, path: Path, view: PreviewView) -> int:
+    try:
+        plan = plan_of(view, time.time())
+        # Command lines are nobody's business but the planner's.
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(encode(plan))
+    except PlanError as error:
+        raise CommandError(f"no plan was written: {error}", ExitCode.REFUSED) from error
+    except FileExistsError as error:
+        raise CommandError(f"{path} is there already; choose another name",
+                           ExitCode.USAGE) from error
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}",
+                           ExitCode.CANNOT_START) from error
+    teller.tell("planned", file=str(path), jobs=len(plan.jobs))
+    teller.say("", f"nothing was done. {path} holds {many(len(plan.jobs), 'job')}; to do it: "
+                   f"gpudeck {view.action} --plan {path} --reason TEXT")
+    return ExitCode.OK
+
+
+def _changed(teller: Teller, wrong: list[str]) -> int:
+    teller.tell("changed", changes=wrong)
+    teller.say("", "REFUSED, nothing was done: it is not as it was planned (changed)",
+               *(f"  {printable(line)}" for line in wrong),
+               "look again, and write a new plan with --plan-out")
+    return ExitCode.REFUSED
+
+
+def _reason(asked: ActSettings, teller: Teller) -> str:
+    given = asked.reason or (asked.params.get("text") if asked.action == "notify" else "")
+    while not given:
+        line = teller.ask("why? ")
+        if not line:
+            raise CommandError("nothing was done: say why with --reason", ExitCode.USAGE)
+        given = line.strip()
+    return str(given)
+
+
+def is_sure(view: PreviewView, teller: Teller) -> bool:
+    asked = question(view)
+    teller.say("")
+    return asked.is_yes(teller.ask(asked.prompt))
+
+
+def is_sure_despite(teller: Teller) -> bool:
+    return teller.ask("People work on this node. To do it all the same, type maintenance: "
+                      ).strip() == "maintenance"
+
+
+def followed(teller: Teller, desk: Desk, ordered: Ordered) -> int:
+    if ordered.plan is not None:
+        teller.tell("waiting", plan=ordered.plan)
+        teller.say(f"it waits for a second person until {moment(ordered.plan.ends_at)}; another "
+                   "operator approves it on the Tasks page")
+        return ExitCode.WAITING
+    return _follow(teller, desk, ordered.items)
+
+
+def _follow(teller: Teller, desk: Desk, commands: Sequence[CommandView]) -> int:
+    now = {command.id: command for command in commands}
+    for command in commands:
+        teller.command(command)
+    try:
+        _watch(teller, desk, now)
+    except KeyboardInterrupt:
+        teller.say("", desk.left(_running(now)))
+        if desk.goes_on_alone:
+            raise
+        _watch(teller, desk, now)
+    teller.say("", *(end_line(command) for command in now.values()))
+    code = exit_code(command.state for command in now.values())
+    teller.tell("end", exit_code=int(code),
+                states={command.id: command.state for command in now.values()})
+    return code
+
+
+def _watch(teller: Teller, desk: Desk, now: dict[str, CommandView]) -> None:
+    for command in desk.follow(_running(now)):
+        now[command.id] = command
+        teller.command(command)
+
+
+def _running(now: dict[str, CommandView]) -> list[CommandView]:
+    return [command for command in now.values() if command.state not in FINAL]

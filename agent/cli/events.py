@@ -1,0 +1,58 @@
+"""`gpudeck events --hub URL`: what happened on the fleet, newest first."""
+
+import json
+import os
+from collections.abc import Sequence
+
+from gpudeck.action_words import moment, printable
+from gpudeck.client import Item
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.events import SEVERITIES
+from gpudeck.settings import parser
+
+from ..settings import CA_FILE, TOKEN_FILE
+from .act_settings import HUB, JSON, read_reach
+from .acts import client_of
+
+TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
+MOST = 1_000
+
+
+def events(argv: Sequence[str]) -> int:
+    made = parser("events", TABLE, "What happened to Gpus, drivers, nodes and tasks, newest first.")
+    made.add_argument("--node", metavar="NODE", help="of this node only: its id or host")
+    made.add_argument("--gpu", metavar="UUID", help="of this Gpu only")
+    made.add_argument("--kind", metavar="KIND", help="of this kind only, such as xid")
+    made.add_argument("--severity", choices=SEVERITIES, help="these and worse")
+    made.add_argument("--limit", metavar="N", type=int, default=50, help="at most; default 50")
+    asked = made.parse_args(list(argv))
+    reach = read_reach("events", TABLE, asked, os.environ)
+    if reach.hub is None:
+        raise CommandError("name the hub with --hub: it keeps the events", ExitCode.USAGE)
+    if not 1 <= asked.limit <= MOST:
+        raise CommandError(f"--limit is from 1 to {MOST}", ExitCode.USAGE)
+    client = client_of(reach, reach.hub)
+    query = {"gpu": asked.gpu, "kind": asked.kind, "severity": asked.severity,
+             "limit": str(asked.limit),
+             "node": None if asked.node is None else _node_id(asked.node, client.nodes())}
+    found = client.events(**{name: value for name, value in query.items() if value is not None})
+    print(json.dumps({"items": found, "next": None}, indent=2) if reach.json
+          else "\n".join(map(line, found)) or "no event")
+    return ExitCode.OK
+
+
+def _node_id(wanted: str, nodes: Sequence[Item]) -> str:
+    found = [str(node["id"]) for node in nodes if wanted in (node["id"], node["host"])]
+    if len(found) != 1:
+        why = "there is no node" if not found else "there is more than one node"
+        raise CommandError(f"{why} {printable(wanted)!r}; name it by the id that Settings > Nodes "
+                           "or GET /api/v1/nodes shows", ExitCode.USAGE)
+    return found[0]
+
+
+def line(item: Item) -> str:
+    where = item["host"] if item["gpu"] is None else (
+        f"{item['host']} GPU {item.get('place') or item['gpu']}")
+    words = item["text"] or item["advice"]
+    what = f"{item['label']}: {words}" if words else item["label"]
+    return printable(f"{moment(item['at'])}  {item['severity']:<8}  {where}  {what}")

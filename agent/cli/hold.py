@@ -1,0 +1,272 @@
+"""`gpudeck hold`, `release` and `keep`: nothing acts here, until told otherwise."""
+
+import argparse
+import fcntl
+import json
+import os
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpudeck.action_words import moment, printable
+from gpudeck.client import Client, Item
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.settings import parser
+from gpudeck.times import parse_until
+
+from ..actions.hold_files import (
+    DRIVER_FILE,
+    MACHINE_DRIVER_FILES,
+    MACHINE_FILES,
+    REASON_MAX,
+    driver_files,
+    hold_files,
+    holds,
+)
+from ..runtime.data_lock import agent_pid
+from ..settings import CA_FILE, TOKEN_FILE
+from ..tasks.device_users import openers, readers
+from ..tasks.terminals import who_is_here
+from .act_settings import DATA, HUB, JSON, Reach, read_reach
+from .acts import client_of
+from .targets import no_such_task
+
+TABLE = (HUB, TOKEN_FILE, CA_FILE, DATA, JSON)
+KEEP_TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
+IN_EFFECT_WITHIN_S = 15.0
+LOOK_EVERY_S = 0.1
+QUIET_S = 1.0  # twice as long as an agent may take to see the file
+
+
+def hold(argv: Sequence[str]) -> int:
+    made = _parser("hold", "Stop every act on this machine, a node, or the fleet; at once.")
+    made.add_argument("--reason", metavar="TEXT", default="", help="why; everybody sees it")
+    made.add_argument("--driver", action="store_true",
+                      help="on this machine: let go of the driver too, so that it can be reloaded")
+    asked = made.parse_args(list(argv))
+    reach = read_reach("hold", TABLE, asked, os.environ)
+    if reach.hub is None:
+        _check_local(asked)
+        held = _hold_here(reach, asked.reason, asked.driver)
+        return _let_go(reach, held) if asked.driver else _told(reach, *held)
+    _check_hub(asked)
+    client = client_of(reach, reach.hub)
+    node_id = _node(client, asked)
+    client.hold(node_id, asked.reason)
+    return _confirmed(reach, client, node_id, is_held=True)
+
+
+def release(argv: Sequence[str]) -> int:
+    made = _parser("release", "Let acts happen again, and take the driver back.")
+    made.add_argument("--driver", action="store_true",
+                      help="on this machine: take the driver back, and leave other holds")
+    asked = made.parse_args(list(argv))
+    reach = read_reach("release", TABLE, asked, os.environ)
+    if reach.hub is None:
+        _check_local(asked)
+        return _told(reach, *_release_here(reach, asked.driver))
+    _check_hub(asked)
+    client = client_of(reach, reach.hub)
+    node_id = _node(client, asked)
+    client.release(node_id)
+    return _confirmed(reach, client, node_id, is_held=False)
+
+
+def keep(argv: Sequence[str]) -> int:
+    made = parser("keep", KEEP_TABLE, "Ask that your task be kept; people and rules see it.")
+    made.add_argument("task", metavar="TASK", help="the task's id, as `gpudeck tasks` lists it")
+    made.add_argument("--until", metavar="WHEN", help="18:00, 2026-11-22T18:00, or +2h")
+    made.add_argument("--because", metavar="TEXT", help="what for; everybody who may see it does")
+    made.add_argument("--remove", action="store_true", help="it need not be kept any more")
+    asked = made.parse_args(list(argv))
+    reach = read_reach("keep", KEEP_TABLE, asked, os.environ)
+    if reach.hub is None:
+        raise CommandError("name the hub with --hub: it keeps the wish", ExitCode.USAGE)
+    if asked.remove == bool(asked.until or asked.because) or not (
+            asked.remove or (asked.until and asked.because)):
+        raise CommandError("give --until and --because, or --remove", ExitCode.USAGE)
+    client = client_of(reach, reach.hub)
+    if client.task(asked.task) is None:
+        raise no_such_task(asked.task, client.tasks())
+    if asked.remove:
+        client.let_go(asked.task)
+        return _say(reach, {"kept": None}, f"{printable(asked.task)} need not be kept any more")
+    until = _until(asked.until)
+    client.keep(asked.task, until, asked.because)
+    return _say(reach, {"kept": {"until": until, "because": asked.because}},
+                f"{printable(asked.task)} is to be kept until {moment(until)}")
+
+
+def _until(word: str) -> float:
+    try:
+        return parse_until(word, datetime.now().astimezone())
+    except ValueError as error:
+        raise CommandError(f"--until {word!r}: {error}", ExitCode.USAGE) from error
+
+
+def _parser(program: str, does: str) -> argparse.ArgumentParser:
+    made = parser(program, TABLE, does)
+    made.add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
+    made.add_argument("--fleet", action="store_true", help="with --hub: every node")
+    return made
+
+
+def _say(reach: Reach, document: dict[str, Any], *lines: str) -> int:
+    print(json.dumps(document) if reach.json else "\n".join(lines))
+    return ExitCode.OK
+
+
+# -- this machine
+
+
+def _check_local(asked: argparse.Namespace) -> None:
+    if asked.node is not None or asked.fleet:
+        raise CommandError("--node and --fleet go with --hub", ExitCode.USAGE)
+
+
+def _check_hub(asked: argparse.Namespace) -> None:
+    if asked.driver:
+        raise CommandError("--driver is said on the machine itself: run it there, without --hub",
+                           ExitCode.USAGE)
+
+
+def _hold_here(reach: Reach, reason: str, driver: bool) -> tuple[str, ...]:
+    """For all of the machine if we may, else, or where a folder was named, for the agent there."""
+    lines = "".join(char if char.isprintable() else " " for char in reason)[:REASON_MAX] + "\n"
+    own, machine = hold_files(reach.data)[-1], MACHINE_FILES[0]
+    if driver:
+        lines += who_is_here() + "\n"
+        own, machine = driver_files(reach.data)[-1], MACHINE_DRIVER_FILES[0]
+    if reach.names_data or not _written(machine, lines):
+        _check_agent(reach.data)
+        if not _written(own, lines):
+            raise CommandError(f"cannot write {own}; run it as root, or as the agent's user",
+                               ExitCode.CANNOT_START)
+    return holds(hold_files(reach.data))
+
+
+def _let_go(reach: Reach, held: Sequence[str]) -> int:
+    """Done means that no reading process is left, as the kernel says."""
+    left = _left(agent_pid(reach.data) if reach.names_data else None)
+    others = openers()
+    said = [f"reading process {pid} STILL has the driver open; see `dmesg`" for pid in left] or [
+        "let go: no reading process of gpudeck is left here"]
+    if others.found:
+        said.append("the driver is still open for: "
+                    + ", ".join(f"{printable(name)} ({pid})" for pid, name in others.found))
+    if others.unseen:
+        said.append(f"{others.unseen} processes of others could not be looked at; root may")
+    document = {"holds": [*held], "readers": left, "unseen": others.unseen,
+                "open_for": [{"pid": pid, "name": name} for pid, name in others.found]}
+    _say(reach, document, *(f"held: {each}" for each in held), *said)
+    return ExitCode.UNKNOWN if left else ExitCode.OK
+
+
+def _left(agent: int | None) -> list[int]:
+    now = time.monotonic()
+    deadline, seen_at = now + IN_EFFECT_WITHIN_S, now
+    while now < deadline and now - seen_at < QUIET_S:
+        time.sleep(LOOK_EVERY_S)
+        now = time.monotonic()
+        seen_at = now if readers(agent) else seen_at
+    return readers(agent)
+
+
+def _check_agent(data: Path) -> None:
+    """A hold that no agent reads would calm and not hold."""
+    try:
+        with open(data / "lock", "a") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # an agent runs
+    except OSError:
+        pass
+    raise CommandError(f"no agent runs with the folder {data}, so a hold there would hold nothing; "
+                       "name the agent's folder with --data, or run this as root",
+                       ExitCode.CANNOT_START)
+
+
+def _written(path: Path, lines: str) -> bool:
+    """Whole, or not at all: an agent obeys it at once."""
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(new, "w", encoding="utf-8") as file:
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError:
+        return False
+    return True
+
+
+def _release_here(reach: Reach, driver: bool) -> tuple[str, ...]:
+    """Where a folder was named, the machine's own files stay."""
+    files = hold_files(reach.data)
+    for path in files:
+        if (reach.names_data and path.parent != reach.data) or (
+                driver and path.name != DRIVER_FILE):
+            continue
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise CommandError(f"cannot remove {path}: {error.strerror}; run it as root",
+                               ExitCode.CANNOT_START) from error
+    return holds(files)
+
+
+def _told(reach: Reach, *held: str) -> int:
+    lines = [f"held: {each}" for each in held] or [
+        "no hold file here now; what a hub holds is released there"]
+    return _say(reach, {"holds": [*held]}, *lines)
+
+
+# -- through a hub
+
+
+def _node(client: Client, asked: argparse.Namespace) -> str | None:
+    """None: the fleet, which must be said."""
+    if (asked.node is None) != asked.fleet:
+        raise CommandError("say --node NODE or --fleet", ExitCode.USAGE)
+    if asked.fleet:
+        return None
+    named = [node for node in client.nodes() if asked.node in (node["id"], node["host"])]
+    if len(named) != 1:
+        raise CommandError(
+            f"there is no node {printable(asked.node)!r} that you may see" if not named else
+            "several nodes have this name; give the id: "
+            + ", ".join(str(node["id"]) for node in named), ExitCode.USAGE)
+    return str(named[0]["id"])
+
+
+def _confirmed(reach: Reach, client: Client, node_id: str | None, is_held: bool) -> int:
+    """Done means that the nodes themselves say so; of the hub's own word nothing follows."""
+    deadline = time.monotonic() + IN_EFFECT_WITHIN_S
+    while True:
+        nodes = [_said(node) for node in client.nodes()
+                 if node_id in (None, node["id"]) and node["access"] != "revoked"]
+        late = [node for node in nodes if bool(node["holds"]) != is_held]
+        if not late or time.monotonic() > deadline:
+            break
+        time.sleep(LOOK_EVERY_S)
+    shown = [_line(node, is_held) for node in nodes]
+    _say(reach, {"nodes": nodes}, *(shown or ["there is no node that you may see"]))
+    return ExitCode.UNKNOWN if late or not nodes else ExitCode.OK
+
+
+def _said(node: Item) -> Item:
+    return {"node": node["id"], "host": node["host"], "state": node["state"],
+            "holds": node.get("holds", [])}
+
+
+def _line(node: Item, is_held: bool) -> str:
+    host, why = printable(str(node["host"])), "; ".join(map(printable, node["holds"]))
+    if not is_held:
+        return f"{host}  STILL held: {why}" if why else f"{host}  not held"
+    if why:
+        return f"{host}  held: {why}"
+    return (f"{host}  is to be held and has not said so yet ({node['state']}); the hub sends "
+            "nothing there, and tells it when it is back")

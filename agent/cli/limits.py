@@ -1,0 +1,355 @@
+"""`gpudeck mps` and `gpudeck gpu`: what is set, and setting it, with the same preview, gate and
+audit as any act."""
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpudeck.action_words import moment, printable
+from gpudeck.actions import GRACE_S
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.limits import (
+    ORDINALS,
+    PRESETS,
+    ClockLock,
+    ComputeMode,
+    KeptMode,
+    Lease,
+    LimitOff,
+    MpsDaemon,
+    MpsMemory,
+    MpsPercent,
+    MpsPreset,
+    MpsPriority,
+    MpsRestart,
+    MpsStart,
+    MpsStop,
+    PowerCap,
+    Setting,
+    action_of,
+)
+from gpudeck.settings import also_behind, parser
+from gpudeck.when import TIMES
+
+from ..backends.nvml.module import module_version
+from ..journal.store import ActsJournal, ActsStore, JournalRefuses
+from ..limits import mps_view
+from ..limits.apply import MODES
+from ..limits.compute_modes import ModeBook
+from ..limits.mps import Mps
+from ..limits.mps_store import MpsBook, devices
+from ..limits.timed_limit_store import LeaseBook
+from ..runtime.data_lock import agent_pid
+from ..tasks.task_table import boot_id
+from .act_settings import TABLE, Reach, read_reach
+from .acts import client_of
+from .mps_doctor import doctor
+from .settings_acts import checked, do, node_id, pipes_of
+from .tune import FROM_HUB, tune_share
+
+UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    try:
+        yield
+    except JournalRefuses as why:
+        raise CommandError(str(why), ExitCode.CANNOT_START) from why
+
+
+@_plainly()
+def mps(argv: Sequence[str]) -> int:
+    asked = _mps_parser().parse_args(list(argv))
+    reach = read_reach("mps", TABLE, asked, os.environ)
+    match asked.verb:
+        case "show":
+            return _show_mps(reach, asked)
+        case "doctor":
+            return doctor(reach, asked)
+        case "tune":
+            return tune_share(reach, asked)
+        case "terminate":
+            return do(reach, asked, "terminate_client", asked.task, None)
+    setting = checked(_mps_setting(asked, reach))
+    return do(reach, asked, action_of(setting), None, setting)
+
+
+@_plainly()
+def gpu(argv: Sequence[str]) -> int:
+    asked = _gpu_parser().parse_args(list(argv))
+    reach = read_reach("gpu", TABLE, asked, os.environ)
+    if asked.verb == "show":
+        return _show_limits(reach, asked)
+    setting = checked(_gpu_setting(asked))
+    is_lease = isinstance(setting, PowerCap | ClockLock)
+    if is_lease and reach.hub is None and agent_pid(reach.data) is None:
+        raise CommandError("no agent runs on this machine's folder: nobody would take the limit "
+                           "back when its time is over. Start the agent, or act through --hub",
+                           ExitCode.CANNOT_START)
+    return do(reach, asked, action_of(setting), None, setting)
+
+
+# -- what can be told
+
+
+def _mps_parser() -> argparse.ArgumentParser:
+    made = parser("mps", TABLE, "MPS: what is set, and setting it.")
+    verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
+    _verb(verbs, "show", "daemons, servers, clients, and what is set").add_argument(
+        "--node", metavar="NODE", help="with --hub: this node, by name or id")
+    share = _act(verbs, "set", "a value, for clients that come next")
+    share.add_argument("what", choices=("share", "memory", "priority", "preset"))
+    share.add_argument("value", metavar="VALUE",
+                       help="share: whole percent; memory: 2GiB, 900MiB or none; priority: 0 or 1; "
+                            f"preset: {', '.join(PRESETS)}")
+    share.add_argument("--server", metavar="PID", type=_whole(2, 2**31 - 1), default=None,
+                       help="this server's new clients; without it, the next server's")
+    share.add_argument("--device", metavar="N", type=_whole(0, ORDINALS - 1), default=None,
+                       help="of memory: the device, as MPS numbers them")
+    for name, words in (("start", "the control daemon"), ("stop", "it, and with it its servers"),
+                        ("restart", "it, and set its defaults again")):
+        _act(verbs, name, words)
+    out = _act(verbs, "terminate", "take a client out of MPS; its process goes on", pipes=False)
+    out.add_argument("task", metavar="TASK", help="the client's task id, as `gpudeck tasks` "
+                     "lists it")
+    doctor = _act(verbs, "doctor", "what is wrong, and what to do about it")
+    doctor.add_argument("--fix", action="store_true", help="do it, where a setting mends it")
+    auto = _act(verbs, "tune", "keep the share of new clients near 100 / clients; a dry run, "
+                "unless told otherwise")
+    auto.add_argument("--apply", action="store_true", help="set it, with --yes --reason TEXT")
+    auto.add_argument("--rehearse", metavar="FILE", nargs="?", type=Path, const=FROM_HUB,
+                      default=None, help="what it would have done in a recording of `gpudeck agent "
+                      "--record`; without FILE, in what the hub keeps of --node")
+    auto.add_argument("--start", metavar="TIME", default="24h",
+                      help=f"of --rehearse --hub: {TIMES}; default 24h")
+    auto.add_argument("--end", metavar="TIME", default="now", help="default now")
+    auto.add_argument("--from", dest="begin_pct", metavar="PCT", type=_whole(1, 100), default=100,
+                      help="of --rehearse: the share that it begins with; default 100")
+    auto.add_argument("--every", metavar="S", type=float, default=None,
+                      help="seconds between two looks, from 1 on; default 30, and 60 in what a hub "
+                      "keeps")
+    auto.add_argument("--rounds", metavar="N", type=_whole(0, 10**6), default=10,
+                      help="how many looks; 0: until it is stopped; default 10")
+    return made
+
+
+def _gpu_parser() -> argparse.ArgumentParser:
+    made = parser("gpu", TABLE, "Limits of Gpus, each for a time and with its undo.")
+    verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
+    _verb(verbs, "show", "the limits that gpudeck holds, and whether they are in force"
+          ).add_argument("--node", metavar="NODE", help="with --hub: this node, by name or id")
+    for name, words in (("cap", "the power, in watts"), ("lock", "the SM clock, in MHz"),
+                        ("release", "what gpudeck has set; what was before is set again"),
+                        ("mode", "whether one process at a time may use it, as MPS should")):
+        made_act = _act(verbs, name, words, pipes=False)
+        made_act.add_argument("uuid", metavar="UUID", help="of the Gpu, as `gpudeck status --json` "
+                              "lists it")
+        if name == "cap":
+            made_act.add_argument("watts", metavar="WATTS", type=_whole(1, 5_000))
+        elif name == "lock":
+            made_act.add_argument("low", metavar="FROM", type=_whole(1, 20_000))
+            made_act.add_argument("high", metavar="TO", type=_whole(1, 20_000))
+        elif name == "mode":
+            made_act.add_argument("mode", choices=tuple(MODES))
+        else:
+            made_act.add_argument("what", choices=("power", "clocks"))
+        if name in ("cap", "lock"):
+            made_act.add_argument("--for", dest="time", metavar="TIME", required=True,
+                                  help="90s, 30min, 2h, 1d; at most 30d")
+    return made
+
+
+def _verb(verbs: Any, name: str, words: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = verbs.add_parser(name, help=words, description=words)
+    also_behind(made, TABLE)
+    return made
+
+
+def _act(verbs: Any, name: str, words: str, pipes: bool = True) -> argparse.ArgumentParser:
+    made = _verb(verbs, name, words)
+    if pipes:
+        made.add_argument("--pipes", metavar="DIR", default=None,
+                          help="the daemon's pipe directory; needed where there are several")
+        made.add_argument("--node", metavar="NODE", help="with --hub: the node, by name or id")
+    made.add_argument("--reason", metavar="TEXT", help="why; it is recorded")
+    made.add_argument("--grace", metavar="S", type=float, default=GRACE_S,
+                      help="of stop and restart: seconds for clients to leave")
+    made.add_argument("--yes", action="store_true",
+                      help="do not ask; only where nobody's work is ended")
+    return made
+
+
+def seconds(word: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,6})(s|min|h|d)", word)
+    if found is None:
+        raise CommandError(f"{word!r} is no time: say 90s, 30min, 2h or 1d", ExitCode.USAGE)
+    return float(int(found[1]) * UNITS_S[found[2]])
+
+
+def mebibytes(word: str) -> int | None:
+    """Whole ones: MPS reads 2.5G as 2 MB."""
+    if word == "none":
+        return None
+    found = re.fullmatch(r"([1-9][0-9]{0,8})(MiB|GiB)", word)
+    if found is None:
+        raise CommandError(f"{word!r} is no memory limit: say 2GiB, 1536MiB or none, in whole "
+                           "numbers", ExitCode.USAGE)
+    return int(found[1]) * (1_024 if found[2] == "GiB" else 1)
+
+
+def _number(word: str, what: str, low: int, high: int) -> int:
+    """int() takes digits of all scripts, and 1_0 for ten."""
+    if not re.fullmatch(r"[0-9]{1,10}", word) or not low <= int(word) <= high:
+        raise CommandError(f"{word[:40]!r} is no {what}: a whole number from {low} to {high} is "
+                           "needed", ExitCode.USAGE)
+    return int(word)
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def number(word: str) -> int:
+        try:
+            return _number(word, "such number", low, high)
+        except CommandError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return number
+
+
+def _mps_setting(asked: argparse.Namespace, reach: Reach) -> Setting:
+    pipes = pipes_of(asked, reach)
+    plain: dict[str, Callable[[str], Setting]] = {
+        "start": MpsStart, "stop": MpsStop, "restart": MpsRestart}
+    if asked.verb in plain:
+        return plain[asked.verb](pipes)
+    if asked.device is not None and asked.what != "memory":
+        raise CommandError("--device goes with memory alone", ExitCode.USAGE)
+    match asked.what:
+        case "share":
+            return MpsPercent(pipes, _number(asked.value, "share in %", 1, 100), asked.server)
+        case "priority":
+            return MpsPriority(pipes, 1 if _number(asked.value, "priority", 0, 1) else 0)
+        case "preset":
+            if asked.value not in PRESETS:
+                raise CommandError(f"{asked.value[:40]!r} is no preset: there are "
+                                   f"{', '.join(PRESETS)}", ExitCode.USAGE)
+            return MpsPreset(pipes, asked.value, asked.server)
+    if asked.device is None:
+        raise CommandError("say of which device with --device N", ExitCode.USAGE)
+    return MpsMemory(pipes, asked.device, mebibytes(asked.value), asked.server)
+
+
+def _gpu_setting(asked: argparse.Namespace) -> Setting:
+    match asked.verb:
+        case "cap":
+            return PowerCap(asked.uuid, asked.watts, seconds(asked.time))
+        case "lock":
+            return ClockLock(asked.uuid, asked.low, asked.high, seconds(asked.time))
+        case "mode":
+            return ComputeMode(asked.uuid, asked.mode)
+    return LimitOff(asked.uuid, asked.what)
+
+
+# -- looking
+
+
+def _show_mps(reach: Reach, asked: argparse.Namespace) -> int:
+    if reach.hub is not None:
+        items = client_of(reach, reach.hub).mps(_of_node(reach, asked))
+        return _out(reach, items, (line for item in items for line in (
+            printable(item["host"]), *mps_lines(
+                msgspec.convert(item["daemons"], tuple[MpsDaemon, ...]), item["trouble"]))))
+    known = Mps()
+    store = ActsStore(reach.data / "acts.db")
+    try:
+        book = MpsBook(ActsJournal(store), boot_id()) if reach.data.is_dir() else None
+        daemons = mps_view.daemons(
+            known, devices(8, () if book is None else book.wanted()),
+            (lambda *_: None) if book is None else book.of, driver=module_version())
+    finally:
+        store.close()
+    trouble = mps_view.why_not(known)
+    items = [{"host": "here", "trouble": trouble, "daemons": msgspec.to_builtins(daemons)}]
+    return _out(reach, items, mps_lines(daemons, trouble))
+
+
+def _of_node(reach: Reach, asked: argparse.Namespace) -> str | None:
+    if asked.node is None or reach.hub is None:
+        return None
+    return node_id(client_of(reach, reach.hub), asked.node)
+
+
+def mps_lines(daemons: Sequence[MpsDaemon], trouble: str) -> Iterable[str]:
+    if not daemons:
+        yield f"  {printable(trouble) or 'no MPS control daemon runs'}"
+    for daemon in daemons:
+        state = "answers" if daemon.is_alive else "does not answer"
+        yield f"  {printable(daemon.pipes)}  {state}  {printable(daemon.user or 'owner unknown')}"
+        if daemon.trouble:
+            yield f"    note      {printable(daemon.trouble)}"
+        if daemon.is_alive:
+            yield (f"    next server {_share(daemon.default_pct)}, priority "
+                   f"{_known(daemon.default_priority)}{_memory(daemon.default_memory)}")
+        for server in daemon.servers:
+            yield (f"    server {server.pid}  {printable(server.user or 'unknown')}  "
+                   f"{_share(server.pct)} for new clients{_memory(server.memory)}")
+            for client in server.clients:
+                yield (f"      client {client.pid}  {printable(client.user or 'unknown')}  "
+                       f"{_share(client.pct)}  {printable(client.command or 'unknown')[:60]}")
+
+
+def _share(pct: float | None) -> str:
+    return "share unknown" if pct is None else f"{pct:g} %"
+
+
+def _known(value: object) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _memory(limits: Iterable[Any]) -> str:
+    return "".join(f", {each.limit} on device {each.ordinal}" for each in limits)
+
+
+def _show_limits(reach: Reach, asked: argparse.Namespace) -> int:
+    if reach.hub is not None:
+        items = client_of(reach, reach.hub).limits(_of_node(reach, asked))
+    else:
+        items = [{"host": "here", "trouble": "", **_held_here(reach.data)}]
+    lines = [line for item in items for line in _limit_lines(item)]
+    return _out(reach, items, lines or ["gpudeck holds no limit"])
+
+
+def _held_here(data: Path) -> dict[str, Any]:
+    if not data.is_dir():
+        return {"leases": [], "modes": []}
+    store = ActsStore(data / "acts.db")
+    try:
+        journal = ActsJournal(store)
+        return {"leases": msgspec.to_builtins(LeaseBook(journal).all()),
+                "modes": msgspec.to_builtins(ModeBook(journal).all())}
+    finally:
+        store.close()
+
+
+def _limit_lines(item: dict[str, Any]) -> Iterable[str]:
+    for lease in msgspec.convert(item["leases"], tuple[Lease, ...]):
+        unit = "W" if lease.what == "power" else "MHz"
+        wanted = " to ".join(f"{each:.0f}" for each in lease.wanted)
+        yield (f"{printable(item['host'])}  {lease.gpu_uuid}  {wanted} {unit} until "
+               f"{moment(lease.ends_at)}  {lease.state.replace('_', ' ')}: "
+               f"{printable(lease.words)}  ({printable(lease.by)})")
+    for mode in msgspec.convert(item["modes"], tuple[KeptMode, ...]):
+        yield (f"{printable(item['host'])}  {mode.gpu_uuid}  {mode.mode.replace('_', ' ')}  "
+               f"{mode.state.replace('_', ' ')}: {printable(mode.words)}  ({printable(mode.by)})")
+
+
+def _out(reach: Reach, items: list[dict[str, Any]], lines: Iterable[str]) -> int:
+    print(json.dumps({"items": items}) if reach.json else "\n".join(lines))
+    return ExitCode.OK

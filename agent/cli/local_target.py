@@ -1,0 +1,178 @@
+"""Acts of this machine's terminal on this machine: the agent's own preview, gate, journal, hand."""
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gpudeck.action_views import (
+    BystanderView,
+    CommandView,
+    GpuUseView,
+    ItemView,
+    Ordered,
+    PreviewView,
+    ProcessView,
+    RefusalView,
+    VerifiedView,
+)
+from gpudeck.actions import (
+    FINAL,
+    PREVIEW_LASTS_S,
+    Held,
+    Params,
+    Preview,
+    Reply,
+    ShownAction,
+    Victim,
+)
+from gpudeck.command_sentences import sentence
+from gpudeck.errors import CommandError, ExitCode
+
+from ..actions.standalone import Local
+from .targets import no_such_task
+
+MOST_JOBS = 3
+
+
+class NodeDesk:
+    goes_on_alone = False
+
+    def __init__(self, local: Local, host: str, who: str) -> None:
+        self._local = local
+        self._host = host
+        self._who = who
+        self._shown: list[Preview] = []
+        self._news: queue.Queue[CommandView] = queue.Queue()
+        self._is_left = threading.Event()
+
+    def choose(self, targets: Sequence[str], filter: str | None, user: str | None) -> list[str]:
+        if filter is not None:
+            raise CommandError("--filter goes with --hub; here, name the tasks", ExitCode.USAGE)
+        tasks = self._local.tasks()
+        known = {task.id for task in tasks}
+        for target in targets:
+            if target not in known:
+                raise no_such_task(target, [msgspec.to_builtins(task) | {"node": self._host}
+                                            for task in tasks])
+        return [*targets]
+
+    def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
+                is_plan: bool) -> PreviewView:
+        how = msgspec.convert(params, Params)
+        looks = [self._local.preview(action, task_id, how) for task_id in targets]
+        jobs = {look.job_id or look.task_id: look for look in looks}
+        self._shown = [*jobs.values()]
+        if len(jobs) > MOST_JOBS:
+            raise CommandError(f"{len(jobs)} jobs: more than {MOST_JOBS} need a second person, who "
+                               "is asked through a hub; give --hub", ExitCode.REFUSED)
+        items = tuple(item_of(look, self._host, asked_of(look, looks)) for look in self._shown)
+        return PreviewView("here", action, msgspec.to_builtins(how),
+                           min(look.taken_at for look in looks) + PREVIEW_LASTS_S, items)
+
+    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False) -> Ordered:
+        todo = [look for look in self._shown if not look.refusals]
+        commands = [_waiting(look, self._host, reason, at) for at, look in enumerate(todo)]
+        threading.Thread(target=self._work, args=(todo, commands, reason), daemon=True).start()
+        return Ordered(tuple(commands))
+
+    def _work(self, todo: list[Preview], commands: list[CommandView], reason: str) -> None:
+        """One after the other, as the agent does."""
+        for look, command in zip(todo, commands, strict=True):
+            if self._is_left.is_set():
+                self._news.put(_not_begun(command))
+                continue
+            def says(reply: Reply, command: CommandView = command,
+                     bystanders: int = len(look.bystanders)) -> None:
+                self._news.put(_told(command, reply, bystanders))
+            try:
+                says(self._local.act(look, reason, self._who, says))
+            except Exception as error:  # whoever waits for it must hear of it
+                self._news.put(_failed(command, error))
+
+    def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
+        open_ids = {command.id for command in commands if command.state not in FINAL}
+        while open_ids:
+            try:
+                now = self._news.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            if now.state in FINAL:
+                open_ids.discard(now.id)
+            yield now
+
+    def left(self, commands: Sequence[CommandView]) -> str:
+        self._is_left.set()
+        return ("what has begun is brought to its end, because nobody else would check it; what "
+                "has not is left. Ctrl-C again leaves it as it is: its outcome is then unknown")
+
+
+def asked_of(look: Preview, looks: Sequence[Preview]) -> tuple[str, ...]:
+    return tuple(each.task_id for each in looks
+                 if (each.job_id or each.task_id) == (look.job_id or look.task_id))
+
+
+def item_of(look: Preview, host: str, asked: tuple[str, ...]) -> ItemView:
+    tasks = tuple(each.task_id for each in look.victims if each.task_id is not None)
+    main = next((each for each in look.victims if each.task_id == look.task_id), None)
+    held = [each for victim in look.victims for each in victim.held]
+    return ItemView(
+        tasks or asked, look.node_id, host, look.job_id, look.owner,
+        None if main is None else main.command, look.age_s, look.kind, look.manager,
+        _sum([each.mem_used_bytes for each in held]), tuple(map(_use, held)),
+        tuple(map(_process, look.victims)),
+        tuple(BystanderView(each.task_id, each.user, each.command, tuple(map(_use, each.held)))
+              for each in look.bystanders), None, look.warnings,
+        tuple(RefusalView(each.code, each.sentence) for each in look.refusals), look.changes)
+
+
+def _process(victim: Victim) -> ProcessView:
+    return ProcessView(victim.process.pid, victim.user, victim.command, victim.task_id,
+                       victim.process.start_ticks)
+
+
+def _use(held: Held) -> GpuUseView:
+    return GpuUseView(held.gpu_uuid, None, held.mem_used_bytes)
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if known and len(known) == len(parts) else None
+
+
+def _waiting(look: Preview, host: str, reason: str, at: int) -> CommandView:
+    return CommandView(f"here-{at + 1}", look.action, look.node_id, host, "queued", "",
+                       look.task_id, look.job_id, look.owner, reason=reason)
+
+
+def _told(command: CommandView, reply: Reply, bystanders: int) -> CommandView:
+    told = _Told(command.action, reply, bystanders)
+    return msgspec.structs.replace(
+        command, state=reply.state, step=reply.step, sentence=sentence(told), updated_at=reply.at,
+        refusal=None if reply.refusal is None else RefusalView(
+            reply.refusal.code, reply.refusal.sentence),
+        verified=None if reply.verified is None else msgspec.convert(
+            msgspec.to_builtins(reply.verified), VerifiedView))
+
+
+class _Told:
+    def __init__(self, action: Any, reply: Reply, bystanders: int | None) -> None:
+        self.action = action
+        self.state = reply.state
+        self.step = reply.step
+        self.bystanders = bystanders
+        self.refusal = reply.refusal
+        self.verified = reply.verified
+
+
+def _not_begun(command: CommandView) -> CommandView:
+    return msgspec.structs.replace(
+        command, state="expired", sentence="Expired, nothing was done: it was interrupted before "
+                                           "its turn came.")
+
+
+def _failed(command: CommandView, error: Exception) -> CommandView:
+    return msgspec.structs.replace(
+        command, state="unknown", sentence=f"Unknown: {error}; look at the task itself.")

@@ -1,0 +1,266 @@
+"""`gpudeck agent`, `gpudeck status`, `gpudeck tasks`: flags to parts, and parts to exit codes."""
+
+import gc
+import logging
+import os
+import platform
+import signal
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from getpass import getpass
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from gpudeck import __version__
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.keys import spaced
+from gpudeck.tls import tls_context
+from gpudeck.wire import ReaderState
+
+from ..actions.hold_files import driver_order, hold_files, holds
+from ..actions.signals import make_room
+from ..backends import ProcessReading, Reading, resolve
+from ..backends.recorded import FORMAT, Head
+from ..journal.store import ActsStore
+from ..limits.mps import Mps
+from ..link.identity import Identity, belongs_to_a_hub, forget_hub, node_key, pinned_hub
+from ..link.outbox_file import Journal
+from ..node import NodeConfig, run_node
+from ..reader.recording import Recording
+from ..reader.watchdog import ReaderProcess, phase_of
+from ..runtime.data_lock import locked
+from ..settings import Settings, ShowSettings, enrolment_tokens, read, read_show, read_tokens
+from ..tasks.name_cache import LookedUp
+from ..tasks.task_table import TaskTable, boot_id
+from ..telemetry.prometheus import MetricsPage
+from ..telemetry.self_cost import AgentCost, disk_trouble
+from ..telemetry.status_table import (
+    Item,
+    as_json,
+    gpu_items,
+    gpu_table,
+    held_lines,
+    here,
+    notes,
+    nothing_here,
+    task_items,
+    task_table,
+    with_slow,
+)
+
+if TYPE_CHECKING:
+    from gpudeck.client import Client
+
+FIRST_READING_WITHIN_S = 30.0
+OK = {"state": "ok"}  # of a fleet: each node has a state of its own
+
+log = logging.getLogger("gpudeck.agent")
+
+
+def agent(argv: Sequence[str]) -> int:
+    settings = read(argv)
+    log_to_stderr()
+    if settings.pipe:
+        from .notebook import run_piped  # a notebook's, with more than the daemon carries
+
+        run_piped(settings)
+        return ExitCode.OK
+    make_room()
+    tls = tls_context(settings.hub, settings.ca_file)
+    with locked(settings.data):
+        if settings.forget_hub:
+            forget_hub(settings.data)
+        identity = _identity(settings)
+        if identity is None:
+            print("forgotten; this node belongs to no hub now")
+            return ExitCode.OK
+        stop = threading.Event()
+        stop_on_signals(stop)
+        journal = Journal(settings.data / "journal.db")
+        try:
+            _run(settings, identity, tls, journal, stop)
+        finally:
+            journal.close()
+    log.info("stopped")
+    return ExitCode.OK
+
+
+def _identity(settings: Settings) -> Identity | None:
+    """None: the hub was to be forgotten, and no other was named."""
+    belongs = belongs_to_a_hub(settings.data)
+    gone = belongs and settings.token_file is not None and not settings.token_file.exists()
+    tokens = [] if gone else enrolment_tokens(settings.token_file, os.environ)
+    if not tokens and settings.forget_hub:
+        return None
+    if not tokens and not belongs and sys.stdin.isatty():
+        tokens = read_tokens(getpass("enrolment token (from `gpudeck token create agent`): "), "")
+    token = tokens[0] if tokens else None
+    hub = pinned_hub(settings.data, None if token is None else token.hub)
+    return Identity(node_key(settings.data), hub, token)
+
+
+def _run(
+    settings: Settings, identity: Identity, tls: ssl.SSLContext | None, journal: Journal,
+    stop: threading.Event,
+) -> None:
+    backend = resolve(settings.backend)
+    log.info("started node=%s host=%s hub=%s backend=%s data=%s",
+             identity.node_id, settings.host, settings.hub, backend, settings.data)
+    if identity.token is not None:
+        # An admin who approves it compares these two.
+        log.info("fingerprint %s", spaced(identity.node_id))
+    recording = _recording(settings, backend)
+    metrics = _metrics(settings)
+    source = ReaderProcess(backend, settings.reader_options, phase_of(identity.node_id),
+                           order=partial(driver_order, settings.data), has_thread=False)
+    config = NodeConfig(
+        hub=settings.hub, tls=tls, identity=identity, host=settings.host,
+        backend=backend, boot_id=boot_id(), platform=platform.platform(), data=settings.data,
+        acts=ActsStore(settings.data / "acts.db"), ceiling=settings.ceiling,
+        recording=recording, metrics=metrics, options=settings.reader_options,
+    )
+    gc.freeze()  # what is there now stays: no collection needs to look at it again
+    try:
+        run_node(config, source, journal.outbox(), stop, bell=source)
+    finally:
+        source.close()
+        config.acts.close()
+        if recording is not None:
+            recording.close()
+
+
+def _recording(settings: Settings, backend: str) -> Recording | None:
+    if settings.record is None:
+        return None
+    head = Head(FORMAT, settings.host, backend, __version__)
+    return Recording(settings.record, head, settings.record_max_mib * 2**20)
+
+
+def _metrics(settings: Settings) -> MetricsPage | None:
+    if settings.metrics is None:
+        return None
+    from ..telemetry.prometheus_server import serve  # its libraries are not every agent's to carry
+
+    page = MetricsPage(settings.host)
+    serve(page, *settings.metrics)
+    return page
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    def asked(signum: int, _: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, asked)
+    signal.signal(signal.SIGINT, asked)
+
+
+def status(argv: Sequence[str]) -> int:
+    """Exit code 1, with the sentence, where there is nothing to read."""
+    asked = read_show("status", argv)
+    hosts: dict[str, str] = {}
+    more: Item = {}
+    if asked.hub is not None:
+        client = _client(asked.hub, asked)
+        items, nodes = client.gpus(), client.nodes()
+        hosts, held = host_names(nodes), {node["host"]: node.get("holds", []) for node in nodes}
+        more["nodes"] = nodes
+    else:
+        items, more = _status_here(asked)
+        held = {asked.host: holds(hold_files(asked.data))}
+    held = {host: [*why] for host, why in held.items() if why}
+    print(as_json(items, holds=held, **more) if asked.json
+          else "\n".join([*held_lines(held), gpu_table(items, hosts), *notes(more)]))
+    return ExitCode.OK if more.get("reader", OK)["state"] == "ok" else ExitCode.FAILED
+
+
+def _status_here(asked: ShowSettings) -> tuple[list[Item], Item]:
+    agent_cost, disk = AgentCost(asked.data), {"disk": disk_trouble(asked.data)}
+    try:
+        reading = read_once(asked, readings=2)[0]
+    except NothingToRead as why:
+        if not asked.json:
+            raise
+        return [], {**nothing_here(why.state, str(why), agent_cost.take()), **disk}
+    return gpu_items(reading, asked.host), {**here(reading, agent_cost.take()), **disk}
+
+
+def tasks(argv: Sequence[str]) -> int:
+    asked = read_show("tasks", argv)
+    hosts: dict[str, str] = {}
+    if asked.hub is not None:
+        client = _client(asked.hub, asked)
+        items, hosts = client.tasks(), host_names(client.nodes())
+    else:
+        processes = read_once(asked, readings=2, lists=2)[1]
+        table = TaskTable(boot_id(), names=LookedUp(), clients=Mps().clients)
+        items = task_items(table.describe(processes), asked.host)
+    print(as_json(items) if asked.json else task_table(items, hosts))
+    return ExitCode.OK
+
+
+def _client(hub: str, asked: ShowSettings) -> "Client":
+    from gpudeck.client import Client  # its libraries are not the daemon's to carry
+
+    return Client(hub, asked.token(), tls=tls_context(hub, asked.ca_file))
+
+
+class NothingToRead(CommandError):
+    def __init__(self, state: ReaderState, detail: str) -> None:
+        super().__init__(detail)
+        self.state = state
+
+
+def host_names(nodes: Sequence[Item]) -> dict[str, str]:
+    return {str(node["id"]): str(node["host"]) for node in nodes}
+
+
+def read_once(
+    asked: ShowSettings, readings: int, lists: int = 0
+) -> tuple[Reading, tuple[ProcessReading, ...]]:
+    """This machine's newest Reading after so many, and after so many process lists, which come
+    with every other one. Rates are differences: they need two."""
+    news = threading.Event()
+    source = ReaderProcess(asked.backend, asked.simulate,
+                           order=partial(driver_order, asked.data))
+    source.on_news(news.set)
+    processes: tuple[ProcessReading, ...] = ()
+    before: Reading | None = None
+    deadline = time.monotonic() + FIRST_READING_WITHIN_S
+    try:
+        while True:
+            news.wait(0.2)
+            news.clear()
+            reading = source.latest()
+            if reading is not None:
+                before = reading = with_slow(reading, before)
+                if reading.processes is not None:
+                    processes = reading.processes
+                    lists -= 1
+                readings -= 1
+                if readings <= 0 and lists <= 0:
+                    return reading, processes
+            elif source.state not in ("starting", "ok"):
+                raise NothingToRead(source.state, source.detail)
+            elif time.monotonic() > deadline:
+                raise NothingToRead("hung", "the driver does not answer; see `dmesg`")
+    finally:
+        source.close()
+
+
+class _KeyValue(logging.Formatter):
+    """2026-11-20T12:00:00.000Z warning no_connection hub=… why='…'"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = f"{stamp}.{int(record.msecs):03d}Z {record.levelname.lower()} {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_KeyValue())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -1,0 +1,312 @@
+"""`gpudeck agent --pipe`: the agent of one notebook, its child, without a hub. It shows what the
+terminal's `status` and `tasks` show, and acts as the terminal's `pause` and `end` do, on the tasks
+of its own user only. It ends when its stdin does.
+"""
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from gpudeck.action_views import CommandView
+from gpudeck.actions import TASK_ACTIONS, Params
+from gpudeck.errors import CommandError
+from gpudeck.notebook_pipe import (
+    FromAgent,
+    FromNotebook,
+    Item,
+    Look,
+    Mark,
+    Marked,
+    Order,
+    Ordered,
+    Pieces,
+    Seen,
+    Shown,
+    Sorry,
+    Told,
+    packed,
+)
+
+from ..actions.guard import PID_MAX
+from ..actions.hold_files import driver_order, hold_files, holds
+from ..actions.signals import make_room
+from ..actions.standalone import Local
+from ..backends import Fresh, Reading, resolve
+from ..backends.simulation.keeper import Keeper
+from ..backends.simulation.reader import parse_options
+from ..limits.mps import Mps
+from ..reader.watchdog import ReaderProcess
+from ..runtime.worker import Worker
+from ..settings import Settings
+from ..tasks.name_cache import LookedUp
+from ..tasks.task_table import TaskTable, boot_id
+from ..tasks.terminals import who_is_here
+from ..telemetry.status_table import gpu_items, task_items, with_slow
+from .local_target import NodeDesk
+
+FRESH_WITHIN_S = 5.0
+PREVIEWS_MAX = 64
+PIPE_BYTES = 65_536
+LOOK_EVERY_S = 1.0
+KEEP_EVERY_S = 0.25
+SIMULATED_NODE = "n001"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    backend: str
+    options: str  # of the reader
+    data: Path
+    host: str
+    ceiling: Path | None
+    keeper: Keeper | None = None
+
+
+def run_piped(settings: Settings) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a notebook's interrupt is for its cell
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    # Whatever a library prints must not land between two messages.
+    out = os.dup(1)
+    os.dup2(2, 1)
+    make_room()
+    with _where(settings) as where:
+        piped = Piped(where, out, stop)
+        try:
+            _stay(stop, where.keeper)
+        finally:
+            piped.close()
+
+
+def _stay(stop: threading.Event, keeper: Keeper | None) -> None:
+    """A fork of the notebook may hold our stdin open: that our parent has gone counts as well."""
+    parent = os.getppid()
+    while not stop.is_set() and os.getppid() == parent:
+        if keeper is not None:
+            keeper.step(time.time())
+        stop.wait(LOOK_EVERY_S if keeper is None else KEEP_EVERY_S)
+
+
+@contextmanager
+def _where(settings: Settings) -> Iterator[Where]:
+    backend = resolve(settings.backend)
+    if backend != "simulated" or parse_options(settings.simulate).world is not None:
+        yield Where(backend, settings.reader_options, settings.data, settings.host,
+                    settings.ceiling)
+        return
+    with _simulation(settings) as where:
+        yield where
+
+
+@contextmanager
+def _simulation(settings: Settings) -> Iterator[Where]:
+    """With real processes, and with a record of its own: nobody's real one tells of play."""
+    options = parse_options(settings.simulate)
+    world = Path(tempfile.mkdtemp(prefix="gpudeck-simulated-"))
+    keeper = Keeper(world, options.seed, [SIMULATED_NODE], options.gpus, options.profile)
+    try:
+        keeper.step(time.time())
+        ceiling = settings.ceiling
+        if ceiling is None:  # as the demo's: all that could be hit is made for it
+            ceiling = world / "ceiling.toml"
+            ceiling.write_text("kills_per_hour = 1000\nroot_tasks = true\n")
+        said = f"{settings.simulate},node={SIMULATED_NODE},world={world}".lstrip(",")
+        yield Where("simulated", said, world / "agent", "simulated", ceiling, keeper)
+    finally:
+        keeper.close()
+        shutil.rmtree(world, ignore_errors=True)
+
+
+class Piped:
+    """Three threads beside the main one: one hears, one sees, one looks for marks and acts."""
+
+    def __init__(self, where: Where, out: int, stop: threading.Event) -> None:
+        self._where = where
+        self._out = out
+        self._stop = stop
+        self._writing = threading.Lock()
+        self._tasks = TaskTable(boot_id(), names=LookedUp(), clients=Mps().clients)
+        self._before: Reading | None = None
+        self._local: Local | None = None
+        self._desks: OrderedDict[str, NodeDesk] = OrderedDict()  # by the Look they showed
+        self._marks, self._looks = Worker("marks"), Worker("looks", PREVIEWS_MAX)
+        self._news = threading.Event()
+        self._source = ReaderProcess(where.backend, where.options,
+                                     order=partial(driver_order, where.data))
+        self._source.on_news(self._news.set)
+        for run in (self._see, self._hear):
+            threading.Thread(target=run, name=run.__name__, daemon=True).start()
+
+    def close(self) -> None:
+        """An act in flight is left as it is; the record says of it what is known."""
+        for worker in (self._marks, self._looks):
+            worker.close()
+        if self._local is not None:
+            self._local.close()
+        self._source.close()
+
+    def _say(self, message: FromAgent) -> None:
+        body = memoryview(packed(message))
+        try:
+            with self._writing:
+                while body:
+                    body = body[os.write(self._out, body):]
+        except OSError:  # the notebook has gone
+            self._stop.set()
+
+    # -- seeing
+
+    def _see(self) -> None:
+        while not self._stop.is_set():
+            self._news.wait(LOOK_EVERY_S)
+            is_news = self._news.is_set()
+            self._news.clear()
+            reading = self._source.latest()
+            if reading is not None:
+                self._before = reading = with_slow(reading, self._before)
+                self._say(self._seen(reading))
+            elif is_news or self._source.state != "ok":
+                self._say(self._unseen())
+
+    def _seen(self, reading: Reading) -> Seen:
+        tasks = None
+        if reading.processes is not None:
+            seen = self._tasks.describe(reading.processes)
+            tasks = tuple({**item, "mine": self._is_mine(item)}
+                          for item in task_items(seen, self._where.host))
+        return msgspec.structs.replace(
+            self._unseen(), at=reading.taken_at, reader="ok", detail=reading.detail,
+            driver_version=reading.driver_version,
+            gpus=tuple(gpu_items(reading, self._where.host)), tasks=tasks)
+
+    def _unseen(self) -> Seen:
+        total, available = _ram()
+        return Seen(time.time(), self._source.state, self._source.detail, self._where.host,
+                    ram_total_bytes=total, ram_available_bytes=available,
+                    holds=holds(hold_files(self._where.data)),
+                    is_simulated=self._where.backend == "simulated")
+
+    def _is_mine(self, item: Item) -> bool:
+        if self._where.backend != "simulated":
+            return bool(item["owner"].get("uid") == os.getuid())
+        return self._where.keeper is not None and item["pid"] <= PID_MAX
+
+    # -- hearing
+
+    def _hear(self) -> None:
+        pieces = Pieces()
+        try:
+            while data := os.read(0, PIPE_BYTES):
+                for message in pieces.from_notebook(data):
+                    self._heard(message)
+        except (OSError, msgspec.MsgspecError):
+            pass
+        self._stop.set()
+
+    def _heard(self, message: FromNotebook) -> None:
+        match message:
+            case Mark():
+                self._marks.put(lambda: self._mark(message.mark_id))
+            case Look():
+                if not self._looks.put(lambda: self._answer(message)):
+                    self._say(Sorry(message.ask_id, "too much is asked at once; try again"))
+            case Order():
+                self._looks.put(lambda: self._answer(message))
+
+    def _mark(self, mark_id: int) -> None:
+        fresh = self._source.fresh(FRESH_WITHIN_S)
+        at = time.time()  # the counters of energy are read last
+        self._say(Marked(mark_id, at, is_answered=False) if fresh is None
+                  else Marked(mark_id, at, fresh.energy_j, _held(fresh)))
+
+    # -- acting
+
+    def _answer(self, message: Look | Order) -> None:
+        ask_id = message.ask_id
+        try:
+            if isinstance(message, Look):
+                self._look(message)
+            else:
+                self._order(message)
+        except CommandError as why:
+            self._say(Sorry(ask_id, str(why)))
+        except Exception as error:  # whoever waits for it must hear of it
+            self._say(Sorry(ask_id, f"the agent stumbled over it: {error!r}"))
+
+    def _look(self, look: Look) -> None:
+        if look.action not in TASK_ACTIONS[1:4]:
+            raise CommandError(f"{look.action!r} cannot be asked from a notebook")
+        desk = NodeDesk(self._here(), self._where.host, f"{who_is_here()}, in a notebook"[:128])
+        self._desks[look.ask_id] = desk
+        while len(self._desks) > PREVIEWS_MAX:
+            self._desks.popitem(last=False)
+        params = msgspec.to_builtins(msgspec.convert(look.params, Params))
+        shown = desk.preview(look.action, desk.choose([look.task_id], None, None), params, False)
+        if others := [each for item in shown.items for each in item.processes
+                      if not self._is_own_process(each.pid)]:
+            raise CommandError(f"process {others[0].pid} belongs to {others[0].user}; from a "
+                               "notebook only your own tasks can be acted on")
+        self._say(Shown(look.ask_id, shown))
+
+    def _is_own_process(self, pid: int) -> bool:
+        try:
+            return os.stat(f"/proc/{pid}").st_uid == os.getuid()
+        except OSError:  # it has ended; the act finds out
+            return True
+
+    def _order(self, order: Order) -> None:
+        desk = self._desks.pop(order.ask_id, None)
+        if desk is None:
+            raise CommandError("this was not shown, or was used already; look again")
+        if not order.reason.strip():
+            raise CommandError("say why: the reason goes into the record")
+        ordered = desk.order("here", order.reason)
+        self._say(Ordered(order.ask_id, ordered.items))
+        threading.Thread(target=self._follow, args=(order.ask_id, desk, ordered.items),
+                         daemon=True).start()
+
+    def _follow(self, ask_id: str, desk: NodeDesk, commands: tuple[CommandView, ...]) -> None:
+        for command in desk.follow(commands):
+            self._say(Told(ask_id, command))
+
+    def _here(self) -> Local:
+        """Opened when something is to be done: one who only looks needs no folder to write to."""
+        if self._local is None:
+            where = self._where
+            try:
+                where.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError as error:
+                raise CommandError(f"cannot write {where.data}: {error.strerror}; without a record "
+                                   "nothing is done. Set GPUDECK_DATA to another folder") from error
+            self._local = Local(where.data, where.backend, ceiling=where.ceiling,
+                                source=self._source).__enter__()
+        return self._local
+
+
+def _held(fresh: Fresh) -> dict[str, dict[int, float | None]]:
+    held: dict[str, dict[int, float | None]] = {}
+    for each in fresh.processes:
+        held.setdefault(each.gpu_uuid, {})[each.pid] = each.mem_used_bytes
+    return held
+
+
+def _ram() -> tuple[int | None, int | None]:
+    """Of this machine; what a container may use of it is not known here."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        kib = {name: int(rest.split()[0]) for name, _, rest in
+               (line.partition(":") for line in lines)}
+        return kib["MemTotal"] * 1_024, kib["MemAvailable"] * 1_024
+    except (OSError, ValueError, KeyError, IndexError):
+        return None, None

@@ -1,0 +1,184 @@
+"""`gpudeck quota`: how much an owner may hold, asked and set through a hub."""
+
+import argparse
+import json
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from gpudeck.action_words import moment, printable
+from gpudeck.client import Client, Item
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.quota import DEFAULT_LADDER, QUOTA_MODES
+from gpudeck.settings import parser
+
+from ..settings import CA_FILE, TOKEN_FILE
+from .act_settings import HUB, JSON, Reach, read_reach
+from .acts import client_of
+
+TABLE = (HUB, TOKEN_FILE, CA_FILE, JSON)
+DOES = {"list": "Quotas, who holds how much of them, and on how many nodes they are in force.",
+        "set": "Make a quota, or change one: what is not given stays as it is.",
+        "remove": "Take a quota away.",
+        "check": "Who would be over at this moment; nothing is changed."}
+FIELDS = ("subject", "scope", "gpus", "mem_bytes", "gpu_hours", "per", "max_age_s", "count",
+          "priority", "mode", "offline", "because")
+NONE = "none"
+
+
+def quota(argv: Sequence[str]) -> int:
+    words = list(argv)
+    if not words or words[0] not in DOES:
+        if words[:1] in (["-h"], ["--help"]):
+            print(_overview())
+            return ExitCode.OK
+        raise CommandError(_overview(), ExitCode.USAGE)
+    verb = words[0]
+    asked = _parser(verb).parse_args(words[1:])
+    reach = read_reach(f"quota {verb}", TABLE, asked, os.environ)
+    if reach.hub is None:
+        raise CommandError("name the hub with --hub: it keeps the quotas", ExitCode.USAGE)
+    client = client_of(reach, reach.hub)
+    match verb:
+        case "list":
+            return _list(reach, client)
+        case "set":
+            return _set(reach, client, asked)
+        case "remove":
+            client.remove_quota(asked.id)
+            return _say(reach, {"removed": asked.id}, f"{printable(asked.id)} limits nobody now")
+        case _:
+            return _check(reach, client, asked)
+
+
+def _overview() -> str:
+    return "\n".join(["usage: gpudeck quota VERB --hub URL ...", "",
+                      *(f"  {verb:7} {does}" for verb, does in DOES.items())])
+
+
+def _parser(verb: str) -> argparse.ArgumentParser:
+    made = parser(f"quota {verb}", TABLE, DOES[verb])
+    if verb == "list":
+        return made
+    made.add_argument("id", metavar="ID", help="of the quota: small letters, digits and dashes")
+    if verb == "remove":
+        return made
+    for name, kind, text in (
+        ("subject", "WHO", "user:NAME, group:NAME, container:NAME, slurm:JOB, k8s:NAMESPACE, or * "
+                           "for everyone"),
+        ("scope", "WHERE", "fleet, group:NAME, node:NAME or gpu:UUID"),
+        ("gpus", "N", "at most so many Gpus; 'none' takes a limit away"),
+        ("mem", "SIZE", "at most so much memory, such as 40GiB"),
+        ("gpu-hours", "N", "at most so many, per --per"),
+        ("max-age", "SPAN", "a task runs for so long at most, such as 12h"),
+        ("priority", "0-4", "of its tasks: 4 goes first"),
+        ("because", "TEXT", "why; its owners read it"),
+    ):
+        made.add_argument(f"--{name}", metavar=kind, help=text)
+    for name, text in (("tell-again-after", "since it was told first, such as 10m"),
+                       ("end-after", "since it was told again; where it acts")):
+        made.add_argument(f"--{name}", metavar="SPAN", help=text)
+    made.add_argument("--per", choices=("day", "week"))
+    made.add_argument("--count", choices=("each", "together"),
+                      help="whether it is for each of them, or for all in one sum")
+    made.add_argument("--mode", choices=QUOTA_MODES,
+                      help="observe says who is over, warn tells them, act also ends tasks")
+    made.add_argument("--offline", choices=("wait", "allow"),
+                      help="whether a node may end tasks while it has no hub")
+    return made
+
+
+def _given(asked: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "subject": asked.subject, "scope": asked.scope, "gpus": _number("gpus", asked.gpus),
+        "mem_bytes": asked.mem, "gpu_hours": _number("gpu-hours", asked.gpu_hours, float),
+        "max_age_s": asked.max_age, "priority": _number("priority", asked.priority),
+        "because": asked.because, "per": asked.per, "count": asked.count, "mode": asked.mode,
+        "offline": asked.offline}
+    return {name: None if value == NONE else value for name, value in found.items()
+            if value is not None}
+
+
+def _number(flag: str, word: str | None, kind: type[int] | type[float] = int) -> Any:
+    if word is None or word == NONE:
+        return word
+    try:
+        number = kind(word)
+        if not math.isfinite(number):
+            raise ValueError
+        return number
+    except (ValueError, OverflowError):
+        raise CommandError(f"--{flag} {word!r} is no number; give one, or 'none'", ExitCode.USAGE
+                           ) from None
+
+
+def _whole(client: Client, asked: argparse.Namespace) -> dict[str, Any]:
+    """What is there already, with what was given."""
+    known = client.quota(asked.id)
+    before = {} if known is None else {name: known["quota"][name]
+                                       for name in (*FIELDS, "ladder")}
+    found = before | _given(asked)
+    if asked.tell_again_after or asked.end_after:
+        found["ladder"] = _ladder(before.get("ladder"), asked)
+    if "subject" not in found:
+        raise CommandError(f"{printable(asked.id)} is new: say whom it is about with --subject",
+                           ExitCode.USAGE)
+    return found
+
+
+def _ladder(before: list[Item] | None, asked: argparse.Namespace) -> list[Item]:
+    """Told, told again, ended; one that somebody has made otherwise is not guessed at."""
+    again_s, end_s = (rung.after_s for rung in DEFAULT_LADDER[1:])
+    if before is not None:
+        if [step["do"] for step in before] != [rung.do for rung in DEFAULT_LADDER]:
+            raise CommandError(f"{printable(asked.id)} has a ladder of its own; change it by REST",
+                               ExitCode.USAGE)
+        again_s, end_s = before[1]["after_s"], before[2]["after_s"]
+    return [{"do": "tell"}, {"do": "tell", "after_s": asked.tell_again_after or again_s},
+            {"do": "end", "after_s": asked.end_after or end_s}]
+
+
+def _set(reach: Reach, client: Client, asked: argparse.Namespace) -> int:
+    made = client.put_quota(asked.id, _whole(client, asked))
+    return _say(reach, made, *_lines(made))
+
+
+def _check(reach: Reach, client: Client, asked: argparse.Namespace) -> int:
+    found = client.check_quota(_whole(client, asked) | {"id": asked.id})
+    problems = [f"{printable(each['field'])}: {printable(each['message'])}"
+                for each in found["problems"]]
+    if problems:
+        _say(reach, found, *problems)
+        return ExitCode.FAILED
+    lines = [f"{printable(found['meaning'])}",
+             *(f"  over: {printable(each['sentence'])}" for each in found["over"])]
+    if not found["nodes"]:
+        lines.append("  no node is meant: nothing that there is now is called so under --scope")
+    elif not found["over"]:
+        lines.append(f"  nobody of {found['holders']} would be over it now")
+    return _say(reach, found, *lines)
+
+
+def _list(reach: Reach, client: Client) -> int:
+    found = client.quotas()
+    lines = [line for each in found for line in _lines(each)]
+    return _say(reach, {"items": found}, *(lines or ["no quota is set"]))
+
+
+def _lines(item: Item) -> list[str]:
+    quota = item["quota"]
+    lines = [
+        f"{printable(quota['id'])}  [{quota['mode']}]  {printable(item['meaning'])}",
+        f"  wanted on {item['wanted']} nodes, applied on {item['applied']}, in force on "
+        f"{item['in_force']}; by {printable(item['by'])} on {moment(item['set_at'])}"]
+    lines += [f"  {'OVER  ' if each['is_over'] else ''}{printable(each['sentence'])}"
+                    for each in item["balances"]]
+    return lines
+
+
+def _say(reach: Reach, document: Item, *lines: str) -> int:
+    print(json.dumps(document) if reach.json else "\n".join(lines))
+    return ExitCode.OK
+
+

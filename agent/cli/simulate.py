@@ -1,0 +1,123 @@
+"""`gpudeck simulate`: many simulated nodes in one process, or the real processes of their jobs."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.keys import Token
+from gpudeck.settings import Setting, count, flag, folder, load, text
+
+from ..backends.simulation.reader import Options, parse_options
+from ..settings import ENROL_FILE, HUB, enrolment_tokens
+
+TABLE: tuple[Setting, ...] = (
+    HUB,
+    ENROL_FILE,
+    Setting("first", count, 1, "number of the first node: n001 is 1"),
+    Setting("nodes", count, 8, "how many nodes"),
+    Setting("simulate", text, "",
+            "what each node is: profile=h100,gpus=8,seed=1,world=DIR,faults=0"),
+    Setting("data", folder, None, "folder for the journal of all these nodes"),
+    Setting("children", flag, False,
+            "report nothing: keep the jobs of these nodes as real processes of this machine"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    hub: str
+    token_file: Path | None
+    names: tuple[str, ...]
+    options: Options
+    data: Path | None
+    children: bool
+
+
+def read(argv: Sequence[str]) -> Settings:
+    given = load("simulate", TABLE, argv, os.environ, "Simulated nodes, each with its own socket.")
+    numbers = range(given["first"], given["first"] + given["nodes"])
+    return Settings(given["hub"], given["token_file"], tuple(map(node_name, numbers)),
+                    parse_options(given["simulate"]), given["data"], given["children"])
+
+
+def node_name(number: int) -> str:
+    return f"n{number:03}"
+
+
+def simulate(argv: list[str]) -> int:
+    settings = read(argv)
+    return keep_children(settings) if settings.children else host_nodes(settings)
+
+
+def keep_children(settings: Settings) -> int:
+    from ..backends.simulation.folder import ControlFile
+    from ..backends.simulation.keeper import Keeper
+
+    options = settings.options
+    if options.world is None:
+        raise CommandError("--children needs world=DIR in --simulate", ExitCode.USAGE)
+    stop = _stop_on_signals(threading.Event())
+    # Every node's reader tells its own log of a broken control.json; we tell the terminal.
+    control = ControlFile(options.world / "control.json")
+    keeper = Keeper(options.world, options.seed, settings.names, options.gpus,
+                    options.profile)
+    try:
+        while not stop.is_set():
+            control.now()
+            keeper.step(time.time())
+            stop.wait(0.25)
+    finally:
+        keeper.close()
+    return ExitCode.OK
+
+
+def host_nodes(settings: Settings) -> int:
+    try:
+        from gevent import monkey
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            "`gpudeck simulate` needs gevent to hold many nodes in one process; "
+            "run: pip install 'gpudeck[hub]'", ExitCode.CANNOT_START,
+        ) from error
+    # Before the nodes' own modules bind threads, sockets and locks.
+    monkey.patch_all()
+    from ..runtime.data_lock import locked
+    from .main import log_to_stderr
+    from .simulated_nodes import host
+
+    if settings.data is None:
+        raise CommandError("--data is needed: the folder for the nodes' journal", ExitCode.USAGE)
+    log_to_stderr()
+    with locked(settings.data):
+        host(settings.hub, _tokens(settings), settings.names, settings.options, settings.data,
+             _stop_on_signals(threading.Event()))
+    return ExitCode.OK
+
+
+def _tokens(settings: Settings) -> list[Token]:
+    tokens = enrolment_tokens(settings.token_file, os.environ)
+    if tokens and len(tokens) != len(settings.names):
+        raise CommandError(f"{len(settings.names)} nodes need as many enrolment tokens, one per "
+                           f"line; there are {len(tokens)}", ExitCode.USAGE)
+    return tokens
+
+
+def _stop_on_signals(stop: threading.Event) -> threading.Event:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(simulate(sys.argv[1:]))
+    except CommandError as error:
+        print(f"gpudeck: {error}", file=sys.stderr)
+        sys.exit(error.code)

@@ -1,0 +1,212 @@
+"""Many simulated nodes side by side: one tick reads them all, each reports on its own socket."""
+
+import gc
+import logging
+import platform
+import resource
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gpudeck.keys import Token
+from gpudeck.tls import tls_context
+from gpudeck.wire import ReaderState
+
+from ..backends import Fresh, Happening, Reading, Unavailable
+from ..backends.simulation.chance import seed_of
+from ..backends.simulation.folder import ControlFile
+from ..backends.simulation.reader import Options, SimulatedReader
+from ..journal.store import ActsStore
+from ..link.admission import Turnstile
+from ..link.identity import Identity, node_key, pinned_hub
+from ..link.outbox_file import Journal
+from ..node import NodeConfig, run_node
+
+log = logging.getLogger("gpudeck.agent.simulate")
+
+# So many nodes of one process are on their way to the hub at a time. It gives each 5 s to say who
+# it is, which a thousand that come at once on a busy machine all miss: then they come again.
+GREETERS = 8
+ROOM_EVERY_S = 0.01
+SLICES = 20  # a second's readings are spread over so many parts of it
+SPREAD_S = 0.6
+GROUP_COMMIT_S = 0.05
+KEEP_ENERGY_EVERY_S = 600.0  # a file for each node
+LATE_MAX_S = 5.0
+HUNG_AFTER_S = 6.0  # as late as the watchdog of a real reader child
+LEAVE_WITHIN_S = 3.0
+
+
+class OncePerMinute(logging.Filter):
+    """A thousand nodes that say the same thing are one line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        words = record.getMessage().split(" pending=")[0]
+        last = self._said_at.get(words)
+        if last is not None and record.created - last < 60:
+            return False
+        self._said_at[words] = record.created
+        return True
+
+
+class SimulatedSource:
+    """What a reader child and its watchdog are to a real node, in this process."""
+
+    def __init__(self, reader: SimulatedReader) -> None:
+        self._reader = reader
+        self._unread: Reading | None = None
+        self._happened: list[Happening] = []
+        self._read_at: float | None = None
+        self._on_news: Callable[[], None] = lambda: None
+        self.state: ReaderState = "starting"
+        self.detail = ""
+        self.read_s: float | None = None
+
+    @property
+    def age_s(self) -> float | None:
+        return None if self._read_at is None else time.monotonic() - self._read_at
+
+    def latest(self) -> Reading | None:
+        reading, self._unread = self._unread, None
+        return reading
+
+    def happenings(self) -> tuple[Happening, ...]:
+        happened, self._happened = tuple(self._happened), []
+        return happened
+
+    def on_news(self, call: Callable[[], None]) -> None:
+        self._on_news = call
+
+    def fresh(self, timeout_s: float) -> Fresh | None:
+        try:
+            return None if self._reader.hangs() else self._reader.fresh()
+        except Unavailable:
+            return None
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset()
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def tick(self) -> None:
+        if self._reader.hangs():
+            if self.state == "ok" and (self.age_s or 0.0) > HUNG_AFTER_S:
+                self.state, self.detail = "hung", "the driver does not answer. Values are stale."
+                self._on_news()
+            return
+        began = time.monotonic()
+        try:
+            reading = self._reader.read()
+        except Unavailable as why:
+            changed, self.state, self.detail = self.state != why.state, why.state, why.detail
+            if changed:
+                self._on_news()
+            return
+        self._happened += reading.happenings
+        self._unread, self._read_at = reading, time.monotonic()
+        self.read_s = self._read_at - began
+        self.state, self.detail = "ok", ""
+        self._on_news()
+
+
+def host(
+    hub: str, tokens: Sequence[Token], names: Sequence[str], options: Options, data: Path,
+    stop: threading.Event,
+) -> None:
+    """`tokens`: none, or one for each name."""
+    _raise_file_limit()
+    logging.getLogger("gpudeck.agent.node").addFilter(OncePerMinute())
+    journal = Journal(data / "journal.db", GROUP_COMMIT_S)
+    acts = ActsStore(data / "acts.db", durable=False)
+    tls = tls_context(hub, None)
+    pin = pinned_hub(data, tokens[0].hub if tokens else None)
+    control = None if options.world is None else ControlFile(options.world / "control.json")
+    sources = [
+        SimulatedSource(SimulatedReader(replace(options, node=name), control, KEEP_ENERGY_EVERY_S))
+        for name in names
+    ]
+
+    turnstile = Turnstile(GREETERS)
+    begun: list[SimulatedSource] = []
+
+    def run(number: int) -> None:
+        name = names[number]
+        sources[number].tick()  # the first reading costs as much as 25 others
+        begun.append(sources[number])
+        identity = Identity(node_key(data, name), pin, tokens[number] if tokens else None)
+        config = NodeConfig(hub, tls, identity, name, "simulated", boot_id_of(options.seed, name),
+                            data, acts, platform.platform(), is_made_up=True,
+                            turnstile=turnstile, options=_words(replace(options, node=name)))
+        run_node(config, sources[number], journal.outbox(name), stop)
+
+    nodes = [threading.Thread(target=run, args=(number,)) for number in range(len(names))]
+    starter = threading.Thread(target=_start, args=(names, nodes, turnstile, stop))
+    starter.start()
+    _tick(begun, stop)
+    starter.join()
+    deadline = time.monotonic() + LEAVE_WITHIN_S
+    for node in nodes:
+        if node.ident is not None:
+            node.join(max(0.0, deadline - time.monotonic()))
+    for source in sources:
+        source.close()
+    journal.close()
+    acts.close()
+
+
+def _words(options: Options) -> str:
+    """As open_reader takes them."""
+    world = "" if options.world is None else f",world={options.world}"
+    return (f"node={options.node},profile={options.profile},gpus={options.gpus},"
+            f"seed={options.seed}{world}")
+
+
+def _start(names: Sequence[str], nodes: Sequence[threading.Thread], turnstile: Turnstile,
+           stop: threading.Event) -> None:
+    for name, node in zip(names, nodes, strict=True):
+        while not turnstile.admits(name):
+            if stop.wait(ROOM_EVERY_S):
+                return
+        node.start()
+    gc.freeze()  # what is there now stays: the collector need not look at it again
+
+
+def _raise_file_limit() -> None:
+    """A descriptor per node: the usual 1,024 is too few for a fleet."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def boot_id_of(seed: int, name: str) -> str:
+    """Each simulated node is a machine of its own, though all run on this one."""
+    return f"{seed_of(seed, name, 'boot'):016x}"
+
+
+def _tick(sources: Sequence[SimulatedSource], stop: threading.Event) -> None:
+    """Every source once a second, on the wall clock's second, a slice at a time."""
+    second = int(time.time()) + 1
+    while not stop.is_set():
+        for part in range(SLICES):
+            if stop.wait(max(0.0, second + SPREAD_S * part / SLICES - time.time())):
+                return
+            for source in sources[part::SLICES]:
+                source.tick()
+        second = _next(second, time.time())
+
+
+def _next(second: int, now: float) -> int:
+    """After a stop of the machine or a step of its clock: go on from now, make up for nothing. A
+    machine that cannot keep up is left as long in peace as it was late, for what was read has to
+    get through, and nodes that are still to come, too."""
+    late_s = now - (second + 1)
+    if late_s < -2.0:
+        return int(now) + 1
+    return second + 1 if late_s <= 0.0 else int(now + min(late_s, LATE_MAX_S)) + 1

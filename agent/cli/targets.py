@@ -1,0 +1,136 @@
+"""Where a terminal's acts go: through a hub, or to this machine. One shape for both."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from gpudeck.action_views import CommandView, Ordered, PreviewView
+from gpudeck.action_words import printable, words
+from gpudeck.actions import FINAL, ShownAction
+from gpudeck.client import Client
+from gpudeck.errors import CommandError, ExitCode
+
+LOOK_EVERY_S = 0.2
+SILENT_FOR_S = 60.0
+MOST_LISTED = 20
+
+Item = dict[str, Any]
+
+
+class Desk(Protocol):
+    @property
+    def goes_on_alone(self) -> bool:
+        """What was ordered is done, whether or not this terminal follows."""
+
+    def choose(self, targets: Sequence[str], filter: str | None, user: str | None) -> list[str]:
+        """Exact task ids, or a sentence why not."""
+
+    def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
+                is_plan: bool) -> PreviewView: ...
+
+    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False
+              ) -> Ordered: ...
+
+    def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
+        """Each of them whenever it has changed, until all have ended."""
+
+    def left(self, commands: Sequence[CommandView]) -> str:
+        """What is true when the person at the terminal leaves before the end."""
+
+
+class HubDesk:
+    goes_on_alone = True
+
+    def __init__(self, client: Client, url: str) -> None:
+        self._client = client
+        self._url = url
+
+    def choose(self, targets: Sequence[str], filter: str | None, user: str | None) -> list[str]:
+        if filter is not None:
+            gpus = {(gpu["node"], gpu["uuid"]) for gpu in self._client.gpus(filter)}
+            return matching(self._client.tasks(filter), gpus, user)
+        for target in targets:
+            if self._client.task(target) is None:
+                raise no_such_task(target, self._client.tasks())
+        return [*targets]
+
+    def preview(self, action: ShownAction, targets: Sequence[str], params: Mapping[str, Any],
+                is_plan: bool) -> PreviewView:
+        return self._client.preview(action, targets, params, is_plan)
+
+    def order(self, preview_id: str, reason: str, despite_maintenance: bool = False) -> Ordered:
+        return self._client.order(preview_id, reason, despite_maintenance)
+
+    def follow(self, commands: Sequence[CommandView]) -> Iterator[CommandView]:
+        known = {command.id: command for command in commands}
+        heard_at = time.monotonic()
+        while open_ids := [id for id, each in known.items() if each.state not in FINAL]:
+            for command_id in open_ids:
+                try:
+                    now = self._client.command(command_id)
+                except CommandError as error:
+                    self._patient(error, time.monotonic() - heard_at)
+                    continue
+                heard_at = time.monotonic()
+                if now != known[command_id]:
+                    known[command_id] = now
+                    yield now
+            time.sleep(LOOK_EVERY_S)
+
+    def _patient(self, error: CommandError, silent_s: float) -> None:
+        """A hub may be started anew meanwhile; what it says when it is back counts."""
+        if error.code != ExitCode.UNREACHABLE or silent_s > SILENT_FOR_S:
+            raise CommandError(f"{error}; the act goes on without us, and how it ended is not "
+                               "known here", ExitCode.UNKNOWN) from error
+
+    def left(self, commands: Sequence[CommandView]) -> str:
+        ids = " ".join(command.id for command in commands)
+        return ("the act goes on; nothing was taken back. To see how it ends: "
+                f"gpudeck follow {ids} --hub {self._url}")
+
+
+def matching(tasks: Sequence[Item], gpus: set[tuple[str, str]], user: str | None) -> list[str]:
+    """A filter picks Gpus. A task is meant only if all of its Gpus are: one idle Gpu of eight is
+    no idle job. And where owners share, a filter cannot tell whose task is meant."""
+    whole = [task for task in tasks
+             if task["gpus"] and all((task["node"], use["uuid"]) in gpus for use in task["gpus"])]
+    if user is not None:
+        whole = [task for task in whole if task["user"] == user]
+    elif sharers := _sharers(whole):
+        raise CommandError(f"{' and '.join(sharers)} share a Gpu that matches; say whose tasks are "
+                           "meant with --user NAME, or name tasks", ExitCode.USAGE)
+    if not whole:
+        raise CommandError("no task matches with all of its Gpus" +
+                           ("" if user is None else f" and belongs to {printable(user)}"))
+    return [str(task["id"]) for task in whole]
+
+
+def _sharers(tasks: Sequence[Item]) -> list[str]:
+    """Owners who have tasks on one and the same Gpu."""
+    owners: dict[tuple[str, str], set[str]] = {}
+    for task in tasks:
+        for use in task["gpus"]:
+            owners.setdefault((task["node"], use["uuid"]), set()).add(words(task["user"]))
+    return sorted({name for names in owners.values() if len(names) > 1 for name in names})
+
+
+def no_such_task(target: str, tasks: Sequence[Item]) -> CommandError:
+    """A pid or a name is no target; those whom it might mean are listed."""
+    meant = [task for task in tasks if _is_like(task, target)]
+    if not meant:
+        return CommandError(f"there is no task {printable(target)!r} that you may see; "
+                            "`gpudeck tasks` lists them", ExitCode.USAGE)
+    listed = [f"  {printable(str(task['id']))}  {printable(str(task.get('host') or task['node']))}"
+              f"  {words(task['user'])}  {words(task['command'])[:60]}"
+              for task in meant[:MOST_LISTED]]
+    more = [f"  and {len(meant) - MOST_LISTED} more"] if len(meant) > MOST_LISTED else []
+    return CommandError("\n".join([
+        f"{printable(target)!r} is no task id; a pid or a name may be another's by the time it "
+        "is hit. Name one of these:", *listed, *more]), ExitCode.USAGE)
+
+
+def _is_like(task: Item, target: str) -> bool:
+    if target.isdigit():
+        return str(task["pid"]) == target
+    return (task["user"] == target or str(task["id"]).startswith(target)
+            or target in (task["command"] or ""))

@@ -1,0 +1,130 @@
+"""A report for others to look at: what the doctor found, and nothing that is secret or names
+anybody. Scrubbed twice: by pattern (redact.py), and by every value that we know to be one."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpudeck.errors import CommandError, ExitCode
+
+from ..tasks.redact import HIDDEN, redact
+
+# Names of variables whose values are shown. Of all others not even the name is.
+SHOWN = re.compile(r"(GPUDECK_|CUDA_|NVIDIA_|LD_LIBRARY_PATH|XDG_STATE_HOME|SLURM_JOB|KUBERNETES_)")
+SECRET = re.compile(r"token|secret|passw|key|credential|cookie|auth|session|dsn|webhook", re.I)
+LOG_LINES = 500
+LOG_WITHIN_S = 10.0
+# A value this short is a word of the language as well.
+SECRET_MIN = 5
+_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
+_ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
+_MAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+")
+_KEY = re.compile(r"\b[0-9a-f]{32,}\b|\b[A-Za-z0-9+/_-]{43,}={0,2}(?![A-Za-z0-9])")
+_OPEN = ("127.0.0.1", "0.0.0.0")
+
+
+class Scrub:
+    """Text in, text out. What is hidden as a name becomes the same word everywhere, so that two
+    lines about one Gpu still show that."""
+
+    def __init__(self, env: Mapping[str, str], names: Iterable[str]) -> None:
+        self._values = sorted(
+            {value for name, value in env.items()
+             if SECRET.search(name) and len(value) >= SECRET_MIN} | set(_secrets_in(env)),
+            key=len, reverse=True)
+        self._names = sorted({name for name in names if len(name) > 1}, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        for value in self._values:
+            text = text.replace(value, HIDDEN)
+        text = redact(text)
+        text = _UUID.sub(lambda found: f"{found[1]}-{_short(found[0])}", text)
+        text = _KEY.sub(HIDDEN, text)
+        text = _MAIL.sub("[mail]", text)
+        text = _ADDRESS.sub(
+            lambda found: found[0] if found[0] in _OPEN else f"[address {_short(found[0])}]", text)
+        for name in self._names:
+            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", f"[name {_short(name)}]", text)
+        return text
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _secrets_in(env: Mapping[str, str]) -> Iterable[str]:
+    """What NAME_FILE variables point at."""
+    for name, value in env.items():
+        if SECRET.search(name) and name.endswith("_FILE"):
+            try:
+                text = Path(value).read_text(errors="replace")[:65_536]
+            except OSError:
+                continue
+            yield from (word for word in text.split() if len(word) >= SECRET_MIN)
+
+
+def write_bundle(path: Path, report: Mapping[str, object], scrub: Scrub,
+                 env: Mapping[str, str] = os.environ) -> None:
+    parts = {
+        "doctor.json": json.dumps(_each(report, scrub), indent=1),
+        "environment.txt": "\n".join(
+            f"{name}={HIDDEN if SECRET.search(name) else value}"
+            for name, value in sorted(env.items()) if SHOWN.match(name)),
+        "system.txt": _system(),
+        "agent.log": _log(),
+        "README.txt": "Made by `gpudeck doctor --bundle`. Secrets are removed; host, user, mail "
+                      "and network names and Gpu UUIDs are replaced by the same made-up word "
+                      "wherever they stand. Read it before you send it.",
+    }
+    try:
+        # x: a file that is there may be somebody else's, or the last report.
+        with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED) as bundle:
+            for name, text in parts.items():
+                bundle.writestr(name, (text if name.endswith(".json") else scrub(text)) + "\n")
+        path.chmod(0o600)
+    except FileExistsError:
+        raise CommandError(f"{path} is there already; name another file", ExitCode.USAGE) from None
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}", ExitCode.USAGE) from error
+
+
+def _each(told: Any, scrub: Scrub) -> Any:
+    """String by string: hidden as a whole, JSON may lose a quotation mark."""
+    if isinstance(told, str):
+        return scrub(told)
+    if isinstance(told, Mapping):
+        return {name: _each(value, scrub) for name, value in told.items()}
+    return [_each(value, scrub) for value in told] if isinstance(told, list) else told
+
+
+def _system() -> str:
+    wanted = ("/proc/version", "/proc/driver/nvidia/version", "/etc/os-release", "/proc/loadavg",
+              "/proc/self/cgroup")
+    said = []
+    for name in wanted:
+        try:
+            said.append(f"== {name}\n{Path(name).read_text(errors='replace')[:4_096]}")
+        except OSError as error:
+            said.append(f"== {name}\n{error.strerror}\n")
+    return "\n".join(said)
+
+
+def _log() -> str:
+    """The last lines of the service, where systemd keeps them."""
+    program = shutil.which("journalctl")
+    if program is None:
+        return "no journalctl here"
+    try:
+        done = subprocess.run(
+            [program, "-u", "gpudeck-agent", "-n", str(LOG_LINES), "--no-pager", "-o", "short-iso"],
+            capture_output=True, timeout=LOG_WITHIN_S, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"journalctl does not answer: {type(error).__name__}"
+    return done.stdout.decode(errors="replace")[-400_000:]

@@ -1,0 +1,104 @@
+"""`gpudeck doctor`: what works on this machine, what does not, and what to do about it.
+
+Reads only, and changes nothing. Exit code 0: no problem (there may be warnings); 1: at least one.
+"""
+
+import getpass
+import json
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from gpudeck.action_words import printable
+from gpudeck.errors import ExitCode
+from gpudeck.settings import Setting, flag, folder, load
+
+from ..actions.hold_files import driver_order
+from ..settings import CA_FILE, CEILING, HUB, state_folder
+from .bundle import Scrub, write_bundle
+from .check import Check, Verdict, worst
+from .driver import ask_driver, device_check, driver_checks, let_go
+from .hub import hub_checks
+from .node import frameworks_check, node_checks, program_check
+
+TABLE: tuple[Setting, ...] = (
+    HUB,
+    CA_FILE,
+    Setting("data", folder, None, "the folder of this machine's agent",
+            default_words="$XDG_STATE_HOME/gpudeck/agent"),
+    CEILING,
+    Setting("json", flag, False, "JSON instead of lines"),
+    Setting("bundle", folder, None, "write a scrubbed report to this new .zip file too"),
+)
+_SIGN: dict[Verdict, str] = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM",
+                             "not checked": "-"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    hub: str
+    ca_file: Path | None
+    data: Path
+    ceiling: Path | None
+    json: bool
+    bundle: Path | None
+
+
+def doctor(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
+    given = load("doctor", TABLE, argv, env, "What works on this machine, what does not, and what "
+                                             "to do about it. Changes nothing.")
+    given["data"] = given["data"] or state_folder(env)
+    asked = Asked(**given)
+    checks = examine(asked)
+    report = as_report(checks, time.time())
+    print(json.dumps(report, indent=2) if asked.json else as_text(checks))
+    if asked.bundle is not None:
+        write_bundle(asked.bundle, report, Scrub(env, _names()), env)
+        if not asked.json:
+            print(f"\nwrote {asked.bundle}; read it before you send it")
+    return ExitCode.FAILED if worst(checks) == "problem" else ExitCode.OK
+
+
+def examine(asked: Asked) -> list[Check]:
+    order = driver_order(asked.data)
+    report = let_go(order) if order else ask_driver()
+    return [
+        program_check(), *driver_checks(report), device_check(report),
+        *node_checks(asked.data, asked.ceiling), *hub_checks(asked.hub, asked.ca_file, asked.data),
+        frameworks_check(),
+    ]
+
+
+def as_report(checks: list[Check], at: float) -> dict[str, Any]:
+    """The form is promised: docs/doctor.md."""
+    return {"verdict": worst(checks), "checked_at": at, "checks": to_builtins(checks)}
+
+
+def as_text(checks: Sequence[Check]) -> str:
+    width = max(len(check.title) for check in checks)
+    lines = []
+    for check in checks:
+        lines.append(f"{_SIGN[check.verdict]:8} {check.title:{width}}  {printable(check.says)}")
+        if check.remedy and check.verdict in ("warning", "problem"):
+            lines.append(f"{'':8} {'':{width}}  -> {printable(check.remedy)}")
+    counts = Counter(check.verdict for check in checks)
+    return "\n".join([*lines, "", f"{counts['problem']} problems, {counts['warning']} warnings, "
+                      f"{counts['ok']} ok, {counts['not checked']} not checked"])
+
+
+def _names() -> list[str]:
+    """Of this machine and of who asks."""
+    host = socket.gethostname()
+    names = [host, host.partition(".")[0], Path.home().as_posix()]
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a uid without a name
+        user = ""
+    return [*names, *([user] if user not in ("", "root") else [])]

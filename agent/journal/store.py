@@ -1,0 +1,397 @@
+"""What was ordered, begun and done on this node, on disk before it counts. Acts' only SQL.
+
+An INTENT is on disk before anything is touched, its RESULT after, each in one transaction with
+its record of the Audit. An INTENT without a RESULT whose process has ended is UNKNOWN, and never
+run again. synchronous=FULL: here a commit is an fsync, unlike in the outbox.
+
+Two processes may use it at once (the agent, and `gpudeck end` on the node): whatever reads and
+then writes does so within BEGIN IMMEDIATE, so that the chain never forks.
+"""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpudeck.actions import Command, Refusal, Reply, Verified
+from gpudeck.audit_chain import START, Link, link
+
+from ..tasks.processes import row_of
+from ..tasks.task_table import boot_id
+
+KEPT_S = 7 * 86_400.0  # at least 24 h
+KEPT_COMMANDS = 100_000  # at least 10,000; the Audit is kept whole
+BUSY_S = 5.0
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS command (
+    node TEXT NOT NULL, id TEXT NOT NULL, digest TEXT NOT NULL, nonce TEXT NOT NULL,
+    action TEXT NOT NULL, at REAL NOT NULL, worker TEXT NOT NULL, asked_here INTEGER NOT NULL,
+    intent_at REAL, is_spent INTEGER NOT NULL DEFAULT 0,
+    reply BLOB NOT NULL, noted INTEGER NOT NULL DEFAULT 0, final INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (node, id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS command_at ON command (node, at);
+CREATE INDEX IF NOT EXISTS command_nonce ON command (node, nonce);
+CREATE INDEX IF NOT EXISTS command_spent ON command (node, intent_at) WHERE is_spent;
+CREATE TABLE IF NOT EXISTS audit (
+    node TEXT NOT NULL, seq INTEGER NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL,
+    PRIMARY KEY (node, seq)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS fact (
+    node TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (node, name)
+) WITHOUT ROWID;
+"""
+
+_replies = msgspec.msgpack.Decoder(Reply)
+
+
+class JournalRefuses(Exception):
+    """It cannot be recorded, so it does not happen. The sentence is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A command that was seen before."""
+
+    digest: str
+    reply: Reply
+
+
+class ActsStore:
+    """The file `acts.db`; opened when it is first needed."""
+
+    def __init__(self, path: Path, durable: bool = True) -> None:
+        """`durable` False: for a simulator, whose nodes have no process that could be hit."""
+        self._path = path
+        self._durable = durable
+        self._lock = threading.RLock()
+        self._db: sqlite3.Connection | None = None
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        try:
+            with self._lock:
+                return self._open().execute(sql, values).fetchall()
+        except (OSError, sqlite3.Error) as error:
+            raise self._refuses(error) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                db = self._open()
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield db
+                    db.execute("COMMIT")
+                except BaseException:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    raise
+            except (OSError, sqlite3.Error) as error:
+                raise self._refuses(error) from error
+
+    def close(self) -> None:
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+            db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None,
+                                 timeout=BUSY_S)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
+            db.executescript(_SCHEMA)
+            self._db = db
+        return self._db
+
+    def _refuses(self, error: Exception) -> JournalRefuses:
+        return JournalRefuses(f"the journal of acts {self._path.name} cannot be used ({error}); "
+                              "free space on its disk. What cannot be recorded is not done.")
+
+
+class ActsJournal:
+    """One node's view of the store. Any thread."""
+
+    def __init__(
+        self, store: ActsStore, node: str = "", clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._clock = clock
+        self._worker = worker_name()
+        self.head: tuple[int, str] = (0, START)  # of the Audit, as of our last look
+        self._appended = self.head
+        self._lock = threading.RLock()
+
+    def open(self) -> None:
+        """Raises JournalRefuses."""
+        rows = self._rows("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1")
+        self.head = (rows[0][0], rows[0][1]) if rows else (0, START)
+
+    # commands
+
+    def known(self, command_id: str) -> Known | None:
+        rows = self._rows("SELECT digest, reply FROM command WHERE node = ? AND id = ?",
+                          command_id)
+        return Known(rows[0][0], _replies.decode(rows[0][1])) if rows else None
+
+    def is_spent(self, nonce: str) -> bool:
+        """A preview is for one command."""
+        return bool(self._rows("SELECT 1 FROM command WHERE node = ? AND nonce = ? LIMIT 1",
+                               nonce))
+
+    def seen(self, command: Command, digest: str, reply: Reply) -> Reply:
+        """The first word on a command: accepted, or why not. Raises JournalRefuses, also where
+        another process was faster."""
+        with self._writing() as db:
+            self._forget_old(db)
+            reply = self._record(db, reply, about(command))
+            try:
+                db.execute(
+                    "INSERT INTO command (node, id, digest, nonce, action, at, worker, asked_here,"
+                    " reply, final) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (self._node, command.command_id, digest, command.nonce.hex(), command.action,
+                     self._clock(), self._worker, _is_asked_here(command),
+                     msgspec.msgpack.encode(reply), is_final(reply)))
+            except sqlite3.IntegrityError as error:
+                raise JournalRefuses("this command was taken already") from error
+        return reply
+
+    def intend(self, command: Command, reply: Reply) -> Reply:
+        """INTENT: from here on it is never run again."""
+        return self._said(reply, {**about(command), "intent": True}, intent=True)
+
+    def says(self, reply: Reply) -> Reply:
+        """What happens meanwhile; no record of the Audit of its own."""
+        return self._said(reply, None)
+
+    def result(self, reply: Reply, record: dict[str, Any]) -> Reply:
+        return self._said(reply, record)
+
+    def bury(self, reply: Reply) -> Reply:
+        """For a command that never came: if it still comes, it finds this answer."""
+        with self._writing() as db:
+            reply = self._record(db, reply, {"inquired": True})
+            db.execute(
+                "INSERT OR IGNORE INTO command (node, id, digest, nonce, action, at, worker,"
+                " asked_here, reply, final) VALUES (?, ?, '', ?, '', ?, ?, 0, ?, 1)",
+                (self._node, reply.command_id, reply.command_id, self._clock(), self._worker,
+                 msgspec.msgpack.encode(reply)))
+        return reply
+
+    def unsettled(self) -> list[Reply]:
+        """Newest Reply to each of the hub's commands that it has not noted, oldest first."""
+        rows = self._rows("SELECT reply FROM command WHERE node = ? AND noted = 0"
+                          " AND asked_here = 0 ORDER BY at LIMIT 1000")
+        return [_replies.decode(row[0]) for row in rows]
+
+    def note(self, command_id: str, number: int) -> None:
+        """The hub has this Reply; it stays noted until there is a newer one."""
+        with self._writing() as db:
+            rows = db.execute("SELECT reply FROM command WHERE node = ? AND id = ?",
+                              (self._node, command_id)).fetchall()
+            if rows and _replies.decode(rows[0][0]).number <= number:
+                db.execute("UPDATE command SET noted = 1 WHERE node = ? AND id = ?",
+                           (self._node, command_id))
+
+    def kills_since(self, at: float) -> int:
+        """Ends begun since. One from the future counts too: the clock was set back."""
+        return int(self._rows("SELECT count(*) FROM command WHERE node = ? AND action IN"
+                              " ('end', 'terminate_client', 'stop_mps', 'restart_mps')"
+                              " AND is_spent AND intent_at > ?", at)[0][0])
+
+    def kills_at_most(self, at: float) -> int:
+        """What is not known is not none."""
+        try:
+            return self.kills_since(at)
+        except JournalRefuses:
+            return 2**31
+
+    def recover(self) -> list[Reply]:
+        """At start: what a process left open that has ended. INTENT and no RESULT is UNKNOWN;
+        accepted only was never touched."""
+        left = self._rows("SELECT reply, intent_at, worker FROM command WHERE node = ? AND"
+                          " final = 0")
+        now = self._clock()
+        found = []
+        for body, intent_at, worker in left:
+            if is_alive(worker):
+                continue
+            reply = _replies.decode(body)
+            found.append(self.result(
+                _unknown(reply, now) if intent_at is not None else _never_begun(reply, now),
+                {"recovered": True}))
+        return found
+
+    # what is kept beside
+
+    def fact(self, name: str) -> str | None:
+        rows = self._rows("SELECT value FROM fact WHERE node = ? AND name = ?", name)
+        return rows[0][0] if rows else None
+
+    def keep(self, name: str, value: str | None, record: dict[str, Any] | None = None) -> None:
+        with self._writing() as db:
+            if value is None:
+                db.execute("DELETE FROM fact WHERE node = ? AND name = ?", (self._node, name))
+            else:
+                db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?, ?)",
+                           (self._node, name, value))
+            if record is not None:
+                self._append(db, record)
+
+    def change(self, name: str, turn: Callable[[str | None], str | None],
+               record: dict[str, Any] | None = None) -> None:
+        """What is kept under a name, read and written in one go: two processes may be at it."""
+        with self._writing() as db:
+            rows = db.execute("SELECT value FROM fact WHERE node = ? AND name = ?",
+                              (self._node, name)).fetchall()
+            before = rows[0][0] if rows else None
+            after = turn(before)
+            if after is None:
+                db.execute("DELETE FROM fact WHERE node = ? AND name = ?", (self._node, name))
+            elif after != before:
+                db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?, ?)",
+                           (self._node, name, after))
+            if record is not None:
+                self._append(db, record)
+
+    # the Audit
+
+    def record(self, record: dict[str, Any]) -> None:
+        with self._writing() as db:
+            self._append(db, record)
+
+    def links(self, after_seq: int = 0, step: int = 1_000) -> Iterator[Link]:
+        while rows := self._rows("SELECT seq, body, hash FROM audit WHERE node = ? AND seq > ?"
+                                 " ORDER BY seq LIMIT ?", after_seq, step):
+            for seq, body, digest in rows:
+                yield Link(seq, body, digest)
+                after_seq = seq
+
+    # inside
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """The head that others are told is one that is on disk."""
+        with self._lock:
+            self._appended = self.head
+            with self._store.transaction() as db:
+                yield db
+            self.head = self._appended
+
+    def _said(self, reply: Reply, record: dict[str, Any] | None, intent: bool = False) -> Reply:
+        with self._writing() as db:
+            if record is not None:
+                reply = self._record(db, reply, record)
+            # What was refused after its INTENT was not done, and costs no budget.
+            changed = db.execute(
+                "UPDATE command SET reply = ?, noted = 0, final = ?,"
+                " intent_at = CASE WHEN ? THEN ? ELSE intent_at END,"
+                " is_spent = (is_spent OR ?) AND ?"
+                " WHERE node = ? AND id = ? AND final = 0 AND (NOT ? OR intent_at IS NULL)",
+                (msgspec.msgpack.encode(reply), is_final(reply), intent, self._clock(),
+                 intent, reply.state != "refused", self._node, reply.command_id, intent)).rowcount
+            if changed != 1:
+                raise JournalRefuses("this command was begun or settled already")
+        return reply
+
+    def _record(self, db: sqlite3.Connection, reply: Reply, record: dict[str, Any]) -> Reply:
+        made = self._append(db, {**record, **_outcome(reply)})
+        return msgspec.structs.replace(reply, audit_seq=made.seq, audit_head=made.hash)
+
+    def _append(self, db: sqlite3.Connection, record: dict[str, Any]) -> Link:
+        rows = db.execute("SELECT seq, hash FROM audit WHERE node = ? ORDER BY seq DESC LIMIT 1",
+                          (self._node,)).fetchall()
+        seq, previous = rows[0] if rows else (0, START)
+        made = link(seq + 1, previous, {"at": self._clock(), **record})
+        db.execute("INSERT INTO audit VALUES (?, ?, ?, ?)",
+                   (self._node, made.seq, made.body, made.hash))
+        self._appended = (made.seq, made.hash)
+        return made
+
+    def _forget_old(self, db: sqlite3.Connection) -> None:
+        db.execute(
+            "DELETE FROM command WHERE node = ? AND final = 1 AND at < ? AND id NOT IN"
+            " (SELECT id FROM command WHERE node = ? ORDER BY at DESC LIMIT ?)",
+            (self._node, self._clock() - KEPT_S, self._node, KEPT_COMMANDS))
+
+    def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._store.rows(sql, self._node, *values)
+
+
+def _is_asked_here(command: Command) -> bool:
+    """No hub has the epoch 0: this node decided it by itself."""
+    return command.asker.kind == "terminal" or command.epoch == 0
+
+
+def about(command: Command) -> dict[str, Any]:
+    """Who wanted what, and exactly against whom."""
+    record: dict[str, Any] = {
+        "command_id": command.command_id, "action": command.action,
+        "asker": msgspec.to_builtins(command.asker), "reason": command.reason,
+        "epoch": command.epoch, "issued_at": command.issued_at, "expires_at": command.expires_at,
+    }
+    if command.preview is not None:
+        preview = command.preview
+        record |= {
+            "task_id": preview.task_id, "job_id": preview.job_id, "owner": preview.owner,
+            "params": msgspec.to_builtins(preview.params),
+            "changes": [msgspec.to_builtins(change) for change in preview.changes],
+            "victims": [msgspec.to_builtins(victim.process) for victim in preview.victims],
+            "bystanders": [bystander.task_id for bystander in preview.bystanders],
+        }
+    return record
+
+
+def is_final(reply: Reply) -> bool:
+    """What follows nothing; `unknown` too, as nothing is ever tried again."""
+    return reply.state in ("done", "refused", "expired", "not_effective", "unkillable", "unknown")
+
+
+def worker_name() -> str:
+    """This process, never another."""
+    row = row_of(os.getpid())
+    return f"{boot_id()} {os.getpid()} {0 if row is None else row.start_ticks}"
+
+
+def is_alive(worker: str) -> bool:
+    boot, pid, ticks = worker.split(" ")
+    row = row_of(int(pid))
+    return boot == boot_id() and row is not None and row.start_ticks == int(ticks) and (
+        row.state not in "ZX")
+
+
+def _outcome(reply: Reply) -> dict[str, Any]:
+    told: dict[str, Any] = {"command_id": reply.command_id, "state": reply.state,
+                            "step": reply.step}
+    if reply.refusal is not None:
+        told["refusal"] = msgspec.to_builtins(reply.refusal)
+    if reply.verified is not None:
+        told["verified"] = msgspec.to_builtins(reply.verified)
+    return told
+
+
+def _unknown(reply: Reply, now: float) -> Reply:
+    return msgspec.structs.replace(
+        reply, number=reply.number + 1, state="unknown", at=now, verified=Verified(),
+        step="the agent ended between beginning this and recording its outcome; it is not tried "
+             "again. Look whether the task is still there.")
+
+
+def _never_begun(reply: Reply, now: float) -> Reply:
+    sentence = "the agent ended before it began this; nothing was touched"
+    return msgspec.structs.replace(
+        reply, number=reply.number + 1, state="expired", at=now, step=sentence,
+        refusal=Refusal("expired", sentence))

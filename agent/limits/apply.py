@@ -1,0 +1,160 @@
+"""Sets and reads limits of Gpus, in a process of its own for each order: a driver may hang in a
+setter as in any call, and then neither the readings nor the agent hang with it.
+
+The child (`main`) takes one order on its stdin and answers on its stdout.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, Literal, Protocol, cast
+
+import msgspec
+
+from gpudeck.child_processes import importable, without_tokens
+from gpudeck.limits import Mode
+
+from ..backends import resolve
+from ..tasks.redact import redact
+from .timed_limits import GpuLimits
+
+DONE_WITHIN_S = 15.0
+# As NVML numbers them.
+BACKENDS = {"nvml": "nvml.limits", "simulated": "simulation.limits"}
+MODES: dict[Mode, int] = {"default": 0, "exclusive_process": 3}
+UNSURE = "the driver did not answer"
+NO_LIMITS = "limits of Gpus cannot be set through the backend {}"
+
+
+class Order(msgspec.Struct, frozen=True):
+    kind: Literal["read", "power", "clocks", "unlock", "mode"]
+    uuids: tuple[str, ...]
+    numbers: tuple[float, ...] = ()
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """`trouble`: the driver refused, or nothing could be asked."""
+
+    limits: tuple[GpuLimits, ...] = ()
+    trouble: str = ""
+
+
+class Backend(Protocol):
+    def read(self, uuid: str) -> GpuLimits: ...
+    def set_power(self, uuid: str, watts: float) -> None: ...
+    def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> None: ...
+    def unlock_clocks(self, uuid: str) -> None: ...
+    def set_mode(self, uuid: str, mode: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Limiter:
+    """`order`: a sentence while the driver is to be let go of; nothing is asked then."""
+
+    def __init__(self, backend: str = "auto", options: str = "",
+                 order: Callable[[], str] = lambda: "") -> None:
+        self._backend = resolve(backend)
+        self._options = options
+        self._order = order
+
+    @property
+    def is_nvml(self) -> bool:
+        return self._backend == "nvml"
+
+    def trouble(self) -> str:
+        """Why nothing can be set here at all; "": perhaps it can."""
+        if self._backend == "nvml":
+            return ""
+        if self._backend == "simulated" and "world=" in self._options:
+            return ""
+        return NO_LIMITS.format(self._backend)
+
+    def read(self, uuids: Sequence[str]) -> dict[str, GpuLimits]:
+        answer = self._do(Order("read", tuple(uuids)))
+        if answer.trouble:
+            return {uuid: GpuLimits(uuid, trouble=answer.trouble) for uuid in uuids}
+        return {limits.uuid: limits for limits in answer.limits}
+
+    def set_power(self, uuid: str, watts: float) -> str:
+        """"": the driver took it without a word, which proves nothing."""
+        return self._do(Order("power", (uuid,), (watts,))).trouble
+
+    def lock_clocks(self, uuid: str, low_mhz: float, high_mhz: float) -> str:
+        return self._do(Order("clocks", (uuid,), (low_mhz, high_mhz))).trouble
+
+    def unlock_clocks(self, uuid: str) -> str:
+        return self._do(Order("unlock", (uuid,))).trouble
+
+    def set_mode(self, uuid: str, mode: int) -> str:
+        return self._do(Order("mode", (uuid,), (mode,))).trouble
+
+    def _do(self, order: Order) -> Answer:
+        if trouble := self.trouble() or self._order():
+            return Answer(trouble=trouble)
+        if self._backend == "simulated":
+            return obey(self._backend, self._options, order)  # files: nothing there can hang
+        command = [sys.executable, "-P", "-m", __name__, self._backend, self._options]
+        try:
+            done = subprocess.run(command, input=msgspec.msgpack.encode(order),
+                                  capture_output=True, timeout=DONE_WITHIN_S, check=False,
+                                  env=importable(__package__, without_tokens(os.environ)))
+            return msgspec.msgpack.decode(done.stdout, type=Answer)
+        except subprocess.TimeoutExpired:
+            return Answer(trouble=f"{UNSURE} within {DONE_WITHIN_S:.0f} s; "
+                                  "whether it was set is not known. See `dmesg`")
+        except OSError as error:
+            return Answer(trouble=f"no process can be started ({error.strerror})")
+        except msgspec.MsgspecError:
+            words = redact(done.stderr.decode(errors="replace").strip())[-300:]
+            return Answer(trouble=f"{UNSURE}: the process that sets limits ended "
+                                  f"({words or 'no word'})")
+
+
+def obey(backend: str, options: str, order: Order) -> Answer:
+    module: Any = import_module(f"..backends.{BACKENDS[backend]}", __package__)
+    try:
+        limits = cast(Backend, module.open_limits(options))
+        try:
+            return Answer(_done(limits, module, order))
+        finally:
+            limits.close()
+    except module.ERRORS as error:
+        return Answer(trouble=module.in_words(error)[:1_024])
+
+
+def _done(limits: Backend, module: Any, order: Order) -> tuple[GpuLimits, ...]:
+    match order.kind:
+        case "power":
+            limits.set_power(order.uuids[0], *order.numbers)
+        case "clocks":
+            limits.lock_clocks(order.uuids[0], *order.numbers)
+        case "unlock":
+            limits.unlock_clocks(order.uuids[0])
+        case "mode":
+            limits.set_mode(order.uuids[0], int(order.numbers[0]))
+        case "read":
+            return tuple(_read(limits, module, uuid) for uuid in order.uuids)
+    return ()
+
+
+def _read(limits: Backend, module: Any, uuid: str) -> GpuLimits:
+    """One that is lost must not hide the others."""
+    try:
+        return limits.read(uuid)
+    except module.ERRORS as error:
+        return GpuLimits(uuid, trouble=module.in_words(error)[:1_024])
+
+
+def main(argv: Sequence[str]) -> int:
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a driver library prints must not land in the answer
+    order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Order)
+    out.write(msgspec.msgpack.encode(obey(argv[0], argv[1], order)))
+    out.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,252 @@
+"""What is wrong with MPS on this machine, why, and what to do about it; where settings of ours
+mend it, which. Nothing is mended here: a fix is an act like any other."""
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from gpudeck.limits import (
+    MAX_DAEMONS,
+    MAX_FINDINGS,
+    MAX_FIXES,
+    ComputeMode,
+    MpsFinding,
+    MpsPercent,
+    MpsPriority,
+    MpsRestart,
+    MpsStart,
+    Setting,
+)
+from gpudeck.wire import GpuFacts
+
+from .apply import MODES
+from .mps import (
+    DEAD,
+    FOUND_FOR_S,
+    MODERN_DRIVER,
+    SERVER,
+    Daemon,
+    Mps,
+    is_old,
+    path_trouble,
+    shown_limit,
+)
+from .mps_store import Default
+
+# Every question to the daemon writes some five lines: ours of some hours.
+LOG_BYTES = 2**20
+LOG_FOR_S = 86_400.0
+PRIORITIES = ("normal", "below normal")
+TROUBLE = ("error", "fail", "denied", "insufficient", "fault", "cannot")
+_BAD = re.compile(r"\b(?:errors?|fail\w*|denied|insufficient|fault|cannot)\b", re.IGNORECASE)
+_LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.\d+ \w+ +\d+\] (.*)")
+
+
+def _made(code: str, weight: Literal["fault", "advice"], cause: str, remedy: str,
+          fixes: tuple[Setting, ...] = ()) -> MpsFinding:
+    return MpsFinding(code, weight, cause[:1_024], remedy, fixes[:MAX_FIXES])
+
+
+fault, advice = partial(_made, weight="fault"), partial(_made, weight="advice")
+
+
+def findings(mps: Mps, driver: str | None = None, modes: Mapping[str, int | None] | None = None,
+             wanted: Iterable[Default] = (), quotes_log: bool = False) -> tuple[MpsFinding, ...]:
+    """None: all is well, or there is no MPS here. `driver`: its version. `modes`: the compute mode
+    of each board. `wanted`: the defaults that gpudeck has set. `quotes_log`: for who reads that
+    file with rights of their own; a line of it may name users, paths and commands."""
+    if not mps.is_installed():
+        return (advice("not_installed", cause=f"{mps.program} is not on the agent's PATH",
+                       remedy="install the driver's compute utilities, or use no MPS here"),)
+    known, daemons = tuple(wanted), mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS]
+    servers = {daemon: daemon.servers() for daemon in daemons}
+    found = [each for daemon in daemons for each in _of_daemon(daemon, servers[daemon], known)]
+    if any(pids is not None for pids in servers.values()):
+        found += [*_of_programs(mps), *_of_version(driver), *_of_gpus(modes or {}),
+                  *_of_log(mps.front.log(), quotes_log)]
+    return tuple(found[:MAX_FINDINGS])
+
+
+def whole_boards(facts: Iterable[GpuFacts]) -> list[str]:
+    """Those whose mode can be set: MIG's parts have no mode of their own that counts here."""
+    known = tuple(facts)
+    split = {each.parent_uuid for each in known}
+    return [each.uuid for each in known if each.parent_uuid is None and each.uuid not in split]
+
+
+def _of_daemon(daemon: Daemon, servers: tuple[int, ...] | None, wanted: tuple[Default, ...]
+               ) -> Iterator[MpsFinding]:
+    """`servers` None: it does not answer."""
+    folder = daemon.folder
+    if trouble := path_trouble(folder):
+        yield fault("path", cause=trouble,
+                    remedy="set CUDA_MPS_PIPE_DIRECTORY for daemon, clients and agent")
+        return
+    ours = [each for each in wanted if each.pipes == str(folder)]
+    if servers is None:
+        yield from _dead(daemon, bool(ours))
+        return
+    uid = daemon.owner()
+    if uid is not None and os.geteuid() not in (0, uid):
+        yield fault("owner", cause=f"the daemon in {folder} belongs to uid {uid}, and the agent is "
+                                   f"uid {os.geteuid()}: drivers from {MODERN_DRIVER} on refuse "
+                                   "its settings",
+                    remedy="run the agent as root, or as the daemon's user")
+    for server in servers:
+        if daemon.status(server) == "FAULT":
+            yield fault("fault", cause=f"MPS server {server} had a fatal fault: it takes no new "
+                                       "client before those that it has are gone",
+                        remedy="end its clients, or restart MPS",
+                        fixes=(MpsRestart(str(folder)),))
+    yield from _lost(daemon, ours)
+
+
+def _dead(daemon: Daemon, was_set: bool) -> Iterator[MpsFinding]:
+    """None at all is no fault; what one has left behind is. `was_set`: gpudeck has set defaults
+    there, and has not stopped it since."""
+    folder, socket = daemon.folder, daemon.folder / "control"
+    try:
+        about = socket.lstat()
+    except PermissionError:
+        yield _locked_out(folder)
+        return
+    except OSError:
+        if was_set:
+            yield _gone(folder)
+        return
+    if not stat.S_ISSOCK(about.st_mode):
+        yield fault("pipes", cause=f"{socket} is no socket: somebody else put it there",
+                    remedy="take it away, then start MPS")
+    elif not os.access(socket, os.R_OK | os.W_OK):
+        yield _locked_out(folder)
+    elif about.st_uid not in (0, os.geteuid()):
+        yield fault("owner", cause=f"what is left of a daemon in {folder} belongs to uid "
+                                   f"{about.st_uid}",
+                    remedy="let that user start it, or remove the folder")
+    else:
+        yield fault("dead", cause=DEAD.format(pipes=folder).partition(";")[0]
+                    + ". Its sockets are stale: clients that look for it wait or fail",
+                    remedy="start it again; what was set is back to default then",
+                    fixes=(MpsStart(str(folder)),))
+
+
+def _gone(folder: Path) -> MpsFinding:
+    return advice("gone", cause=f"no MPS control daemon runs in {folder} any more, where gpudeck "
+                                "has set defaults: somebody else has stopped it, a restart was "
+                                "interrupted, or the machine was started anew",
+                  remedy="start it; to be done with it, stop it by gpudeck then",
+                  fixes=(MpsStart(str(folder)),))
+
+
+def _locked_out(folder: Path) -> MpsFinding:
+    return fault("denied", cause=f"the agent (uid {os.geteuid()}) may not reach the socket in "
+                                 f"{folder}: whether a daemon is alive there cannot be seen",
+                 remedy="run the agent as root, or as a user who may enter that folder")
+
+
+def _lost(daemon: Daemon, wanted: list[Default]) -> Iterator[MpsFinding]:
+    """A daemon that is started anew has forgotten all that was set."""
+    gone = [(each, words) for each in wanted if (words := _differs(daemon, each))]
+    if gone:
+        yield fault("lost", cause=f"of what gpudeck has set in {daemon.folder} this is not in "
+                                  f"force: {'; '.join(words for _, words in gone)}. The daemon was "
+                                  "started anew, or somebody else has set it",
+                    remedy="set it again, or set by gpudeck what is right now",
+                    fixes=tuple(each for each, _ in gone))
+
+
+def _differs(daemon: Daemon, wanted: Default) -> str:
+    """"": it is as wanted, or cannot be read."""
+    what, found, right = _beside(daemon, wanted)
+    if found is None or found == right:
+        return ""
+    return f"{what} {found or 'no limit'}, not {right or 'no limit'}"
+
+
+def _beside(daemon: Daemon, wanted: Default) -> tuple[str, str | None, str]:
+    """What it is about, what is read, what is wanted."""
+    match wanted:
+        case MpsPercent():
+            pct = daemon.percent()
+            return ("share of the threads", None if pct is None else f"{pct:g} %",
+                    f"{wanted.pct} %")
+        case MpsPriority():
+            priority = daemon.priority()
+            return ("priority", None if priority is None else PRIORITIES[priority],
+                    PRIORITIES[wanted.priority])
+    return (f"memory on device {wanted.ordinal}", daemon.memory(wanted.ordinal),
+            shown_limit(wanted.mem_mib))
+
+
+def _of_programs(mps: Mps) -> Iterator[MpsFinding]:
+    if not mps.front.has_server():
+        yield fault("server", cause=f"{SERVER} is not installed: the daemon answers, and every "
+                                    "client waits for a server that cannot begin",
+                    remedy="install it beside the control program; it comes in the same package")
+
+
+def _of_version(driver: str | None) -> Iterator[MpsFinding]:
+    if is_old(driver):
+        yield advice("version", cause=f"driver {driver}: before {MODERN_DRIVER} any local user who "
+                                      "reaches the daemon's socket can change its defaults, and no "
+                                      "server tells its status",
+                     remedy="give each group of tenants a pipe directory of its own with mode "
+                            "0750, or update the driver")
+
+
+def _of_gpus(modes: Mapping[str, int | None]) -> Iterator[MpsFinding]:
+    # One that is closed to all processes was closed by somebody: that is not ours to mend.
+    shared = [uuid for uuid, mode in modes.items() if mode == MODES["default"]]
+    if shared:
+        what = (f"Gpu {shared[0]} is" if len(shared) == 1 else
+                f"{len(shared)} of {len(modes)} Gpus are")
+        yield advice("exclusive", cause=f"{what} not in EXCLUSIVE_PROCESS mode: a process with a "
+                                        "wrong pipe directory runs beside MPS, without its "
+                                        "limits and without an error",
+                     remedy="set the mode, and set it back to default when MPS is stopped for good",
+                     fixes=tuple(ComputeMode(uuid, "exclusive_process") for uuid in shared))
+
+
+def _of_log(path: Path | None, quotes: bool) -> Iterator[MpsFinding]:
+    if path is None:
+        return
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return
+    bad = [text for text in map(_recent, lines) if _BAD.search(text)]
+    if bad:
+        many = f"{len(bad)} lines" if len(bad) > 1 else "a line"
+        last = "".join(char for char in bad[-1] if char.isprintable())[:200]
+        yield advice("log", cause=f"trouble in {many} of {path} within the last day, with "
+                                  f"{_kinds(bad)}{f'; the last: {last}' if quotes else ''}",
+                     remedy="read on there" if quotes else "read on there; `gpudeck mps doctor` on "
+                                                           "the node shows the last line")
+
+
+def _kinds(lines: Iterable[str]) -> str:
+    """Which words of trouble are in there: ours, and no more of it."""
+    found = {word.lower() for line in lines for word in _BAD.findall(line)}
+    return ", ".join(f'"{ours}"' for ours in TROUBLE
+                     if any(word.startswith(ours) for word in found))
+
+
+def _recent(line: str) -> str:
+    """What it says; "": it is from another day, or repeats what the daemon was asked."""
+    found = _LINE.match(line)
+    if found is None:
+        return line
+    at, text = found.groups()
+    try:
+        age_s = time.time() - time.mktime(time.strptime(at, "%Y-%m-%d %H:%M:%S"))
+    except (ValueError, OverflowError):
+        return text
+    is_echo = text.startswith("Cmd:") or re.fullmatch(r"[A-Z_]+", text)  # or a server's status
+    return "" if age_s > LOG_FOR_S or is_echo else text

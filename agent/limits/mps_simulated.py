@@ -1,0 +1,139 @@
+"""MPS of a simulated node, asked in this very process: no program is started for it."""
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ..backends.simulation.folder import ControlFile, JobsFile, jobs_path
+from ..backends.simulation.jobs import Job
+from ..backends.simulation.mps_answers import Control, World
+from ..backends.simulation.mps_kept import Kept, MpsFile, client, clients_of, new_server, pipes_path
+from ..backends.simulation.reader import Options, parse_options
+from .mps import Mps, path_trouble
+
+
+class _Daemon(Control):
+    def __init__(self, kept: Kept, jobs: Callable[[], Sequence[Job]], options: Options) -> None:
+        super().__init__(kept.default, kept.of)
+        self._kept = kept
+        self._jobs = jobs
+        self._options = options
+
+    def look(self) -> World:
+        """A server begins with the first client, and outlives them all."""
+        kept, pids = self._kept, [job.pid for job in self._clients()]
+        if kept.server is None and pids:
+            kept.server = new_server(kept, self._options.seed, self._options.node)
+        return World({} if kept.server is None else {kept.server: pids})
+
+    def let_go(self, server: int, pid: int) -> None:
+        self._kept.lose(client(job) for job in self._clients() if job.pid == pid)
+
+    def end_servers(self) -> None:
+        self._kept.lose(map(client, self._clients()))
+
+    def _clients(self) -> list[Job]:
+        return clients_of(self._kept, self._jobs())
+
+
+class SimulatedFront:
+    def __init__(self, options: Options, folder: Path) -> None:
+        self.pipes = pipes_path(folder, options.node)
+        self._options = options
+        self._socket = self.pipes / "control"
+        self._file = MpsFile(folder, options.node)
+        self._jobs_file = JobsFile(jobs_path(folder, options.node))
+        self._control = ControlFile(folder / "control.json")
+        self._one_at_a_time = threading.Lock()
+        kept = self._file.now() or Kept()
+        self._file.keep(kept)
+        if kept.is_up:
+            self._listen()
+
+    def is_installed(self) -> bool:
+        return True
+
+    def has_server(self) -> bool:
+        return True
+
+    def log(self) -> Path | None:
+        return None
+
+    def uid_of(self, server: int) -> int | None:
+        """Of whoever runs its clients, as all the demo's processes are."""
+        return os.geteuid()
+
+    def ask(self, pipes: Path | None, command: str, within_s: float) -> str | None:
+        if pipes not in (None, self.pipes) or not self._one_at_a_time.acquire(timeout=within_s):
+            return None
+        try:
+            kept = self._now()
+            return self._answer(kept, command) if kept.is_up else None
+        finally:
+            self._one_at_a_time.release()
+
+    def start(self, pipes: Path | None) -> tuple[int, str]:
+        if pipes not in (None, self.pipes):
+            return 1, f"the one daemon of a simulated node is in {self.pipes}"
+        with self._one_at_a_time:
+            kept = self._now()
+            if kept.is_up:
+                return 1, "An instance of this daemon is already running"
+            self._begin(kept)
+        return 0, ""
+
+    def _answer(self, kept: Kept, command: str) -> str:
+        before = msgspec.json.encode(kept)
+        daemon = _Daemon(kept, self._jobs, self._options)
+        said = daemon.answer(command)
+        if daemon.is_over:
+            kept.is_up, kept.server = False, None
+            self._socket.unlink(missing_ok=True)
+        if msgspec.json.encode(kept) != before:
+            self._file.keep(kept)
+        return said
+
+    def _jobs(self) -> list[Job]:
+        return [live.job for live in self._jobs_file.lives() or ()]
+
+    def _now(self) -> Kept:
+        """What control.json says of it is obeyed once, when it begins to say so."""
+        kept = self._file.now() or Kept()
+        told = self._control.now().nodes.get(self._options.node)
+        is_killed = told is not None and told.mps == "dead"
+        if is_killed != kept.is_killed:
+            kept.is_killed = is_killed
+            if is_killed:
+                kept.is_up = False  # its socket stays, as after kill -9
+            elif not kept.is_up and self._socket.exists():
+                kept.begin(time.time())
+            self._file.keep(kept)
+        return kept
+
+    def _begin(self, kept: Kept) -> None:
+        kept.begin(time.time())
+        self._file.keep(kept)
+        self._listen()
+
+    def _listen(self) -> None:
+        """A socket to look at: whoever asks, asks us. Nothing is lost where one cannot be made."""
+        with suppress(OSError):
+            self.pipes.mkdir(parents=True, exist_ok=True)
+            os.mknod(self._socket, stat.S_IFSOCK | 0o666)
+
+
+def open_mps(options: str) -> Mps | None:
+    """None: no MPS is simulated there."""
+    parsed = parse_options(options)
+    if not parsed.mps or parsed.world is None:
+        return None
+    if path_trouble(pipes_path(parsed.world, parsed.node)):
+        return Mps("")  # a folder whose name is too long for any daemon
+    front = SimulatedFront(parsed, parsed.world)
+    return Mps(pipes=front.pipes, is_alone=True, front=front)

@@ -1,0 +1,100 @@
+"""MPS as it is on this node, with owners: what pages and previews show. Asks the control program;
+on a thread that may wait."""
+
+import os
+from collections.abc import Callable, Iterable
+
+from gpudeck.limits import MAX_CLIENTS, MAX_DAEMONS, MAX_SERVERS, MpsClient, MpsDaemon, MpsLimit
+from gpudeck.limits import MpsServer as ServerView
+
+from ..tasks.processes import about
+from ..tasks.task_table import shown_command
+from ..tasks.terminals import name_of
+from .mps import DEAD, FOUND_FOR_S, MODERN_DRIVER, Daemon, Mps, believed, is_old, path_trouble
+
+# What is known of a client that a server gave when it began: by (pipes, server, pid).
+Given = Callable[[str, int, int], float | None]
+
+
+def daemons(mps: Mps, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
+            task_ids: Callable[[int], str | None] = lambda _: None, driver: str | None = None
+            ) -> tuple[MpsDaemon, ...]:
+    """Those that answer, and those of which something is left. `driver`: its version."""
+    if not mps.is_installed():
+        return ()
+    seen = (view(daemon, ordinals, given, task_ids, driver)
+            for daemon in mps.daemons(FOUND_FOR_S)[:MAX_DAEMONS] if not path_trouble(daemon.folder))
+    return tuple(each for each in seen if each.is_alive or each.uid is not None)
+
+
+def view(daemon: Daemon, ordinals: Iterable[int] = (), given: Given = lambda *_: None,
+         task_ids: Callable[[int], str | None] = lambda _: None, driver: str | None = None
+         ) -> MpsDaemon:
+    pipes, uid = str(daemon.folder), daemon.owner()
+    user = None if uid is None else name_of(uid)
+    servers = daemon.servers()
+    if servers is None:
+        words = DEAD.format(pipes=pipes)
+        left = "" if uid is None else ". What is left of it there is stale"
+        return MpsDaemon(pipes, uid, user, False, words + left)
+    numbers = tuple(ordinals)
+    return MpsDaemon(
+        pipes, uid, user, True, _too_open(daemon, driver), daemon.percent(), daemon.priority(),
+        _memory(daemon, numbers),
+        tuple(_server(daemon, server, numbers, given, task_ids)
+              for server in servers[:MAX_SERVERS]))
+
+
+def _server(daemon: Daemon, server: int, ordinals: tuple[int, ...], given: Given,
+            task_ids: Callable[[int], str | None]) -> ServerView:
+    pct = daemon.percent(server)
+    pids = believed(daemon, daemon.clients(server))[:MAX_CLIENTS]
+    uid = daemon.uid_of(server)
+    return ServerView(
+        server, uid, None if uid is None else name_of(uid), daemon.status(server), pct,
+        _memory(daemon, ordinals, server),
+        tuple(_client(pid, _first(given(str(daemon.folder), server, pid), pct), task_ids)
+              for pid in pids))
+
+
+def _first(old: float | None, now: float | None) -> float | None:
+    return now if old is None else old
+
+
+def _client(pid: int, pct: float | None, task_ids: Callable[[int], str | None]) -> MpsClient:
+    known = about(pid)
+    command = shown_command(pid)
+    return MpsClient(pid, None if known is None else known.uid,
+                     None if known is None else name_of(known.uid), command and command[:512],
+                     task_ids(pid), pct)
+
+
+def _memory(daemon: Daemon, ordinals: tuple[int, ...], server: int | None = None
+            ) -> tuple[MpsLimit, ...]:
+    found = ((ordinal, daemon.memory(ordinal, server)) for ordinal in ordinals)
+    return tuple(MpsLimit(ordinal, limit) for ordinal, limit in found if limit)
+
+
+def _too_open(daemon: Daemon, driver: str | None) -> str:
+    """Of an old driver, or one of which it is not known."""
+    if is_old(driver) is False:
+        return ""
+    try:
+        mode = os.stat(daemon.folder).st_mode
+    except OSError:
+        return ""
+    if mode & 0o007:
+        return (f"every user of this machine reaches {daemon.folder}: with a driver before "
+                f"{MODERN_DRIVER} each can change its defaults. Give tenants a folder of their own "
+                "with mode 0750.")
+    return ""
+
+
+def why_not(mps: Mps) -> str:
+    """"": MPS can be set here."""
+    if not mps.program:
+        return "a simulated node has no MPS of its own"
+    if not mps.is_installed():
+        return (f"{mps.program} is not installed where the agent runs; it comes with the driver's "
+                "compute utilities")
+    return ""

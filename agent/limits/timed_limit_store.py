@@ -1,0 +1,64 @@
+"""The leases of this node, on disk before they are in force."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gpudeck.limits import Lease
+
+from ..journal.store import ActsJournal
+from ..journal.stored_list import Kept
+from . import timed_limits
+from .timed_limits import Clock
+
+
+class LeaseBook:
+    """Raises JournalRefuses. `is_shared`: another process may write it as well; else what was read
+    once holds."""
+
+    def __init__(self, journal: ActsJournal, is_shared: bool = True) -> None:
+        self._kept = Kept(journal, "leases", Lease, is_shared)
+
+    def all(self) -> tuple[Lease, ...]:
+        return self._kept.all()
+
+    @property
+    def is_surely_empty(self) -> bool:
+        """Without a look at the disk."""
+        return self._kept.is_surely_empty
+
+    def begin(self, lease: Lease) -> None:
+        """It takes the place of another on the same limit."""
+        self._change(lambda all: timed_limits.with_new(all, lease),
+                     {"kind": "lease", "lease": msgspec.to_builtins(lease)})
+
+    def note(self, lease: Lease, is_again: bool = False) -> None:
+        """What is known of it now; in the Audit where it is another state than before, and where it
+        was set again."""
+        was = next((each for each in self.all() if each.lease_id == lease.lease_id), None)
+        if was is None or (was == lease and not is_again):
+            return
+        kind = "lease_again" if is_again else "lease_state" if was.state != lease.state else None
+        self._change(lambda all: timed_limits.with_news(all, lease), None if kind is None else {
+            "kind": kind, "lease_id": lease.lease_id, "gpu_uuid": lease.gpu_uuid,
+            "state": lease.state, "words": lease.words})
+
+    def end(self, lease: Lease, why: str) -> None:
+        self._change(lambda all: timed_limits.without(all, lease.lease_id), {
+            "kind": "lease_over", "lease_id": lease.lease_id, "gpu_uuid": lease.gpu_uuid,
+            "why": why})
+
+    def put_back(self, lease: Lease, former: tuple[Lease, ...]) -> None:
+        """It never came to be: what it took the place of is there again."""
+        self._change(lambda _: former, {"kind": "lease_over", "lease_id": lease.lease_id,
+                                        "gpu_uuid": lease.gpu_uuid, "why": "it was refused"})
+
+    def _change(self, turn: Callable[[tuple[Lease, ...]], tuple[Lease, ...]],
+                record: dict[str, Any] | None) -> None:
+        self._kept.change(turn, record)
+
+
+def clock_now(boot_id: str) -> Clock:
+    return Clock(time.time(), boot_id, time.clock_gettime(time.CLOCK_BOOTTIME))

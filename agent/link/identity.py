@@ -1,0 +1,130 @@
+"""Who this node is, and which hub it belongs to: its key, and the fingerprint of the hub's.
+
+Both lie in the agent's data folder. The hub is pinned at enrolment, from the token, and from then
+on a hub with another key is told nothing.
+"""
+
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from gpudeck.actions import Preview
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.keys import Key, Token, derived_seed, fingerprint, is_signed, kept_seed
+from gpudeck.wire import (
+    Call,
+    Challenge,
+    Enrolment,
+    Hello,
+    enrolment_statement,
+    hub_statement,
+    node_statement,
+    preview_statement,
+)
+
+from .protocol import Stranger
+
+KEY_FILE = "agent.key"
+HUB_FILE = "hub.fingerprint"
+HOW_TO_FORGET = ("if this is meant, run `gpudeck agent --forget-hub` on this node and enrol it "
+                 "again")
+
+
+def pinned_hub(data: Path, offered: str | None) -> str:
+    """The hub that this folder's nodes belong to; the first time, the one that the token names."""
+    kept = _read(data / HUB_FILE)
+    if kept is None and offered is None:
+        raise CommandError(
+            "this node does not belong to a hub yet; run `gpudeck token create agent` where the "
+            "hub is, and start the agent once with that token by --token-file or GPUDECK_TOKEN",
+            ExitCode.CANNOT_START)
+    if kept is None:
+        _write(data / HUB_FILE, offered or "")
+    elif offered not in (None, kept):
+        raise CommandError(
+            f"this node belongs to the hub with the key {kept}, the token to the one with the key "
+            f"{offered}; {HOW_TO_FORGET}", ExitCode.CANNOT_START)
+    return kept or offered or ""
+
+
+def belongs_to_a_hub(data: Path) -> bool:
+    return _read(data / HUB_FILE) is not None
+
+
+def forget_hub(data: Path) -> None:
+    (data / HUB_FILE).unlink(missing_ok=True)
+
+
+def node_key(data: Path, name: str = "") -> Key:
+    """This machine's, or that of one simulated node."""
+    seed = kept_seed(data / KEY_FILE)
+    return Key(derived_seed(seed, name) if name else seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    key: Key
+    hub: str  # the fingerprint of its key
+    token: Token | None = None  # for the first time
+
+    @property
+    def node_id(self) -> str:
+        return fingerprint(self.key.public)
+
+    def prove(self, call: Call, challenge: Challenge, hello: Hello) -> Hello:
+        """The same Hello, signed. Raises Stranger."""
+        self.check(call, challenge)
+        token, enrolment = self.token, None
+        if token is not None:
+            signature = Key(token.seed).sign(enrolment_statement(challenge, hello))
+            enrolment = Enrolment(token.id, signature)
+        return msgspec.structs.replace(
+            hello, signature=self.key.sign(node_statement(challenge, hello)), enrolment=enrolment)
+
+    def check(self, call: Call, challenge: Challenge) -> None:
+        """That whoever shows this is our hub. Raises Stranger."""
+        shown = fingerprint(challenge.hub_key)
+        if shown != self.hub:
+            raise Stranger(
+                f"this hub has the key {shown}, not {self.hub}, to which this node "
+                f"belongs: another hub, or somebody between; {HOW_TO_FORGET}")
+        if not is_signed(challenge.hub_key, hub_statement(call, challenge), challenge.signature):
+            raise Stranger("somebody shows our hub's key but does not have it; nothing is sent")
+
+
+def new_call() -> Call:
+    return Call(secrets.token_bytes(32))
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+            text = file.read(64).strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}", ExitCode.CANNOT_START
+                           ) from error
+    if not re.fullmatch(r"[0-9a-f]{32}", text):
+        raise CommandError(f"{path} holds no fingerprint; {HOW_TO_FORGET}", ExitCode.CANNOT_START)
+    return text
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def is_shown_by(shown: Preview, node_id: str, key: bytes) -> bool:
+    return (shown.node_id == node_id and shown.key == key
+            and is_signed(key, preview_statement(shown), shown.signature))

@@ -1,0 +1,364 @@
+"""The agent's only network: one Socket.IO connection to the hub at a time, with `dial`.
+
+What happens is queued and told by `wake`; nothing here blocks the node's own thread. A connection
+is a thread that dials and then receives. Whoever says something says it from the thread that has
+it, into a socket that never blocks; only what does not fit there is carried by a second thread,
+until it is out.
+
+python-socketio's client brought 13 MB into each agent (asyncio, requests, servers of every kind),
+slept on a thread more, and took messages of any size.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gpudeck.websocket import (
+    CloseCode,
+    Control,
+    Message,
+    Opcode,
+    Reader,
+    Violation,
+    close_frame,
+    frame,
+)
+from gpudeck.wire import (
+    EVENT,
+    MAX_MESSAGE_BYTES,
+    NAMESPACE,
+    Ack,
+    FromHub,
+    WireError,
+    decode_from_hub,
+)
+
+from .handshake import HttpStatus, opened
+
+CONNECT_S = 5.0
+LEAVE_S = 1.0  # for the other side to say goodbye, too
+DRAIN_ROUND_MS = 1_000
+DENIALS = (401, 403, 421)
+RECV_BYTES = 65_536
+ENVELOPE_BYTES = 1_024
+WAITING_MAX = 1_024  # frames; of a hub that goes on asking
+SILENCE_MAX_S = 600.0  # whatever the hub says of its pings
+# Types of Socket.IO's packets (protocol 5), and engine.io's (protocol 4), which are text.
+CONNECT, DISCONNECT, HAPPENED, REFUSED = 0, 1, 2, 4
+OPENED, CLOSED, PING, PONG = "0", "1", "2", "3"
+_packed = msgspec.msgpack.Encoder().encode
+
+
+class Packet(msgspec.Struct):
+    type: int
+    nsp: str
+    data: Any = None
+
+
+class Terms(msgspec.Struct):
+    """How often a hub pings, in ms."""
+
+    ping_interval: float = msgspec.field(name="pingInterval")
+    ping_timeout: float = msgspec.field(name="pingTimeout")
+
+
+_packets = msgspec.msgpack.Decoder(Packet)
+_terms = msgspec.json.Decoder(Terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    why: str
+    denied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    message: FromHub
+
+
+Happening = Opened | Closed | Heard
+
+
+class _Ended(Exception):
+    """The connection has. The sentence is for people."""
+
+
+def enveloped(body: bytes) -> bytes:
+    """As python-socketio's own emit() makes it."""
+    return _packed({"type": HAPPENED, "data": [EVENT, body], "nsp": NAMESPACE})
+
+
+class _Connection:
+    """From its dialing to its end, which `tell` hears once."""
+
+    def __init__(
+        self, url: str, tls: ssl.SSLContext | None, tell: "Callable[[_Connection, Happening], None]"
+    ) -> None:
+        self.is_open = False
+        self._url, self._tls, self._tell = url, tls, tell
+        self._socket: socket.socket | None = None  # None: not yet, or no more
+        # Around each use of the socket: what TLS keeps of it is not for two threads at once.
+        self._lock = threading.Lock()
+        self._waits: deque[bytes | memoryview] = deque()
+        self._is_carried = self._is_over = False
+        self._ended = threading.Event()
+        self._silence_s = CONNECT_S
+        threading.Thread(target=self._live, name="link", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        """Frames that did not fit into the socket yet."""
+        return len(self._waits)
+
+    def say(self, body: bytes) -> None:
+        self._push(frame(enveloped(body), mask=os.urandom(4)))
+
+    def leave(self) -> threading.Thread:
+        """The thread that says goodbye: the other side may take a second to answer."""
+        thread = threading.Thread(target=self._leave, name="link-end", daemon=True)
+        thread.start()
+        return thread
+
+    def _leave(self) -> None:
+        self._is_over = True
+        if self.is_open:
+            self._push(frame(_packed({"type": DISCONNECT, "nsp": NAMESPACE}), mask=os.urandom(4)))
+            self._push(close_frame(CloseCode.NORMAL, "", os.urandom(4)))
+            self._ended.wait(LEAVE_S)
+        self._cut()
+
+    def _live(self) -> None:
+        try:
+            sock, data = opened(self._url, self._tls, CONNECT_S)
+            sock.setblocking(False)
+            self._socket = sock
+            self._receive(sock, data)
+        except Exception as error:  # whatever it was, a later connection may live
+            self._close()
+            self._tell(self, Closed(*_why(error)))
+
+    def _receive(self, sock: socket.socket, data: bytes | None) -> None:
+        """Until the connection ends, as an exception."""
+        reader = Reader(MAX_MESSAGE_BYTES + ENVELOPE_BYTES, is_masked=False)
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        while True:
+            for message in reader.feed(data or b""):
+                self._take(message)
+            if self._is_over and not self.is_open:
+                raise _Ended("given up")
+            data = self._read(sock)
+            if data == b"":
+                raise _Ended("the hub hung up")
+            if data is None and not poll.poll(self._silence_s * 1_000):
+                raise _Ended("the hub has stopped to ping")
+
+    def _read(self, sock: socket.socket) -> bytes | None:
+        """None: nothing is there now."""
+        with self._lock:
+            try:
+                return sock.recv(RECV_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return None
+            except OSError:
+                return b""
+
+    def _take(self, message: Message | Control) -> None:
+        match message:
+            case bytes():
+                self._take_packet(_packets.decode(message))
+            case str():
+                self._take_engines(message)
+            case (Opcode.PING, payload):
+                self._answer(frame(payload, Opcode.PONG, os.urandom(4)))
+            case (Opcode.CLOSE, payload):
+                said = "".join(filter(str.isprintable, payload[2:].decode(errors="replace")))
+                raise _Ended(f"the hub hung up: {said}" if said else "the hub hung up")
+
+    def _take_engines(self, text: str) -> None:
+        kind, said = text[:1], text[1:]
+        if kind == OPENED:
+            terms = _terms.decode(said)
+            asked_s = (terms.ping_interval + terms.ping_timeout) / 1_000
+            self._silence_s = min(max(asked_s, 1.0), SILENCE_MAX_S)
+            join = _packed({"type": CONNECT, "data": {}, "nsp": NAMESPACE})
+            self._answer(frame(join, mask=os.urandom(4)))
+        elif kind == PING:
+            self._answer(frame((PONG + said).encode(), Opcode.TEXT, os.urandom(4)))
+        elif kind == CLOSED:
+            raise _Ended("the hub hung up")
+
+    def _take_packet(self, packet: Packet) -> None:
+        if packet.nsp != NAMESPACE:
+            return
+        if packet.type == CONNECT and not self.is_open:
+            self.is_open = True
+            self._tell(self, Opened())
+        elif packet.type == HAPPENED and self.is_open:
+            match packet.data:
+                case [str(event), bytes(body)] if event == EVENT:
+                    self._tell(self, Heard(decode_from_hub(body)))
+                case _:
+                    raise WireError("an event that no hub sends to agents")
+        elif packet.type == DISCONNECT:
+            raise _Ended("the hub hung up")
+        elif packet.type == REFUSED:
+            raise _Ended("the hub takes no agents at this address")
+
+    def _answer(self, data: bytes) -> None:
+        if len(self._waits) > WAITING_MAX:
+            raise _Ended("the hub asks and does not read")
+        self._push(data)
+
+    def _push(self, data: bytes) -> None:
+        """Into the socket, in the order of the calls; what does not fit is carried there."""
+        with self._lock:
+            if self._socket is None:
+                return
+            self._waits.append(data)
+            if self._is_carried or self._drain(self._socket):
+                return
+            self._is_carried = True
+        threading.Thread(target=self._carry, name="link-carry", daemon=True).start()
+
+    def _carry(self) -> None:
+        poll = select.poll()
+        with self._lock:
+            if self._socket is not None:
+                poll.register(self._socket, select.POLLOUT)
+        while True:
+            poll.poll(DRAIN_ROUND_MS)
+            with self._lock:
+                if self._socket is None or self._drain(self._socket):
+                    self._is_carried = False
+                    return
+
+    def _drain(self, sock: socket.socket) -> bool:
+        """True: nothing waits any more."""
+        while self._waits:
+            try:
+                sent = sock.send(self._waits[0])
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return False
+            except OSError:  # half a message may be out: nothing may follow it
+                self._break(sock)
+                return True
+            left = memoryview(self._waits.popleft())[sent:]
+            if left:
+                self._waits.appendleft(left)
+        return True
+
+    def _cut(self) -> None:
+        with self._lock:
+            if self._socket is not None:
+                self._break(self._socket)
+
+    def _break(self, sock: socket.socket) -> None:
+        """Whoever receives wakes up and closes it."""
+        self._waits.clear()
+        with contextlib.suppress(OSError):  # it has ended already
+            # Not the TLS socket's own, which would read on without TLS.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def _close(self) -> None:
+        self.is_open = False
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = None
+            self._waits.clear()
+        self._ended.set()
+
+
+class Link:
+    def __init__(
+        self, url: str, tls: ssl.SSLContext | None, wake: Callable[[], None]
+    ) -> None:
+        self._url = url
+        self._tls = tls
+        self._wake = wake
+        self._connection: _Connection | None = None
+        self._happened: deque[tuple[_Connection, Happening]] = deque()
+        self.acks_wake = True  # else they wait for whatever else happens
+
+    def dial(self) -> None:
+        """Ends in Opened or Closed."""
+        self._connection = _Connection(self._url, self._tls, self._told)
+
+    def say(self, body: bytes) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        if connection.is_open:
+            connection.say(body)
+        else:
+            self._told(connection, Closed("the connection broke"))
+
+    def hang_up(self) -> threading.Thread | None:
+        connection, self._connection = self._connection, None
+        return None if connection is None else connection.leave()
+
+    def happenings(self) -> Iterator[Happening]:
+        """What happened since the last call; what an abandoned connection still says is dropped."""
+        while self._happened:
+            connection, happening = self._happened.popleft()
+            if connection is self._connection:
+                yield happening
+
+    def _told(self, connection: _Connection, happening: Happening) -> None:
+        self._happened.append((connection, happening))
+        is_ack = isinstance(happening, Heard) and isinstance(happening.message, Ack)
+        if self.acks_wake or not is_ack:
+            self._wake()
+
+
+def _why(error: Exception) -> tuple[str, bool]:
+    """In words for people, and whether asking again soon is pointless."""
+    match error:
+        case HttpStatus(status=status):
+            return _answered(status), status in DENIALS
+        case Violation() | WireError() | msgspec.MsgspecError():
+            return f"the hub sent something else than it should: {error}", False
+        case ssl.SSLCertVerificationError():
+            return _certificate(error), True
+        case ssl.SSLError():
+            return f"TLS fails ({error.reason or error}); is --hub right, https and port?", False
+        case OSError() if error.strerror:
+            return error.strerror.lower(), False
+    return str(error) or type(error).__name__, False
+
+
+def _answered(status: int) -> str:
+    if status == 421:
+        return ("the hub does not answer under the name in --hub; use the URL that it prints, or "
+                "its --public-url")
+    return f"the hub answers HTTP {status}"
+
+
+def _certificate(error: ssl.SSLCertVerificationError) -> str:
+    """The codes are OpenSSL's X509_V_ERR_*."""
+    said = f"the hub's certificate is refused: {error.verify_message}"
+    if error.verify_code == 9:
+        return f"{said}; compare this machine's clock with the hub's"
+    if error.verify_code == 10:
+        return f"{said}; renew it on the hub"
+    if error.verify_code in (62, 64):
+        return f"{said}; use the name that the certificate is for in --hub"
+    if error.verify_code in (18, 19, 20, 21):
+        return f"{said}; give the certificate of who issued it with --ca-file"
+    return said

@@ -1,0 +1,97 @@
+"""What the agent holds of one reading process: its pipe, its answers, and how it is let go."""
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gpudeck.child_processes import importable, without_tokens
+from gpudeck.wire import ReaderState
+
+from .messages import Answer, Answers
+
+PERIOD_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    start_s: float = 30.0  # a first nvmlInit without persistence mode takes seconds per board
+    answer_s: float = 5.0  # beyond the due time
+    stuck_s: float = 60.0  # before a hung child may be killed, and between two replacements
+    stuck_max: int = 3
+    back_off_s: tuple[float, float] = (1.0, 30.0)
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    process: "subprocess.Popen[bytes]"
+    started_at: float
+    answered_at: float | None = None
+    hung_at: float | None = None
+    killed: bool = False
+    leaves: bool = False  # it was told to let go of the driver
+    open_pipes: int = 2  # stdout and stderr
+    silent_at: float = 0.0  # when one of them was closed
+    told: ReaderState | None = None  # the last state it reported itself
+    asked: int = 0  # for a Fresh list
+    fresh: Answer | None = None  # the newest
+    answers: Answers = field(default_factory=Answers)
+    last_words: str = ""
+
+    def due_at(self, patience: Patience) -> float:
+        if self.answered_at is None:
+            return self.started_at + patience.start_s
+        return self.answered_at + PERIOD_S + patience.answer_s
+
+
+class Starting:
+    """A process that is being started, on a thread: whoever starts one waits until its program is
+    read, and the disk that it is on may hang."""
+
+    def __init__(self, command: Sequence[str], call: Callable[[], None]) -> None:
+        """`call`: when it is done."""
+        self.process: subprocess.Popen[bytes] | None = None
+        self.why = ""
+        self.done = threading.Event()
+        self._command, self._call = command, call
+        threading.Thread(target=self._start, name="reader-start", daemon=True).start()
+
+    def _start(self) -> None:
+        try:
+            self.process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, env=child_environment(os.environ), start_new_session=True,
+                bufsize=0)
+            assert self.process.stdin is not None
+            # One that hangs must not hang who asks.
+            os.set_blocking(self.process.stdin.fileno(), False)
+        except OSError as error:
+            self.why = error.strerror or str(error)
+        self.done.set()
+        self._call()
+
+
+def ask(child: Child) -> bool:
+    assert child.process.stdin is not None
+    try:
+        return child.process.stdin.write(b"f") == 1
+    except (OSError, ValueError):  # it has just ended
+        return False
+
+
+def close_stdin(child: Child) -> None:
+    if child.process.stdin is not None:
+        child.process.stdin.close()
+
+
+def reap(child: Child, timeout_s: float = 1.0) -> int | None:
+    close_stdin(child)
+    try:
+        return child.process.wait(timeout=max(timeout_s, 0.01))
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def child_environment(env: "os._Environ[str]") -> dict[str, str]:
+    return importable(__package__, without_tokens(env))

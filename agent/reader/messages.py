@@ -1,0 +1,92 @@
+"""What goes through the pipe from the reading process to the agent. Pure."""
+
+import struct
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct, structs
+
+from gpudeck.wire import GpuFacts, GpuLink, ReaderState
+
+from ..backends import Fresh, Happening, Reading
+
+MAX_ANSWER_BYTES = 16_000_000
+_LENGTH = struct.Struct(">I")
+
+
+class Answer(Struct, frozen=True, array_like=True):
+    """One line of the pipe: a Reading, or why there is none. `detail` beside a Reading is about
+    single Gpus."""
+
+    reading: Reading | None
+    state: ReaderState = "ok"
+    detail: str = ""
+    fresh: Fresh | None = None
+    asked: int = 0  # the newest request that was there before `fresh` was read
+    # Told at once, beside the Readings: what comes just before the driver hangs matters most.
+    happenings: tuple[Happening, ...] = ()
+    is_as_before: bool = False  # the facts and links: they are the larger part, and hardly change
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Answer)
+
+
+class Lasting:
+    """What lasts from Reading to Reading goes through the pipe when it changes, and is as it was
+    on both sides of it."""
+
+    def __init__(self) -> None:
+        self._facts: tuple[GpuFacts, ...] | None = None
+        self._links: tuple[GpuLink, ...] = ()
+
+    def without(self, answer: Answer) -> Answer:
+        reading = answer.reading
+        if reading is None:
+            return answer
+        if reading.facts != self._facts or reading.links != self._links:
+            self._facts, self._links = reading.facts, reading.links
+            return answer
+        return structs.replace(
+            answer, reading=structs.replace(reading, facts=(), links=()), is_as_before=True)
+
+    def whole(self, answer: Answer) -> Answer:
+        reading = answer.reading
+        if reading is None:
+            return answer
+        if not answer.is_as_before:
+            self._facts, self._links = reading.facts, reading.links
+            return answer
+        if self._facts is None:
+            raise msgspec.ValidationError("a Reading that leaves out what was never told")
+        return structs.replace(
+            answer, reading=structs.replace(reading, facts=self._facts, links=self._links))
+
+
+def packed(answer: Answer) -> bytes:
+    body = _encoder.encode(answer)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Answers:
+    """Of one reading process, from the pieces in which a pipe gives them."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._lasting = Lasting()
+
+    def read(self, data: bytes) -> Iterator[Answer]:
+        """Raises msgspec.MsgspecError for what is none."""
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._buffer)
+            if size > MAX_ANSWER_BYTES:
+                raise msgspec.DecodeError(f"an answer of {size} bytes")
+            if len(self._buffer) < _LENGTH.size + size:
+                return
+            body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + size])
+            del self._buffer[: _LENGTH.size + size]
+            yield self._lasting.whole(_decoder.decode(body))
+
+    def clear(self) -> None:
+        self._buffer.clear()

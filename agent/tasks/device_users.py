@@ -1,0 +1,59 @@
+"""Who on this machine has the driver open: its device files, or its library mapped. Whoever reloads
+a driver has to end these first."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+DEVICES = "/dev/nvidia"
+LIBRARY = b"libnvidia-ml.so"
+READER = b"agent.reader.watchdog"  # as it starts itself, installed or of a checkout
+
+
+@dataclass(frozen=True, slots=True)
+class Openers:
+    found: tuple[tuple[int, str], ...]  # pid, name
+    unseen: int  # other users' processes, that only root may look at
+
+
+def openers(proc: Path = PROC) -> Openers:
+    found, unseen = [], 0
+    for folder in _processes(proc):
+        try:
+            if _has_open(folder):
+                found.append((int(folder.name), _name(folder)))
+        except PermissionError:
+            unseen += 1
+        except OSError:
+            continue  # it has just ended
+    return Openers(tuple(sorted(found)), unseen)
+
+
+def readers(agent: int | None, proc: Path = PROC) -> list[int]:
+    """Reading processes of this agent; None: of every agent on this machine."""
+    found = []
+    for folder in _processes(proc):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if any(word.endswith(READER) for word in words) and agent in (None, parent):
+            found.append(int(folder.name))
+    return sorted(found)
+
+
+def _processes(proc: Path) -> Iterator[Path]:
+    return (folder for folder in proc.iterdir() if folder.name.isdigit())
+
+
+def _has_open(folder: Path) -> bool:
+    if any(os.readlink(entry).startswith(DEVICES) for entry in (folder / "fd").iterdir()):
+        return True
+    return LIBRARY in (folder / "maps").read_bytes()
+
+
+def _name(folder: Path) -> str:
+    return (folder / "comm").read_text(errors="replace").strip()

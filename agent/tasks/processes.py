@@ -1,0 +1,223 @@
+"""Processes as the kernel tells of them: the process table, and who exactly a process is.
+
+Read through the open folder of a process, so that all answers are of the same one. tasks.py reads
+what is shown of a Task; this file what an act compares.
+"""
+
+import hashlib
+import os
+import time
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+from gpudeck.actions import Process
+
+from .jobs import About, Row
+from .managers import paths_of, place_of
+
+PROC = Path("/proc")
+HOST_PID_NAMESPACE = 4026531836  # PROC_PID_INIT_INO of the kernel
+PF_KTHREAD = 0x00200000
+# Longer ones, of containers, would make a preview of hundreds of processes too big to send.
+CGROUP_MAX = 128
+WORDS_MAX = 4_096
+PATH_MAX = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One process, as far as an act needs to know it. None: could not be read."""
+
+    row: Row
+    identity: Process
+    cgroups: str
+    words: tuple[str, ...]
+    executable_path: str | None
+    oom_score_adj: int | None
+    caught: int  # mask of the signals that it handles itself
+    manager: str | None
+    group: str | None = None  # the cgroup of all that it manages with this one
+
+
+def table(proc: Path = PROC) -> dict[int, Row]:
+    """Every process there is. A process may end while we read: then it is not in the table."""
+    names = [name for name in os.listdir(proc) if name.isdigit()]
+    rows = (row_of(int(name), proc) for name in names)
+    return {row.pid: row for row in rows if row is not None}
+
+
+def row_of(pid: int, proc: Path = PROC) -> Row | None:
+    try:
+        with open(proc / str(pid) / "stat", "rb") as file:
+            return row_in(pid, file.read())
+    except OSError:
+        return None
+
+
+def about(pid: int, proc: Path = PROC) -> About | None:
+    """Cheap: for climbing from a task to the root of its Job."""
+    try:
+        folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        uid, _ = status_of(read_in("status", folder))
+        return About(uid, words_in(folder))
+    except (OSError, ValueError, IndexError):
+        return None
+    finally:
+        os.close(folder)
+
+
+def facts(pid: int, folder: int, pidfd: int) -> Facts | None:
+    """`folder` is the open /proc/PID, `pidfd` its handle. None: it has ended."""
+    try:
+        row = row_in(pid, read_in("stat", folder))
+        uid, caught = status_of(read_in("status", folder))
+        cgroups = read_in("cgroup", folder).decode(errors="replace")
+    except (OSError, ValueError, IndexError):
+        return None
+    if row is None:
+        return None
+    executable, path = _executable(folder)
+    whole = ";".join(sorted(cgroups.rstrip("\n").split("\n")))
+    identity = Process(
+        pid=pid, start_ticks=row.start_ticks, uid=uid, executable=executable,
+        cgroup=whole if len(whole) <= CGROUP_MAX else hashlib.sha256(whole.encode()).hexdigest(),
+        pidfs_inode=os.fstat(pidfd).st_ino if has_pidfs() else None,
+    )
+    place = place_of(paths_of(cgroups))
+    return Facts(row, identity, whole, words_in(folder), path, _oom_score_adj(folder), caught,
+                 place.manager, place.group)
+
+
+def age_s(start_ticks: int) -> float:
+    """By the clock that start times are counted on: it goes on during suspend, and nobody sets
+    it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
+
+
+@cache
+def has_pidfs() -> bool:
+    """From kernel 6.9 on a pidfd has an inode of its own, never used again before a reboot; older
+    ones give every anonymous file the same."""
+    pidfd, other = os.pidfd_open(os.getpid()), os.eventfd(0)
+    try:
+        one, two = os.fstat(pidfd), os.fstat(other)
+        return (one.st_dev, one.st_ino) != (two.st_dev, two.st_ino)
+    finally:
+        os.close(pidfd)
+        os.close(other)
+
+
+def in_host_namespace(proc: Path = PROC) -> bool:
+    """Whether our pids are the machine's: a driver speaks of no others."""
+    try:
+        return os.stat(proc / "self/ns/pid").st_ino == HOST_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def namespace_trouble(proc: Path = PROC) -> str:
+    """Why tasks may be missing or nameless here; "": all can be seen (peers.md 5, pitfall 8)."""
+    if not in_host_namespace(proc):
+        return ("this agent has its own PID namespace: the driver does not list the processes of "
+                "the machine to it, and their memory counts as held by no visible process; start "
+                "it with hostPID: true (Kubernetes) or --pid=host (Docker).")
+    if _hides_others(proc):
+        return (f"{proc} is mounted with hidepid: tasks of other users have no owner and no "
+                "command here; run the agent as root, or in the group that the mount's gid= names.")
+    return ""
+
+
+def _hides_others(proc: Path) -> bool:
+    """Asked of what it does: the option has several spellings, and gid= may except us."""
+    try:
+        os.close(os.open(proc / "1/stat", os.O_RDONLY | os.O_CLOEXEC))
+    except (FileNotFoundError, PermissionError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@cache
+def own_manager() -> str | None:
+    """What manages us too is no manager of a task: all of this machine is inside it."""
+    try:
+        text = (PROC / "self/cgroup").read_text(errors="replace")
+    except OSError:
+        return None
+    return place_of(paths_of(text)).manager
+
+
+def ourselves() -> frozenset[int]:
+    """This process and its line of parents."""
+    return _line_of(os.getpid(), os.getppid())
+
+
+@lru_cache(maxsize=2)
+def _line_of(pid: int, parent: int) -> frozenset[int]:
+    found = {pid}
+    while parent > 0 and parent not in found:
+        found.add(parent)
+        row = row_of(parent)
+        parent = 0 if row is None else row.parent
+    return frozenset(found)
+
+
+def file_id(path: str | Path) -> str | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def row_in(pid: int, stat: bytes) -> Row | None:
+    # The name in brackets may hold brackets and blanks itself: split after the last one.
+    fields = stat.rpartition(b")")[2].split()
+    try:
+        return Row(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0].decode(),
+                   bool(int(fields[6]) & PF_KTHREAD))
+    except (IndexError, ValueError):
+        return None
+
+
+def read_in(name: str, folder: int, most: int = 65_536) -> bytes:
+    with os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
+        return file.read(most)
+
+
+def status_of(text: bytes) -> tuple[int, int]:
+    """Real uid, and the mask of caught signals. Not the owner of the folder: that is root for a
+    process that may not be dumped."""
+    # A name may hold a carriage return, and no line feed.
+    fields = dict(line.split(b":", 1) for line in text.split(b"\n") if b":" in line)
+    return int(fields.get(b"Uid", b"").split()[0]), int(fields.get(b"SigCgt", b"0"), 16)
+
+
+def _executable(folder: int) -> tuple[str | None, str | None]:
+    """(device:inode, path). Others' need CAP_SYS_PTRACE; a kernel thread has none."""
+    try:
+        found = os.stat("exe", dir_fd=folder)
+        path = os.fsencode(os.readlink("exe", dir_fd=folder))
+        return f"{found.st_dev}:{found.st_ino}", path.decode(errors="replace")[:PATH_MAX]
+    except OSError:
+        return None, None
+
+
+def words_in(folder: int) -> tuple[str, ...]:
+    try:
+        raw = read_in("cmdline", folder)[:WORDS_MAX]
+    except OSError:
+        return ()
+    return tuple(word.decode(errors="replace") for word in raw.rstrip(b"\0").split(b"\0") if word)
+
+
+def _oom_score_adj(folder: int) -> int | None:
+    try:
+        return int(read_in("oom_score_adj", folder))
+    except (OSError, ValueError):
+        return None

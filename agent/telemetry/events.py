@@ -1,0 +1,285 @@
+"""Readings, tasks and clocks in; Events out, each once. Pure.
+
+`kept` is what must outlive the agent so that nothing is told twice: it goes to disk together with
+the Events that it stands for (journal.py).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec import Struct, field
+
+from gpudeck import xid
+from gpudeck.events import kind_of
+from gpudeck.wire import Event, GpuFacts, ReaderState
+
+from ..backends import Happening, Reading
+from .gpu_events import GpuKept, GpuWatch
+from .rate_limit import Pace
+from .sampler import Seen
+from .task_totals import TotalOf, began, duration, ended, totals_of
+
+CLOCK_STEP_S = 2.0
+# An agent that floods is cut off by the hub: more wait for the next Frame, and too many are lost.
+TASKS_PER_READING = 32
+TASKS_WAITING_MAX = 2_048
+KEEP_EVERY_S = 60.0
+GPUS_MAX = 1_024
+XIDS_MAX = 256
+TORN_DOWN = 45
+_TROUBLE: dict[ReaderState, str] = {
+    "hung": "reader_hung", "failed": "reader_failed", "no_gpus": "reader_failed",
+    "no_driver": "driver_gone", "no_library": "driver_gone", "released": "driver_released",
+}
+
+
+class Burst(Struct):
+    """Xids of one number on one Gpu that wait to be told together."""
+
+    count: int
+    at: float
+    words: str
+    numbers: dict[str, float]
+
+
+class Kept(Struct):
+    boot_id: str = ""
+    seen_at: float = 0.0  # UTC; when the agent last lived
+    driver: str | None = None
+    trouble: str = ""  # the kind of Event that told of it
+    gpus: dict[str, GpuKept] | None = None  # None: no reading ever
+    tasks: dict[str, TotalOf] | None = None  # None: no process list ever
+    xids: dict[str, Burst] = field(default_factory=dict)
+
+
+class Happenings:
+    def __init__(self, kept: bytes | None = None) -> None:
+        self._kept = _decode(kept)
+        self._is_new = self._kept.boot_id == ""
+        self._pace = Pace(burst=4, every_s=300.0)
+        self._errors = Pace(burst=1, every_s=60.0)  # a storm is one Event a minute, with a count
+        self._gpus = {uuid: self._watch(uuid, gpu)
+                      for uuid, gpu in (self._kept.gpus or {}).items()}
+        self._tasks_wait: deque[Event] = deque(maxlen=TASKS_WAITING_MAX)
+        self._listed_at: float | None = None
+        self._clock: tuple[float, float] | None = None
+        self._kept_at = float("-inf")
+
+    def kept(self, now: float, is_due: bool) -> bytes | None:
+        """What to write, with the Events or every minute; None: nothing to write now."""
+        if not is_due and now - self._kept_at < KEEP_EVERY_S:
+            return None
+        self._kept_at = now
+        return msgspec.msgpack.encode(self._kept)
+
+    def began(self, boot_id: str, version: str, at: float) -> list[Event]:
+        """The agent is there. After its first time it knows since when it was not."""
+        was, self._kept.boot_id = self._kept.boot_id, boot_id
+        if self._is_new:
+            return [_event("agent_began", at, f"agent {version} began for the first time here")]
+        away_s = max(0.0, at - self._kept.seen_at)
+        away = {"away_s": away_s}
+        said = f"agent {version} began; it was away for {duration(away_s)}"
+        events = [_event("agent_began", at, said, away)]
+        if was != boot_id:
+            events.insert(0, _event("node_began", at, "the node was started anew; its agent was "
+                                    f"away for {duration(away_s)}", away))
+        return events
+
+    def clock(self, wall: float, steady: float) -> list[Event]:
+        """`steady` goes on while the machine sleeps, so that a sleep is no step."""
+        was, self._clock = self._clock, (wall, steady)
+        self._kept.seen_at = wall
+        if was is None:
+            return []
+        step_s = (wall - was[0]) - (steady - was[1])
+        if abs(step_s) <= CLOCK_STEP_S:
+            return []
+        where = "forward" if step_s > 0 else "back"
+        return [_event("clock_stepped", wall, f"the clock was set {where} by "
+                       f"{duration(abs(step_s))}", {"step_s": step_s})]
+
+    def reader(self, state: ReaderState, detail: str, at: float) -> list[Event]:
+        """The watchdog's news."""
+        events = []
+        if self._kept.trouble == "driver_released" and state != "released":
+            events, self._kept.trouble = [_event("driver_taken", at, "the agent takes the driver "
+                                                 "back")], ""
+        return events + self._trouble(state, detail, at)
+
+    def _trouble(self, state: ReaderState, detail: str, at: float) -> list[Event]:
+        if state == "starting":
+            return []
+        trouble, self._kept.trouble = self._kept.trouble, _TROUBLE.get(state, "")
+        if self._kept.trouble == trouble:
+            return []
+        if self._kept.trouble:
+            return [Event(0, at, self._kept.trouble, text=detail[:1_024])]
+        if trouble == "driver_gone":
+            return [_event("driver_back", at, "the driver answers")]
+        return [_event("reader_back", at, "the driver answers again")]
+
+    def reading(
+        self, reading: Reading, happened: Iterable[Happening], seen: Sequence[Seen] | None,
+        now: float, own_ends: int = 0,
+    ) -> list[Event]:
+        """`seen` None: the process list was not asked this time. `own_ends`: how many tasks were
+        ended by us just now."""
+        events = self._driver(reading)
+        for each in happened:
+            events += self._happened(each, reading.facts, now, own_ends)
+        events += self._due_xids(now)
+        events += self._read_gpus(reading, now)
+        if seen is not None:
+            lost = {gpu.uuid for gpu in reading.gpus if gpu.state == "lost"}
+            self._tasks_wait.extend(self._read_tasks(seen, lost, reading, now))
+        for _ in range(min(TASKS_PER_READING, len(self._tasks_wait))):
+            events.append(self._tasks_wait.popleft())
+        return events
+
+    def beside(
+        self, happened: Iterable[Happening], facts: Sequence[GpuFacts], now: float,
+        own_ends: int = 0,
+    ) -> list[Event]:
+        """What is told while there are no readings: an Xid comes just before a driver hangs."""
+        events = [event for each in happened
+                  for event in self._happened(each, facts, now, own_ends)]
+        return events + self._due_xids(now)
+
+    def _driver(self, reading: Reading) -> list[Event]:
+        was, version = self._kept.driver, reading.driver_version
+        if version is None or version == was:
+            return []
+        self._kept.driver = version
+        if was is None:
+            return []
+        return [_event("driver_changed", reading.taken_at, f"the driver is {version} now, it was "
+                       f"{was}")]
+
+    def _happened(
+        self, each: Happening, facts: Sequence[GpuFacts], now: float, own_ends: int
+    ) -> list[Event]:
+        if each.kind == "xid":
+            self._gather_xid(each, facts, own_ends)
+            return []
+        if each.kind in ("ecc_corrected", "ecc_uncorrected") and each.gpu_uuid in self._gpus:
+            if not self._errors.may((each.gpu_uuid, each.kind, "ahead"), now):
+                return []  # its counter tells of the rest of a storm
+            watch = self._gpus[each.gpu_uuid]
+            watch.told_ahead(each.kind, 1, now)
+            return [watch.error(each.kind, 1.0, each.at)]
+        return [Event(0, each.at, each.kind, gpu_uuid=each.gpu_uuid, text=each.text[:1_024],
+                      numbers=dict(each.numbers))]
+
+    def _gather_xid(self, each: Happening, facts: Sequence[GpuFacts], own_ends: int) -> None:
+        code = int(each.numbers.get("xid", xid.UNKNOWN_CODE))
+        uuid = _instance(each, facts) or each.gpu_uuid
+        known = {gpu.uuid: gpu.index for gpu in facts}
+        where = "" if uuid is None else f"Gpu {known[uuid]}: " if uuid in known else f"{uuid}: "
+        words = where + xid.explain(code).sentence
+        if code == TORN_DOWN and own_ends:
+            words = (f"{where}Xid {code}: a task's work was torn down; gpudeck has just ended a "
+                     "task on this node, nothing is to be done")
+        key = f"{uuid or ''}/{code}"
+        if key in self._kept.xids:
+            burst = self._kept.xids[key]
+            burst.count, burst.at, burst.words = burst.count + 1, each.at, words
+        elif len(self._kept.xids) < XIDS_MAX:
+            self._kept.xids[key] = Burst(1, each.at, words, dict(each.numbers))
+
+    def _due_xids(self, now: float) -> list[Event]:
+        events = []
+        for key in [key for key in self._kept.xids if self._errors.may(key, now)]:
+            burst = self._kept.xids.pop(key)
+            times = "" if burst.count == 1 else f" ({burst.count} times since this was last told)"
+            events.append(Event(
+                0, burst.at, "xid", gpu_uuid=key.rpartition("/")[0] or None,
+                text=(burst.words + times)[:1_024],
+                numbers={**burst.numbers, "count": float(burst.count)}))
+        return events
+
+    def _watch(self, uuid: str, kept: GpuKept) -> GpuWatch:
+        return GpuWatch(uuid, kept, self._pace, self._errors)
+
+    def _read_gpus(self, reading: Reading, now: float) -> list[Event]:
+        at, events = reading.taken_at, []
+        is_first = self._kept.gpus is None
+        kept = self._kept.gpus = self._kept.gpus or {}
+        lost = {gpu.uuid for gpu in reading.gpus if gpu.state == "lost"}
+        for gpu, facts in zip(reading.gpus, reading.facts, strict=False):
+            if gpu.uuid not in self._gpus and len(kept) < GPUS_MAX:
+                kept[gpu.uuid] = GpuKept()
+                self._gpus[gpu.uuid] = self._watch(gpu.uuid, kept[gpu.uuid])
+                if not is_first:
+                    events.append(_added(facts, at))
+            if gpu.uuid in self._gpus and not (gpu.state == "lost" and facts.parent_uuid in lost):
+                events += self._gpus[gpu.uuid].read(gpu, facts, at, now)
+        here = {gpu.uuid for gpu in reading.gpus}
+        for uuid in self._gpus.keys() - here:
+            events += self._left(uuid, at)
+        return events
+
+    def _left(self, uuid: str, at: float) -> Sequence[Event]:
+        """A board does not leave by itself; a MIG instance does, when somebody deletes it."""
+        if not uuid.startswith("MIG-"):
+            return self._gpus[uuid].left(at)
+        del self._gpus[uuid]
+        (self._kept.gpus or {}).pop(uuid, None)
+        return [_event("gpu_removed", at, f"MIG instance {uuid} was removed", gpu_uuid=uuid)]
+
+    def _read_tasks(
+        self, seen: Sequence[Seen], lost: set[str], reading: Reading, now: float
+    ) -> Iterator[Event]:
+        was, at, seconds = self._kept.tasks, reading.taken_at, 0.0
+        first_list = self._listed_at is None
+        if self._listed_at is not None:
+            seconds = now - self._listed_at
+        self._listed_at = now
+        found = totals_of(was or {}, [(each.task, each.gpu_uuid, each.mem_used_bytes, each.sm_pct)
+                                      for each in seen], at, seconds)
+        self._kept.tasks = found
+        if was is None:
+            return
+        for task_id, total in was.items():
+            if task_id in found:
+                continue
+            if lost.intersection(total.gpus):
+                found[task_id] = total  # nobody can say: the driver lists nothing there
+            else:
+                yield ended(task_id, total, at, first_list, [
+                    each for each in reading.accounted if each.pid == total.pid])
+        for task_id, total in found.items():
+            if task_id not in was:
+                yield began(task_id, total, at)
+
+
+def _decode(kept: bytes | None) -> Kept:
+    """What an older agent wrote, or a newer one, is better than nothing, or nothing."""
+    try:
+        return Kept() if kept is None else msgspec.msgpack.decode(kept, type=Kept)
+    except msgspec.MsgspecError:
+        return Kept()
+
+
+def _event(
+    kind: str, at: float, what: str, numbers: dict[str, float] | None = None,
+    gpu_uuid: str | None = None,
+) -> Event:
+    advice = kind_of(kind).advice
+    return Event(0, at, kind, gpu_uuid=gpu_uuid, text=f"{what}{advice and f'; {advice}'}"[:1_024],
+                 numbers=numbers or {})
+
+
+def _added(facts: GpuFacts, at: float) -> Event:
+    what = f"Gpu {facts.index}: {facts.mig_profile or facts.name} is there now"
+    return _event("gpu_added", at, what, gpu_uuid=facts.uuid)
+
+
+def _instance(each: Happening, facts: Sequence[GpuFacts]) -> str | None:
+    """The MIG instance that an Xid names by number."""
+    gpu, compute = each.numbers.get("gpu_instance"), each.numbers.get("compute_instance")
+    if gpu is None:
+        return None
+    return next((found.uuid for found in facts if found.parent_uuid == each.gpu_uuid
+                 and found.gpu_instance == gpu and compute in (None, found.compute_instance)), None)

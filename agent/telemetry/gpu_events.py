@@ -1,0 +1,243 @@
+"""From one reading of a Gpu to the next: what is an Event. Pure.
+
+A counter's first value is where counting begins; a fault that stands is told when it is first
+seen, and again only after it was gone. Both outlive the agent: see happenings.Kept.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from gpudeck.events import kind_of
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, SLOW_WIDTH, Absence, metric, throttle_words
+from gpudeck.wire import Event, GpuFacts
+
+from ..backends import GpuReading
+from .rate_limit import Pace
+from .task_totals import duration
+
+THROTTLE = COLUMN["throttle_bits"]
+# Chosen or harmless: idle, application clocks, sync boost, display clocks.
+CALM_BITS = 0x1 | 0x2 | 0x10 | 0x100
+SLOWED_FOR_S = 3.0
+CALM_FOR_S = 10.0
+# Errors told ahead by the driver, until the counter that also holds them is read: slow readings
+# come every 15 s.
+AHEAD_FOR_S = 60.0
+
+# kind -> the counter; the second where the board does not have the first. Both at once would count
+# an error twice, as they are not written at the same moment.
+COUNTERS = {
+    "ecc_corrected": ("ecc_corrected", "ecc_corrected_ever"),
+    "ecc_uncorrected": ("ecc_uncorrected", "ecc_uncorrected_ever"),
+}
+STANDING = ("rows_pending", "rows_failed", "pages_pending")
+
+
+class GpuKept(Struct):
+    """What was told of a Gpu, by metric key or Event kind."""
+
+    told: dict[str, float] = field(default_factory=dict)
+    ahead: dict[str, float] = field(default_factory=dict)
+    is_lost: bool = False
+    slowed_by: int = 0  # 0: it is not told to be slow
+    slowed_at: float = 0.0  # UTC
+
+
+class GpuWatch:
+    """One Gpu. `kept` is what outlives us; all else begins anew with the agent."""
+
+    def __init__(self, uuid: str, kept: GpuKept, pace: Pace, errors: Pace) -> None:
+        self._uuid = uuid
+        self._pace = pace
+        self._errors = errors
+        self.kept = kept
+        self._bits_since: float | None = None
+        self._calm_since: float | None = None
+        self._bits = 0
+        self._ahead_at = 0.0
+        self._name = "Gpu"
+
+    def read(self, gpu: GpuReading, facts: GpuFacts, at: float, now: float) -> list[Event]:
+        self._name = f"Gpu {facts.index}"
+        events = self._state(gpu, at, now)
+        if gpu.state != "ok" or facts.parent_uuid is not None:
+            return events  # what a MIG instance reports of health is its board's
+        if gpu.absent[THROTTLE:THROTTLE + 1] == b"\0":
+            events += self._throttle(int(gpu.values[THROTTLE]), at, now)
+        if len(gpu.slow) == SLOW_WIDTH:
+            events += self._slow(_Slow(gpu), facts, at, now)
+        return events
+
+    def left(self, at: float) -> list[Event]:
+        return self._lost("the driver does not list it any more", at)
+
+    def told_ahead(self, kind: str, times: int, now: float) -> None:
+        """The driver has just told of an error that its counter will show too."""
+        if COUNTERS[kind][0] in self.kept.told or COUNTERS[kind][1] in self.kept.told:
+            self.kept.ahead[kind] = self.kept.ahead.get(kind, 0.0) + times
+            self._ahead_at = now
+
+    def event(
+        self, kind: str, at: float, what: str, numbers: Mapping[str, float] | None = None
+    ) -> Event:
+        advice = kind_of(kind).advice
+        text = f"{self._name}: {what}{advice and f'; {advice}'}"
+        return Event(0, at, kind, gpu_uuid=self._uuid, text=text[:1_024],
+                     numbers=dict(numbers or {}))
+
+    def _state(self, gpu: GpuReading, at: float, now: float) -> list[Event]:
+        if gpu.state == "lost":
+            return self._lost("the driver has lost it", at)
+        # A loose contact is told some times, then now and then: the last word is always true.
+        if gpu.state == "ok" and self.kept.is_lost and self._pace.may((self._uuid, "back"), now):
+            self.kept.is_lost = False
+            return [self.event("gpu_back", at, "it answers again")]
+        return []
+
+    def _lost(self, why: str, at: float) -> list[Event]:
+        if self.kept.is_lost:
+            return []
+        self.kept.is_lost = True
+        return [self.event("gpu_lost", at, why)]
+
+    def _throttle(self, bits: int, at: float, now: float) -> list[Event]:
+        bits &= ~CALM_BITS
+        if not bits:
+            self._bits, self._bits_since = 0, None
+            return self._calm(at, now)
+        self._calm_since = None
+        if not bits & ~self.kept.slowed_by:
+            self._bits, self._bits_since = 0, None
+            return []
+        # Reasons come and go within seconds: it is slow as long as there is any.
+        self._bits |= bits
+        if self._bits_since is None:
+            self._bits_since = now
+        if now - self._bits_since < SLOWED_FOR_S:
+            return []
+        return self._slowed(at, now)
+
+    def _slowed(self, at: float, now: float) -> list[Event]:
+        fresh = self._bits & ~self.kept.slowed_by
+        if not fresh or not self._pace.may((self._uuid, "throttle"), now):
+            return []
+        also = "also " if self.kept.slowed_by else ""
+        if not self.kept.slowed_by:
+            self.kept.slowed_at = at
+        self.kept.slowed_by |= fresh
+        self._bits, self._bits_since = 0, None
+        return [self.event("throttle_began", at, f"{also}slowed down by "
+                           f"{', '.join(throttle_words(fresh))}", {"bits": float(fresh)})]
+
+    def _calm(self, at: float, now: float) -> list[Event]:
+        if not self.kept.slowed_by:
+            return []
+        if self._calm_since is None:
+            self._calm_since = now
+        if now - self._calm_since < CALM_FOR_S:
+            return []
+        bits, self.kept.slowed_by = self.kept.slowed_by, 0
+        slow_s = max(0.0, at - self.kept.slowed_at - CALM_FOR_S)
+        return [self.event("throttle_ended", at, f"at full speed again after {duration(slow_s)} of "
+                           f"{', '.join(throttle_words(bits))}",
+                           {"bits": float(bits), "seconds": slow_s})]
+
+    def _slow(self, slow: "_Slow", facts: GpuFacts, at: float, now: float) -> Iterator[Event]:
+        for kind, keys in COUNTERS.items():
+            yield from self._counter(kind, keys, slow, at, now)
+        for kind in STANDING:
+            yield from self._standing(kind, slow.get(kind), at)
+        yield from self._recovery(slow.get("recovery_action"), at)
+        yield from self._nvlinks(slow.get("nvlinks_up"), at, now)
+        yield from self._pcie(slow.get("pcie_width"), facts.pcie_width_max, at)
+
+    def _counter(
+        self, kind: str, keys: Sequence[str], slow: "_Slow", at: float, now: float
+    ) -> Iterator[Event]:
+        key = next((key for key in keys if slow.get(key) is not None), None)
+        if key is None:
+            return
+        value = slow.get(key) or 0.0
+        told = self.kept.told.get(key)
+        if told is None or value <= told:
+            # Lower: the driver was loaded anew, and counting begins again.
+            self.kept.told[key] = value
+            self._settle_ahead(kind, 0.0, now)
+            return
+        if not self._errors.may((self._uuid, kind), now):
+            return  # what came meanwhile is told together
+        self.kept.told[key] = value
+        count = value - told - self._settle_ahead(kind, value - told, now)
+        if count > 0:
+            yield self.error(kind, count, at, value)
+
+    def _settle_ahead(self, kind: str, counted: float, now: float) -> float:
+        """How many of these were told before. What no counter ever showed is forgotten."""
+        ahead = self.kept.ahead.pop(kind, 0.0)
+        settled = min(ahead, counted)
+        if ahead > settled and now - self._ahead_at < AHEAD_FOR_S:
+            self.kept.ahead[kind] = ahead - settled
+        return settled
+
+    def error(self, kind: str, count: float, at: float, total: float | None = None) -> Event:
+        was = "were" if count != 1 else "was"
+        which = f"{was} corrected" if kind == "ecc_corrected" else "could not be corrected"
+        what = f"{count:.0f} memory error{'s' * (count != 1)} {which}"
+        numbers = {"count": count}
+        if total is not None:
+            what += f" ({total:.0f} so far)"
+            numbers["total"] = total
+        return self.event(kind, at, what, numbers)
+
+    def _standing(self, kind: str, value: float | None, at: float) -> Iterator[Event]:
+        if value is None or value == self.kept.told.get(kind, 0.0):
+            return
+        self.kept.told[kind] = value
+        if value:
+            yield self.event(kind, at, kind_of(kind).label.lower())
+
+    def _recovery(self, value: float | None, at: float) -> Iterator[Event]:
+        if value is None or value == self.kept.told.get("recovery_action", 0.0):
+            return
+        self.kept.told["recovery_action"] = value
+        if value:
+            words = (metric("recovery_action").words or {}).get(int(value), f"action {value:.0f}")
+            yield self.event("recovery_advised", at, f"the driver advises: {words}",
+                             {"action": value})
+
+    def _nvlinks(self, value: float | None, at: float, now: float) -> Iterator[Event]:
+        told = self.kept.told.get("nvlinks_up")
+        if value is None or value == told:
+            return
+        if told is None:
+            self.kept.told["nvlinks_up"] = value
+        elif self._pace.may((self._uuid, "nvlink"), now):
+            self.kept.told["nvlinks_up"] = value
+            kind = "nvlink_down" if value < told else "nvlink_up"
+            yield self.event(kind, at, f"{value:.0f} NVLinks are up, {told:.0f} were",
+                             {"up": value, "before": told})
+
+    def _pcie(self, width: float | None, most: float | None, at: float) -> Iterator[Event]:
+        """The width only: the generation drops whenever a Gpu is idle."""
+        if width is None or most is None or not width:
+            return
+        told = self.kept.told.get("pcie_width", most)
+        if width == told:
+            return
+        self.kept.told["pcie_width"] = width
+        if width < told:
+            yield self.event("pcie_degraded", at, f"{width:.0f} PCIe lanes of {most:.0f}",
+                             {"lanes": width, "lanes_max": most})
+
+
+class _Slow:
+    def __init__(self, gpu: GpuReading) -> None:
+        self._gpu = gpu
+
+    def get(self, key: str) -> float | None:
+        at = SLOW_COLUMN[key]
+        value = self._gpu.slow[at]
+        known: Any = self._gpu.slow_absent[at] == Absence.PRESENT
+        return value if known and metric(key).low <= value <= metric(key).high else None

@@ -1,0 +1,122 @@
+"""What this node tells Prometheus: the newest reading, in dcgm-exporter's dialect."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from gpudeck.dcgm import (
+    FIELDS,
+    NAN,
+    Gpus,
+    build_info,
+    families,
+    gpu_labels,
+    gpu_state,
+    same_place,
+    shares_memory,
+    task_families,
+    task_labels,
+)
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.prometheus_text import family, single
+from gpudeck.wire import Use
+
+from ..backends import GpuReading, Happening, Reading
+from .sampler import Seen
+from .status_table import with_slow
+
+STALE_AFTER_S = 5.0
+XID_FOR_S = 600.0
+
+
+class MetricsPage:
+    """`put` by the node's thread, `text` by the server's: what one replaces the other takes
+    whole."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._reading: tuple[Reading, float] | None = None
+        self._seen: tuple[Seen, ...] | None = None
+        self._xids: dict[str, tuple[float, float]] = {}
+        self._outbox = (0, 0)
+
+    def put(self, reading: Reading, happened: Sequence[Happening], seen: Sequence[Seen] | None,
+            outbox: tuple[int, int]) -> None:
+        """`outbox`: how many messages wait, and how many were dropped."""
+        before = None if self._reading is None else self._reading[0]
+        self._reading = with_slow(reading, before), time.monotonic()
+        if seen is not None:
+            self._seen = tuple(seen)
+        self._outbox = outbox
+        self.beside(happened)
+
+    def beside(self, happened: Sequence[Happening]) -> None:
+        for each in happened:
+            if each.kind == "xid" and each.gpu_uuid is not None and "xid" in each.numbers:
+                self._xids = {**self._xids, each.gpu_uuid: (each.at, each.numbers["xid"])}
+
+    def text(self) -> str:
+        kept, seen = self._reading, self._seen
+        if kept is None:
+            return build_info()
+        reading, taken_mono = kept
+        age_s = time.monotonic() - taken_mono
+        return "".join(self._texts(reading, () if seen is None else seen, seen is not None, age_s))
+
+    def _texts(self, reading: Reading, seen: Sequence[Seen], is_listed: bool, age_s: float
+               ) -> Iterator[str]:
+        states = [gpu.state if gpu.state != "ok" or age_s <= STALE_AFTER_S else "stale"
+                  for gpu in reading.gpus]
+        is_told = [state == "ok" for state in states]
+        gpus = self._gpus(reading, seen, is_told)
+        yield from families(gpus, {field.key: [
+            _value(gpu, field.key) if told else NAN
+            for gpu, told in zip(reading.gpus, is_told, strict=True)] for field in FIELDS})
+        yield build_info()
+        yield gpu_state(gpus.labels, states)
+        if is_listed:
+            yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this Gpu.", gpus.labels,
+                         [float(sum(each.gpu_uuid == gpu.uuid for each in seen))
+                          for gpu in reading.gpus])
+            yield from task_families(self._tasks(reading, seen))
+        pending, dropped = self._outbox
+        yield single("gpudeck_agent_reading_age_seconds", "gauge",
+                     "Age of the driver's last answer.", age_s)
+        yield single("gpudeck_agent_pending_messages", "gauge",
+                     "Messages that wait for the hub.", float(pending))
+        yield single("gpudeck_agent_dropped_messages_total", "counter",
+                     "Messages that outgrew the agent's outbox.", float(dropped))
+
+    def _gpus(self, reading: Reading, seen: Sequence[Seen], is_told: Sequence[bool]) -> Gpus:
+        places = {facts.uuid: at for at, facts in enumerate(reading.facts)}
+        parent = [places.get(facts.parent_uuid or "", -1) for facts in reading.facts]
+        named = [gpu_labels(
+            facts, self._host, reading.facts[above] if above >= 0 else None,
+            same_place([each.task for each in seen if each.gpu_uuid == facts.uuid]))
+            for facts, above in zip(reading.facts, parent, strict=True)]
+        now, xids = time.time(), self._xids
+        late = {uuid: code for uuid, (at, code) in xids.items() if now - at <= XID_FOR_S}
+        return Gpus(
+            named, parent, shares_memory(reading.facts),
+            [facts.mem_total_bytes if told and facts.mem_total_bytes is not None else NAN
+             for facts, told in zip(reading.facts, is_told, strict=True)],
+            [late.get(facts.uuid, NAN) if told else NAN
+             for facts, told in zip(reading.facts, is_told, strict=True)])
+
+    def _tasks(self, reading: Reading, seen: Sequence[Seen]) -> list[tuple[str, Use]]:
+        facts = {each.uuid: (at, each) for at, each in enumerate(reading.facts)}
+        rows: dict[str, Use] = {}
+        for each in seen:
+            if each.gpu_uuid in facts:
+                at, gpu = facts[each.gpu_uuid]
+                rows[task_labels(self._host, gpu, each.task)] = Use(
+                    each.task.id, at, each.mem_used_bytes, each.sm_pct)
+        return list(rows.items())
+
+
+def _value(gpu: GpuReading, key: str) -> float:
+    at = COLUMN.get(key)
+    if at is not None:
+        values, absent = gpu.values, gpu.absent
+    else:
+        at, values, absent = SLOW_COLUMN[key], gpu.slow, gpu.slow_absent
+    return values[at] if len(values) > at and absent[at] == Absence.PRESENT else NAN

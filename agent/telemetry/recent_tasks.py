@@ -1,0 +1,59 @@
+"""The last looks at the Gpus' Tasks, for whoever must see with their own eyes what is so now."""
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from gpudeck.metrics import COLUMN
+
+from ..backends import GpuReading, Reading
+from .sampler import Seen
+
+KEPT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    taken_at: float  # UTC, when the driver was asked
+    came_mono: float
+    seen: tuple[Seen, ...]
+    util_pct: dict[str, float | None]  # the most of each Gpu
+
+
+class Sightings:
+    def __init__(self) -> None:
+        self._kept: deque[Sighting] = deque(maxlen=KEPT)
+        self._news = threading.Condition()
+
+    def saw(self, seen: tuple[Seen, ...], reading: Reading) -> None:
+        util_pct = {gpu.uuid: _most(gpu) for gpu in reading.gpus}
+        with self._news:
+            self._kept.append(Sighting(reading.taken_at, time.monotonic(), seen, util_pct))
+            self._news.notify_all()
+
+    def after(self, taken_at: float, mono: float) -> list[Sighting]:
+        """Asked and come after that: by both clocks, since one of them can be set."""
+        with self._news:
+            return self._after(taken_at, mono)
+
+    def wait(self, taken_at: float, mono: float, count: int, within_s: float) -> list[Sighting]:
+        """So many of them; fewer where they do not come in time."""
+        until = time.monotonic() + within_s
+        with self._news:
+            while len(found := self._after(taken_at, mono)) < count and (
+                    left_s := until - time.monotonic()) > 0:
+                self._news.wait(left_s)
+            return found
+
+    def _after(self, taken_at: float, mono: float) -> list[Sighting]:
+        return [each for each in self._kept if each.taken_at > taken_at and each.came_mono > mono]
+
+
+def _most(gpu: GpuReading) -> float | None:
+    """Its peak; of a board that tells no peaks, its mean. None: not told, or not read now."""
+    for name in ("util_max_pct", "util_pct"):
+        at = COLUMN[name]
+        if gpu.state == "ok" and gpu.absent[at] == 0:
+            return gpu.values[at]
+    return None

@@ -1,0 +1,317 @@
+"""Readings, tasks and the clock in; Inventory, Frames and Events out. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from operator import le
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpudeck.metrics import COLUMNS, SLOW, SLOW_COLUMN, SLOW_WIDTH, WIDTH, Absence, Metric
+from gpudeck.wire import (
+    GPU_STATES,
+    MAX_GPUS,
+    MAX_TASKS,
+    Event,
+    Frame,
+    GpuFacts,
+    GpuLink,
+    GpuState,
+    Inventory,
+    ReaderState,
+    Sequenced,
+    Slow,
+    Task,
+    Tasks,
+    Use,
+    pack,
+)
+
+from ..backends import GpuReading, Reading
+
+# The hub may have lost what it knew; at least this often it is told everything.
+SNAPSHOT_EVERY_S = 60.0
+# The message limit is 1 MB: all command lines of one Frame together, and all else about tasks.
+# What 256 Gpus say, slow metrics and all, takes 150 kB.
+COMMANDS_BYTES = 300_000
+TASKS_BYTES = 500_000
+FEW_TASKS = 24  # of which each may be as long as the wire takes
+
+class Bounds(NamedTuple):
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def _bounds(metrics: Sequence[Metric]) -> Bounds:
+    return Bounds(tuple(each.low for each in metrics), tuple(each.high for each in metrics))
+
+
+_BOUNDS, _SLOW_BOUNDS = _bounds(COLUMNS), _bounds(SLOW)
+_STALE = GPU_STATES.index("stale")
+_PRESENT, _UNKNOWN, _LOST = int(Absence.PRESENT), int(Absence.UNKNOWN), int(Absence.LOST)
+
+
+class Seen(Struct, frozen=True):
+    """A Task found on a Gpu."""
+
+    task: Task
+    gpu_uuid: str
+    mem_used_bytes: float | None
+    sm_pct: float | None
+    state: str | None
+
+
+Values = tuple[tuple[float, ...], bytes]  # and why which are absent
+
+
+class Memory(Struct, frozen=True):
+    """What the next message is compared with. `generation` outlives a restart, because Frames
+    that still wait on disk refer to it."""
+
+    generation: int = 0
+    facts: tuple[GpuFacts, ...] | None = None
+    links: tuple[GpuLink, ...] = ()
+    states: Mapping[str, GpuState] = {}
+    # None: no process list yet, so nothing has "begun"
+    seen: tuple[Seen, ...] | None = None
+    described: frozenset[str] = frozenset()
+    snapshot_at: float | None = None
+    # By Gpu, what the backend said last; and what was sent last, when.
+    slow: Mapping[str, Values] = {}
+    slow_sent: Slow | None = None
+    slow_at: float | None = None
+    reader: ReaderState = "starting"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    memory: Memory
+    inventory: Inventory | None  # new, to be kept before the messages
+    messages: tuple[Sequenced, ...]
+
+
+def snapshot_wanted(memory: Memory) -> Memory:
+    """After each Welcome: this hub may know none of our tasks, nor what changes seldom."""
+    return replace(memory, snapshot_at=None, slow_at=None)
+
+
+def sample(
+    memory: Memory, reading: Reading, seen: Sequence[Seen] | None, next_seq: int, now: float,
+    events: Iterable[Event] = (),
+) -> Step:
+    """One Frame, and before it the Events that explain it (see happenings.py). `seen` None: the
+    process list was not asked this time. `now` is any steady clock in seconds."""
+    gpus, facts = reading.gpus[:MAX_GPUS], reading.facts[:MAX_GPUS]
+    memory, inventory = _with_facts(memory, facts, reading.links)
+    if seen is not None:
+        memory = replace(memory, seen=tuple(seen))
+    numbered = _Numbered(next_seq, events)
+    memory, tasks = _tasks(memory, facts, seen is not None, inventory is not None, now)
+    memory, slow = _slow(memory, gpus, inventory is not None, now)
+    values, absent = _columns([_row(gpu) for gpu in gpus], _BOUNDS)
+    numbered.messages.append(Frame(
+        seq=numbered.next_seq, taken_at=reading.taken_at,
+        interval_s=min(max(reading.interval_s, 0.001), 86_400.0),
+        generation=memory.generation, values=values, absent=absent,
+        states=bytes(GPU_STATES.index(gpu.state) for gpu in gpus), tasks=tasks,
+        slow=slow,
+    ))
+    states = {gpu.uuid: gpu.state for gpu in gpus}
+    return Step(replace(memory, states=states), inventory, tuple(numbered.messages))
+
+
+def reader_changed(
+    memory: Memory, state: ReaderState, next_seq: int, taken_at: float,
+    events: Iterable[Event] = (),
+) -> Step:
+    """The watchdog's news. When readings end, one Frame says that the last ones are stale now."""
+    was, memory = memory.reader, replace(memory, reader=state)
+    numbered = _Numbered(next_seq, events)
+    ends = state != "ok" and (was in ("ok", "starting") or state == "hung")
+    if ends and memory.facts:
+        numbered.messages.append(_stale_frame(memory, numbered.next_seq, taken_at))
+        memory = replace(memory, states={facts.uuid: "stale" for facts in memory.facts})
+    return Step(memory, None, tuple(numbered.messages))
+
+
+def told(memory: Memory, events: Iterable[Event], next_seq: int) -> Step:
+    """Events alone, while there is no Frame."""
+    return Step(memory, None, tuple(_Numbered(next_seq, events).messages))
+
+
+def _stale_frame(memory: Memory, seq: int, taken_at: float) -> Frame:
+    gpus = len(memory.facts or ())
+    return Frame(
+        seq=seq, taken_at=taken_at, interval_s=1.0, generation=memory.generation,
+        values=bytes(gpus * WIDTH * 8), absent=bytes([Absence.STALE]) * (gpus * WIDTH),
+        states=bytes([_STALE]) * gpus,
+    )
+
+
+class _Numbered:
+    def __init__(self, next_seq: int, events: Iterable[Event]) -> None:
+        self.messages: list[Sequenced] = []
+        self._first = next_seq
+        self.events(events)
+
+    @property
+    def next_seq(self) -> int:
+        return self._first + len(self.messages)
+
+    def events(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.messages.append(replace(event, seq=self.next_seq))
+
+
+def _with_facts(
+    memory: Memory, facts: tuple[GpuFacts, ...], links: tuple[GpuLink, ...]
+) -> tuple[Memory, Inventory | None]:
+    if facts == memory.facts and links == memory.links:
+        return memory, None
+    generation = memory.generation + 1
+    return (
+        replace(memory, generation=generation, facts=facts, links=links),
+        Inventory(generation=generation, gpus=facts, links=links),
+    )
+
+
+def _slow(
+    memory: Memory, gpus: Sequence[GpuReading], reordered: bool, now: float
+) -> tuple[Memory, Slow | None]:
+    """The backend says it every 15 s; it is sent when it differs from what was sent."""
+    due = memory.slow_at is None or now - memory.slow_at >= SNAPSHOT_EVERY_S
+    if not due and not reordered and not any(
+        gpu.slow or memory.states.get(gpu.uuid) != gpu.state for gpu in gpus
+    ):
+        return memory, None
+    said = {gpu.uuid: _slow_row(gpu, memory.slow.get(gpu.uuid)) for gpu in gpus}
+    values, absent = _columns(list(said.values()), _SLOW_BOUNDS)
+    slow = Slow(values, absent)
+    memory = replace(memory, slow=said)
+    if not due and not reordered and slow == memory.slow_sent:
+        return memory, None
+    return replace(memory, slow_sent=slow, slow_at=now), slow
+
+
+def _slow_row(gpu: GpuReading, before: Values | None) -> Values:
+    if gpu.state == "lost":
+        return (0.0,) * SLOW_WIDTH, bytes([_LOST]) * SLOW_WIDTH
+    if len(gpu.slow) == len(gpu.slow_absent) == SLOW_WIDTH:
+        return gpu.slow, gpu.slow_absent
+    if before is None or (before[1] and before[1][0] == _LOST):
+        return (0.0,) * SLOW_WIDTH, bytes([_UNKNOWN]) * SLOW_WIDTH
+    return before
+
+
+def slow_number(memory: Memory, uuid: str, key: str) -> float | None:
+    """Of what the backend said last; None: it is not there."""
+    values, absent = memory.slow.get(uuid, ((), b""))
+    at = SLOW_COLUMN[key]
+    return values[at] if at < len(absent) and absent[at] == Absence.PRESENT else None
+
+
+def _row(gpu: GpuReading) -> Values:
+    if len(gpu.values) != WIDTH or len(gpu.absent) != WIDTH:
+        gpu = lost_or_unknown(gpu)
+    return gpu.values, gpu.absent
+
+
+def _columns(rows: Sequence[Values], bounds: Bounds) -> tuple[bytes, bytes]:
+    """A driver's sentinel or lie (out of range, NaN) becomes unknown; never a number."""
+    values: list[float] = []
+    absent = bytearray()
+    for row in rows:
+        numbers, why = row if _is_clean(row, bounds) else _cleaned(row, bounds)
+        values += numbers
+        absent += why
+    return pack(values), bytes(absent)
+
+
+def _is_clean(row: Values, bounds: Bounds) -> bool:
+    """Nearly every row is: without a step of Python for each number."""
+    numbers, why = row
+    return (len(numbers) == len(why) == len(bounds.low) and max(why) <= _UNKNOWN
+            and all(map(le, bounds.low, numbers)) and all(map(le, numbers, bounds.high))
+            and not any(compress(numbers, why)))
+
+
+def _cleaned(row: Values, bounds: Bounds) -> Values:
+    values: list[float] = []
+    absent = bytearray()
+    for value, why, low, high in zip(*row, bounds.low, bounds.high, strict=True):
+        if why == _PRESENT and low <= value <= high:
+            values.append(value)
+            absent.append(_PRESENT)
+        else:
+            values.append(0.0)
+            absent.append(min(why, _UNKNOWN) or _UNKNOWN)
+    return tuple(values), bytes(absent)
+
+
+def lost_or_unknown(gpu: GpuReading) -> GpuReading:
+    why = _LOST if gpu.state == "lost" else _UNKNOWN
+    return replace(gpu, values=(0.0,) * WIDTH, absent=bytes([why]) * WIDTH)
+
+
+def _tasks(
+    memory: Memory, facts: tuple[GpuFacts, ...], is_new: bool, reordered: bool, now: float
+) -> tuple[Memory, Tasks | None]:
+    """Uses name a Gpu by its place in the Frame: another order makes all of them wrong."""
+    if memory.seen is None:
+        return memory, None
+    due = memory.snapshot_at is None or now - memory.snapshot_at >= SNAPSHOT_EVERY_S
+    snapshot = due or reordered
+    if not snapshot and not is_new:
+        return memory, None
+    place = {gpu.uuid: at for at, gpu in enumerate(facts)}
+    seen = _as_many_as_fit([each for each in memory.seen if each.gpu_uuid in place])
+    present = {each.task.id: each.task for each in seen}
+    known = frozenset() if snapshot else memory.described
+    began = _cut_to_fit([task for task_id, task in present.items() if task_id not in known])
+    uses = tuple(_use(each, place[each.gpu_uuid]) for each in seen)
+    memory = replace(
+        memory, described=frozenset(present), snapshot_at=now if snapshot else memory.snapshot_at
+    )
+    return memory, Tasks(snapshot=snapshot, began=began, uses=uses)
+
+
+def _use(seen: Seen, gpu: int) -> Use:
+    return Use(
+        task_id=seen.task.id, gpu=gpu,
+        mem_used_bytes=_within(seen.mem_used_bytes, 1e18), sm_pct=_within(seen.sm_pct, 100.0),
+        state=seen.state,  # type: ignore[arg-type]
+    )
+
+
+def _within(value: float | None, high: float) -> float | None:
+    return value if value is not None and 0 <= value <= high else None
+
+
+def _as_many_as_fit(seen: list[Seen]) -> list[Seen]:
+    """Thousands of tasks with long names would make a message that the hub must refuse."""
+    if len(seen) <= FEW_TASKS:
+        return seen
+    room = TASKS_BYTES
+    for at, each in enumerate(seen[:MAX_TASKS]):
+        room -= _size(each.task)
+        if room < 0:
+            return seen[:at]
+    return seen[:MAX_TASKS]
+
+
+def _size(task: Task) -> int:
+    """Of all but the command; the names of its fields alone are some 200 bytes."""
+    texts = (task.user, task.manager, task.job_id, task.container, task.container_name, task.pod,
+             task.namespace, task.slurm_job, task.unit, task.notebook, task.launch)
+    return 320 + 2 * len(task.id) + sum(len(text.encode()) for text in texts if text is not None)
+
+
+def _cut_to_fit(tasks: list[Task]) -> tuple[Task, ...]:
+    if sum(len((task.command or "").encode()) for task in tasks) <= COMMANDS_BYTES:
+        return tuple(tasks)
+    room = COMMANDS_BYTES // len(tasks) // 4  # a character has at most four bytes
+    return tuple(
+        replace(task, command=task.command and task.command[:room]) for task in tasks
+    )

@@ -1,0 +1,195 @@
+"""Gpus and tasks as the REST interface shapes them, and as a table for a terminal. Pure."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import structs
+
+from gpudeck.action_words import printable
+from gpudeck.metrics import COLUMNS, SLOW, Absence
+
+from ..backends import Reading
+from .sampler import Seen
+
+Item = dict[str, Any]
+Column = tuple[str, bool, Callable[[Item], str]]  # title, right-aligned, cell
+
+NOTHING = "-"
+OWNER = ("uid", "parent_pid", "container", "container_name", "pod", "namespace", "slurm_job",
+         "unit", "notebook", "launch", "rank")
+COMMAND_WIDTH = 60
+SHOWN_FACTS = ("mem_total_bytes", "power_limit_w", "parent_uuid", "mig_profile", "gpu_instance",
+               "compute_instance")
+
+
+def gpu_items(reading: Reading, node: str) -> list[Item]:
+    items = []
+    for gpu, facts in zip(reading.gpus, reading.facts, strict=True):
+        named = list(zip(COLUMNS, gpu.values, gpu.absent, strict=True))
+        if gpu.slow:
+            named += zip(SLOW, gpu.slow, gpu.slow_absent, strict=True)
+        present = {
+            metric.key: value for metric, value, why in named
+            if why == Absence.PRESENT and metric.low <= value <= metric.high
+        }
+        items.append({
+            "uuid": gpu.uuid, "node": node, "index": facts.index,
+            "place": facts.place, "name": facts.name, "state": gpu.state,
+            "sampled_at": reading.taken_at, "values": present,
+            "missing": {
+                metric.key: (Absence(why) or Absence.UNKNOWN).word
+                for metric, _, why in named if metric.key not in present
+            },
+            "facts": {key: getattr(facts, key) for key in SHOWN_FACTS},
+        })
+    return items
+
+
+def task_items(seen: Sequence[Seen], node: str) -> list[Item]:
+    items: dict[str, Item] = {}
+    for each in seen:
+        task = each.task
+        item = items.setdefault(task.id, {
+            "id": task.id, "node": node, "pid": task.pid, "started_at": task.started_at,
+            "user": task.user, "command": task.command, "gpus": [], "mem_used_bytes": None,
+            "sm_pct": None, "state": each.state, "manager": task.manager, "kind": task.kind,
+            "job_id": task.job_id, "owner": {
+                name: value for name in OWNER if (value := getattr(task, name)) is not None},
+        })
+        item["gpus"].append({
+            "uuid": each.gpu_uuid, "mem_used_bytes": each.mem_used_bytes, "sm_pct": each.sm_pct,
+        })
+    for item in items.values():
+        for key in ("mem_used_bytes", "sm_pct"):
+            known = [use[key] for use in item["gpus"] if use[key] is not None]
+            item[key] = sum(known) if known else None
+    return list(items.values())
+
+
+def as_json(items: Sequence[Item], **more: Any) -> str:
+    return json.dumps({"items": list(items), "next": None, **more}, indent=2)
+
+
+def here(reading: Reading, agent: Item | None) -> Item:
+    """What is told of this machine beside its Gpus. The form is promised: docs/doctor.md."""
+    return {
+        "reader": {"state": "ok", "detail": reading.detail, "read_s": reading.took_s},
+        "driver_version": reading.driver_version, "agent": agent,
+    }
+
+
+def nothing_here(state: str, detail: str, agent: Item | None) -> Item:
+    """The same form where there is nothing to read."""
+    return {"reader": {"state": state, "detail": detail, "read_s": None},
+            "driver_version": None, "agent": agent}
+
+
+def with_slow(reading: Reading, before: Reading | None) -> Reading:
+    """Its slow values are read less often than the rest: those of the reading before count on."""
+    slow = {} if before is None else {
+        gpu.uuid: (gpu.slow, gpu.slow_absent) for gpu in before.gpus if gpu.slow}
+    gpus = tuple(
+        structs.replace(gpu, slow=slow[gpu.uuid][0], slow_absent=slow[gpu.uuid][1])
+        if not gpu.slow and gpu.uuid in slow and gpu.state == "ok" else gpu
+        for gpu in reading.gpus)
+    return structs.replace(reading, gpus=gpus)
+
+
+def notes(more: Mapping[str, Any]) -> list[str]:
+    """What a table has no column for: which Gpu sleeps, is lost or must be reset, or that the
+    agent has no room."""
+    said = (more.get("reader", {}).get("detail"), more.get("disk"))
+    return [printable(each) for each in said if each]
+
+
+def held_lines(held: Mapping[str, Sequence[str]]) -> list[str]:
+    """Nobody shall wonder why nothing acts."""
+    return [f"HELD, nothing acts on {printable(host)}: {'; '.join(map(printable, why))}"
+            for host, why in held.items()]
+
+
+def gpu_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:
+    """`hosts`: node id -> the name people know it by."""
+    return _table(_GPU_COLUMNS, _by_host(items, hosts), "no GPU")
+
+
+def task_table(items: Sequence[Item], hosts: Mapping[str, str] = MappingProxyType({})) -> str:
+    return _table(_TASK_COLUMNS, _by_host(items, hosts), "no task on any GPU")
+
+
+def _by_host(items: Sequence[Item], hosts: Mapping[str, str]) -> list[Item]:
+    return [{**item, "node": hosts.get(item["node"], item["node"])} for item in items]
+
+
+def _table(columns: Sequence[Column], items: Sequence[Item], empty: str) -> str:
+    if not items:
+        return empty
+    rows = [[title for title, _, _ in columns]]
+    rows += [[printable(cell(item)) for _, _, cell in columns] for item in items]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(columns))]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, (_, right, _) in zip(row, widths, columns, strict=True)
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _value(key: str, digits: int = 0, scale: float = 1.0) -> Callable[[Item], str]:
+    def cell(item: Item) -> str:
+        value = item.get("values", {}).get(key)
+        if value is None:
+            return NOTHING
+        return f"{value * scale:.{digits}f}"
+
+    return cell
+
+
+def _text(key: str) -> Callable[[Item], str]:
+    return lambda item: NOTHING if item.get(key) is None else str(item[key])
+
+
+def _gib(amount: float | None) -> str:
+    return NOTHING if amount is None else f"{amount / 2**30:.1f}"
+
+
+def _memory(item: Item) -> str:
+    used = _gib(item.get("values", {}).get("mem_used_bytes"))
+    return f"{used} / {_gib(item.get('facts', {}).get('mem_total_bytes'))}"
+
+
+def _gpus(item: Item) -> str:
+    return ",".join(str(use["uuid"])[:12] for use in item["gpus"])
+
+
+def _sm(item: Item) -> str:
+    return NOTHING if item["sm_pct"] is None else f"{item['sm_pct']:.0f}"
+
+
+_GPU_COLUMNS: tuple[Column, ...] = (
+    ("NODE", False, _text("node")),
+    ("GPU", True, lambda item: str(item.get("place", item["index"]))),
+    ("NAME", False, _text("name")),
+    ("UTIL %", True, _value("util_pct")),
+    ("SM %", True, _value("sm_active_pct")),
+    ("MEM GiB", True, _memory),
+    ("TEMP °C", True, _value("temp_c")),
+    ("POWER W", True, _value("power_w")),
+    ("STATE", False, _text("state")),
+    ("UUID", False, _text("uuid")),
+)
+_TASK_COLUMNS: tuple[Column, ...] = (
+    ("NODE", False, _text("node")),
+    ("PID", True, _text("pid")),
+    ("USER", False, _text("user")),
+    ("GPU", False, _gpus),
+    ("MEM GiB", True, lambda item: _gib(item["mem_used_bytes"])),
+    ("SM %", True, _sm),
+    ("STATE", False, _text("state")),
+    ("MANAGER", False, _text("manager")),
+    ("TASK", False, _text("id")),
+    ("COMMAND", False, lambda item: _text("command")(item)[:COMMAND_WIDTH]),
+)

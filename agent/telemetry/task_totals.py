@@ -1,0 +1,171 @@
+"""What a Task used from its beginning to its end, as far as we saw it. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gpudeck.events import kind_of
+from gpudeck.wire import Event, Task
+
+from ..backends import Accounted
+
+# A list that did not come for longer says nothing about what was used meanwhile.
+GAP_MAX_S = 30.0
+MAX_TASKS = 4_096
+
+
+class TotalOf(Struct):
+    """One Task. `sm_pct` is the mean over its Gpus, memory the sum."""
+
+    name: str  # for people: "python of alice (process 4711)"
+    first_at: float
+    started_at: float | None
+    gpus: list[str]
+    pid: int | None = None
+    mem_s: float = 0.0  # seconds for which it is known
+    mem_byte_s: float = 0.0
+    mem_peak_bytes: float = 0.0
+    sm_s: float = 0.0
+    sm_pct_s: float = 0.0
+    sm_peak_pct: float = 0.0
+
+    def numbers(self, at: float) -> dict[str, float]:
+        """Without what nobody knows: the driver need not say what a process holds."""
+        began = self.first_at if self.started_at is None else self.started_at
+        found = {"seconds": max(0.0, at - began), "gpus": float(len(self.gpus))}
+        if self.mem_s > 0:
+            found["mem_peak_bytes"] = self.mem_peak_bytes
+            found["mem_mean_bytes"] = self.mem_byte_s / self.mem_s
+        if self.sm_s > 0:
+            found["sm_peak_pct"] = self.sm_peak_pct
+            found["sm_mean_pct"] = self.sm_pct_s / self.sm_s
+        return found
+
+
+# task, Gpu, memory, share of the SMs: of sampler.Seen, as far as it counts here
+Use = tuple[Task, str, float | None, float | None]
+
+
+def totals_of(
+    was: Mapping[str, TotalOf], uses: Iterable[Use], at: float, seconds: float
+) -> dict[str, TotalOf]:
+    """Of all that are there now; `seconds` since the last list."""
+    found: dict[str, TotalOf] = {}
+    for task_id, (task, gpus, mem, sm) in _by_task(uses).items():
+        total = was.get(task_id) or TotalOf(
+            name_of(task), at, task.started_at, [], task.pid)
+        if total.gpus != gpus:
+            total.gpus = gpus
+        _add(total, mem, sm, seconds if task_id in was and seconds <= GAP_MAX_S else 0.0)
+        if len(found) < MAX_TASKS:
+            found[task_id] = total
+    return found
+
+
+def _by_task(uses: Iterable[Use]) -> dict[str, tuple[Task, list[str], float | None, float | None]]:
+    gathered: dict[str, list[Use]] = {}
+    for use in uses:
+        gathered.setdefault(use[0].id, []).append(use)
+    return {task_id: (of[0][0], [use[1] for use in of], *_both(of))
+            for task_id, of in gathered.items()}
+
+
+def _both(of: Sequence[Use]) -> tuple[float | None, float | None]:
+    """All its memory, and its mean share."""
+    if len(of) == 1:
+        return of[0][2], of[0][3]
+    sm = _sum([use[3] for use in of])
+    return _sum([use[2] for use in of]), None if sm is None else sm / len(of)
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """A sum with an unknown part is unknown."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def _mean(parts: Sequence[float | None]) -> float | None:
+    total = _sum(parts)
+    return None if total is None else total / len(parts)
+
+
+def _add(total: TotalOf, mem: float | None, sm: float | None, seconds: float) -> None:
+    """The first look counts a little, so that a Task of one look has a mean."""
+    weight = seconds or 1e-3
+    if mem is not None:
+        total.mem_s += weight
+        total.mem_byte_s += mem * weight
+        total.mem_peak_bytes = max(total.mem_peak_bytes, mem)
+    if sm is not None:
+        total.sm_s += weight
+        total.sm_pct_s += sm * weight
+        total.sm_peak_pct = max(total.sm_peak_pct, sm)
+
+
+def name_of(task: Task) -> str:
+    """The program, never its arguments: not everybody who reads Events may see those."""
+    program = (task.command or "").strip().split(" ", 1)[0].rpartition("/")[2][:64]
+    owner = "" if task.user is None else f" of {task.user}"
+    return f"{program or 'a task'}{owner} (process {task.pid})"
+
+
+def began(task_id: str, total: TotalOf, at: float) -> Event:
+    return _event("task_began", task_id, total, at, f"{total.name} began on {_gpus(total)}", {})
+
+
+def ended(
+    task_id: str, total: TotalOf, at: float, while_away: bool,
+    accounted: Sequence[Accounted] = (),
+) -> Event:
+    """`accounted`: by the driver, of this Task's process."""
+    counted = driver_numbers(total, accounted)
+    numbers = total.numbers(at) | counted
+    parts = [f"{total.name} ended after {duration(numbers['seconds'])} on {_gpus(total)}"]
+    if while_away:
+        parts[0] += ", while the agent was away"
+    if "mem_peak_bytes" in numbers:
+        parts.append(f"at most {numbers['mem_peak_bytes'] / 2**30:.1f} GiB")
+    if "sm_mean_pct" in numbers:
+        parts.append(f"on average {numbers['sm_mean_pct']:.0f} % of the SMs")
+    if "driver_mem_peak_bytes" in counted:
+        parts.append(f"by the driver at most {counted['driver_mem_peak_bytes'] / 2**30:.1f} GiB")
+    if "driver_util_pct" in counted:
+        parts.append(f"by the driver a kernel of it ran {counted['driver_util_pct']:.0f} % of the "
+                     "time")
+    return _event("task_ended", task_id, total, at, "; ".join(parts), numbers)
+
+
+def driver_numbers(total: TotalOf, accounted: Sequence[Accounted]) -> dict[str, float]:
+    """Only of a Task all of whose Gpus are told of. Peaks need not be of one moment, so the sum is
+    an upper bound for more than one."""
+    if not total.gpus or {each.gpu_uuid for each in accounted} != set(total.gpus):
+        return {}
+    seconds = [each.seconds for each in accounted if each.seconds is not None]
+    found = {
+        "driver_mem_peak_bytes": _sum([each.mem_peak_bytes for each in accounted]),
+        "driver_util_pct": _mean([each.util_pct for each in accounted]),
+        "driver_mem_util_pct": _mean([each.mem_util_pct for each in accounted]),
+        "driver_seconds": max(seconds) if len(seconds) == len(accounted) else None,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _event(
+    kind: str, task_id: str, total: TotalOf, at: float, text: str, numbers: dict[str, Any]
+) -> Event:
+    return Event(0, at, kind_of(kind).key, gpu_uuid=total.gpus[0] if total.gpus else None,
+                 task_id=task_id, text=text[:1_024], numbers=numbers)
+
+
+def _gpus(total: TotalOf) -> str:
+    return "1 Gpu" if len(total.gpus) == 1 else f"{len(total.gpus)} Gpus"
+
+
+def duration(seconds: float) -> str:
+    minutes, hours, days = seconds / 60, seconds / 3_600, seconds / 86_400
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    if hours < 2:
+        return f"{minutes:.0f} min"
+    return f"{hours:.1f} h" if days < 2 else f"{days:.1f} days"

@@ -1,0 +1,245 @@
+"""REST of people and programs: parse, ask the service, answer. What is allowed, it decides."""
+
+import re
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from flask import Blueprint, Flask, Response, request
+
+from ..fleet.api import PREFIX, Wrong, answer, problem
+from .credentials import Asks, Entry, NotIn
+from .gate import Auth, problem_type
+from .passwords import Busy, flaw
+from .policy import Actor, Role, Scope, Why, name_flaw, scope_flaw
+from .service import Change, People, Refused
+from .sign_in import give_cookies
+from .store import TOKEN_LASTS_MOST_S, CannotChange, NoSuch, Session, Token, User
+from .views import (
+    Fresh,
+    MeView,
+    NewToken,
+    NewUser,
+    PasswordAgain,
+    Sessions,
+    SessionView,
+    SignIns,
+    SignInView,
+    TokenList,
+    TokenView,
+    UserChange,
+    Users,
+    UserView,
+)
+
+STATUS = {Why.UNKNOWN: 401, Why.FORBIDDEN: 403, Why.HIDDEN: 404, Why.STALE: 403}
+
+T = TypeVar("T")
+
+
+class PeopleApi:
+    def __init__(self, people: People, entry: Entry, auth: Auth, url: Callable[[], str],
+                 second_person: bool) -> None:
+        self._people = people
+        self._entry = entry
+        self._auth = auth
+        self._url = url
+        self._second_person = second_person
+
+    def me(self) -> Response:
+        actor = asker()
+        assert actor.role is not None, "agents have no business here"
+        return answer(MeView(
+            "program" if actor.kind == "program" else "person", actor.name, actor.role.value,
+            [*actor.scope.groups], [*actor.scope.unix_names], actor.fresh_until,
+            self._second_person))
+
+    # -- users
+
+    def users(self) -> Response:
+        return answer(Users([_user_view(user) for user in self._people.users.values()]))
+
+    def add_user(self) -> Response:
+        asked = body(NewUser)
+        scope = _scope(asked.groups, asked.unix_names)
+        _check_name(asked.name)
+        if asked.password is not None:
+            _check_password(asked.password, asked.name)
+        user, code = self._people.add_user(asker(), asked.name, Role(asked.role), scope,
+                                           asked.password)
+        shown = _user_view(user)
+        shown.link = None if code is None else self._link(code)
+        return answer(shown, HTTPStatus.CREATED)
+
+    def change_user(self, name: str) -> Response:
+        asked = body(UserChange)
+        if asked.password is not None:
+            _check_password(asked.password, name)
+        change = Change(
+            None if asked.role is None else Role(asked.role),
+            None if asked.groups is None else tuple(asked.groups),
+            None if asked.unix_names is None else tuple(asked.unix_names), asked.password)
+        return answer(_user_view(self._people.change_user(asker(), name, change)))
+
+    def reset_password(self, name: str) -> Response:
+        code = self._people.reset_password(asker(), name)
+        shown = _user_view(self._people.users[name])
+        shown.link = self._link(code)
+        return answer(shown, HTTPStatus.CREATED)
+
+    def _link(self, code: str) -> str:
+        return f"{self._url()}/sign-in?code={code}"
+
+    def remove_user(self, name: str) -> Response:
+        self._people.remove_user(asker(), name)
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+    # -- tokens
+
+    def tokens(self) -> Response:
+        return answer(TokenList([_token_view(token) for token in self._people.tokens()]))
+
+    def add_token(self) -> Response:
+        asked = body(NewToken)
+        now = time.time()
+        if not now < asked.expires_at <= now + TOKEN_LASTS_MOST_S:
+            raise Wrong(HTTPStatus.BAD_REQUEST, "expires_at is in UTC seconds, after now and "
+                        "within a year")
+        word, token = self._people.add_token(
+            asker(), asked.name, Role(asked.role), _scope(asked.groups, asked.unix_names),
+            asked.expires_at)
+        shown = _token_view(token)
+        shown.secret = word
+        return answer(shown, HTTPStatus.CREATED)
+
+    def remove_token(self, token_id: str) -> Response:
+        self._people.remove_token(asker(), token_id)
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+    # -- sessions
+
+    def sessions(self) -> Response:
+        actor = asker()
+        return answer(Sessions([
+            _session_view(session, session.id == actor.credential)
+            for session in self._people.sessions(actor)]))
+
+    def end_session(self, session_id: str) -> Response:
+        self._people.end_session(asker(), session_id)
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+    def sign_out_everywhere(self) -> Response:
+        self._people.sign_out_everywhere(asker())
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+    def fresh(self) -> Response:
+        asked = body(PasswordAgain)
+        entered = self._entry.step_up(asker(), asked.password,
+                                      Asks(request.environ["gpudeck.address"]))
+        found = answer(Fresh(entered.session.fresh_until))
+        give_cookies(found, self._auth, entered)
+        return found
+
+    def sign_ins(self) -> Response:
+        return answer(SignIns([SignInView(one.at, one.name, one.address, one.how, one.outcome)
+                               for one in self._people.sign_ins(asker())]))
+
+
+def asker() -> Actor:
+    actor: Actor = request.environ["gpudeck.actor"]
+    return actor
+
+
+def body(kind: type[T]) -> T:
+    if request.mimetype != "application/json":
+        raise Wrong(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json")
+    try:
+        return msgspec.json.decode(request.get_data(), type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise Wrong(HTTPStatus.BAD_REQUEST, "the body is not what is asked for: "
+                    f"{error}{_choices(kind, str(error))}"[:400]) from error
+
+
+def _choices(kind: type[Any], message: str) -> str:
+    """Where one of a few words is meant, which those are."""
+    found = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", message)
+    hint = None if found is None else get_type_hints(kind).get(found[1])
+    words = [word for part in (hint, *get_args(hint)) if get_origin(part) is Literal
+             for word in get_args(part)]
+    return f"; it is one of {', '.join(map(str, words))}" if words else ""
+
+
+def _check_name(name: str) -> None:
+    wrong = name_flaw(name)
+    if wrong is not None:
+        raise Wrong(HTTPStatus.BAD_REQUEST, wrong)
+
+
+def _check_password(password: str, name: str) -> None:
+    wrong = flaw(password, name)
+    if wrong is not None:
+        raise Wrong(HTTPStatus.BAD_REQUEST, wrong)
+
+
+def _scope(groups: list[str], unix_names: list[str]) -> Scope:
+    scope = Scope(tuple(dict.fromkeys(groups)), tuple(dict.fromkeys(unix_names)))
+    wrong = scope_flaw(scope)
+    if wrong is not None:
+        raise Wrong(HTTPStatus.BAD_REQUEST, wrong)
+    return scope
+
+
+def _user_view(user: User) -> UserView:
+    return UserView(user.name, user.role.value, [*user.scope.groups], [*user.scope.unix_names],
+                    user.created_at, user.signed_in_at, user.password is not None)
+
+
+def _token_view(token: Token) -> TokenView:
+    return TokenView(token.id, token.name, token.role.value, [*token.scope.groups],
+                     [*token.scope.unix_names], token.created_at, token.created_by,
+                     token.expires_at, token.used_at)
+
+
+def _session_view(session: Session, is_this: bool) -> SessionView:
+    return SessionView(session.id, session.user, session.how, session.address, session.created_at,
+                       session.used_at, session.ends_at, is_this)
+
+
+def add_people_api(server: Flask, api: PeopleApi) -> None:
+    routes = Blueprint("people", __name__, url_prefix=PREFIX)
+    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+        ("GET", "/me", api.me),
+        ("GET", "/users", api.users), ("POST", "/users", api.add_user),
+        ("PATCH", "/users/<name>", api.change_user), ("DELETE", "/users/<name>", api.remove_user),
+        ("POST", "/users/<name>/link", api.reset_password),
+        ("GET", "/tokens", api.tokens), ("POST", "/tokens", api.add_token),
+        ("DELETE", "/tokens/<token_id>", api.remove_token),
+        ("GET", "/sessions", api.sessions), ("DELETE", "/sessions/<session_id>", api.end_session),
+        ("POST", "/sign-out-everywhere", api.sign_out_everywhere),
+        ("POST", "/fresh", api.fresh), ("GET", "/sign-ins", api.sign_ins),
+    )
+    for method, rule, view in table:
+        routes.add_url_rule(rule, view_func=view, methods=[method],
+                            provide_automatic_options=False)
+    server.register_blueprint(routes)
+    server.register_error_handler(Refused, _refused)
+    server.register_error_handler(CannotChange, _cannot)
+    server.register_error_handler(NotIn, _not_in)
+    server.register_error_handler(Busy, lambda _: problem(503, "too many at once; try again"))
+
+
+def _refused(error: Refused) -> Response:
+    return problem(STATUS[error.refusal.why], error.refusal.sentence, problem_type(error.refusal))
+
+
+def _cannot(error: CannotChange) -> Response:
+    return problem(404 if isinstance(error, NoSuch) else 409, str(error))
+
+
+def _not_in(error: NotIn) -> Any:
+    found = problem(error.status, error.sentence)
+    if error.retry_s:
+        found.headers["Retry-After"] = str(int(error.retry_s) + 1)
+    return found

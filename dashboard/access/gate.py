@@ -1,0 +1,355 @@
+"""One gate in front of everything: what does this request want, who asks, may they?
+
+A WSGI middleware that looks at the request line and headers only, never at the body. The answers
+are in core/access.py; what the gate found out travels in the environ, and nowhere else.
+"""
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import wraps
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from flask import Flask, abort, g, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Map
+
+from ..public_url import Site
+from ..trusted_networks import NOBODY, Proxies
+from .policy import Actor, Proof, Refusal, Why, may, row_of
+from .service import People
+from .store import Session
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
+Headers = list[tuple[str, str]]
+
+MAX_BODY_BYTES = 1_000_000
+MAX_STRANGERS_BODY_BYTES = 16_384
+CSRF_COOKIE = "_csrf_token"  # Dash's own default: its callbacks send it back as CSRF_HEADER
+CSRF_HEADER = "HTTP_X_CSRFTOKEN"
+SOCKETS = "/socket.io/"
+CALLBACKS = "/_dash-update-component"
+SAFE_METHODS = ("GET", "HEAD")
+REASONS = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
+           411: "Length Required", 413: "Content Too Large", 421: "Misdirected Request"}
+STATUSES = {Why.UNKNOWN: 401, Why.FORBIDDEN: 403, Why.HIDDEN: 404, Why.STALE: 403}
+STALE = "urn:gpudeck:problem:stale"  # the `type` by which a page knows to ask for the password
+
+
+class Denied(Exception):
+    def __init__(self, status: int, detail: str, type: str = "about:blank") -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.type = type
+
+    @classmethod
+    def by(cls, refusal: Refusal) -> "Denied":
+        return cls(STATUSES[refusal.why], refusal.sentence, problem_type(refusal))
+
+
+def problem_type(refusal: Refusal) -> str:
+    return STALE if refusal.why is Why.STALE else "about:blank"
+
+
+@dataclass(frozen=True, slots=True)
+class Cookies:
+    """Their names. Browsers tell no ports apart, so the hub's own is in them; over TLS the prefix
+    makes browsers refuse them from any other host or path."""
+
+    session: str
+    form: str
+    device: str
+    is_secure: bool
+
+    @classmethod
+    def at(cls, port: int, is_secure: bool) -> "Cookies":
+        start = "__Host-gpudeck" if is_secure else "gpudeck"
+        return cls(f"{start}_session_{port}", f"{start}_form_{port}", f"{start}_device_{port}",
+                   is_secure)
+
+
+class Auth:
+    """Who stands behind a request."""
+
+    def __init__(self, people: People, cookies: Cookies,
+                 proxies: Proxies = NOBODY, proxy_user_header: str | None = None) -> None:
+        self._people = people
+        self.cookies = cookies
+        self._proxies = proxies
+        self._user_header = None if proxy_user_header is None else (
+            "HTTP_" + proxy_user_header.upper().replace("-", "_"))
+
+    def address(self, environ: Environ) -> str:
+        return self._proxies.client(environ.get("REMOTE_ADDR", ""),
+                                    environ.get("HTTP_X_FORWARDED_FOR", ""))
+
+    def vouched_for(self, environ: Environ) -> str | None:
+        """Whom a trusted proxy says this is. Of anyone else's word nothing is believed."""
+        if self._user_header is None or not self._proxies.hold(environ.get("REMOTE_ADDR", "")):
+            return None
+        return environ.get(self._user_header) or None
+
+    def by_token(self, header: str) -> Actor | None:
+        scheme, _, word = header.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        return self._people.program(word.strip())
+
+    def session(self, environ: Environ) -> Session | None:
+        word = cookie_word(environ, self.cookies.session)
+        session = None if word is None else self._people.session(word)
+        if session is None:
+            return None
+        vouched = self.vouched_for(environ)
+        if vouched is None and session.how != "proxy":
+            return session
+        # The proxy's word holds at every request: whoever signed out there is out here.
+        same = vouched is not None and vouched.strip().casefold() == session.user
+        return session if same else None
+
+    def person(self, environ: Environ) -> Actor | None:
+        session = self.session(environ)
+        return None if session is None else self._people.person(session)
+
+    def is_csrf_right(self, environ: Environ, given: str) -> bool:
+        word = cookie_word(environ, self.cookies.session) or ""
+        return hmac.compare_digest(given.encode(), csrf_of(word).encode())
+
+
+def csrf_of(word: str) -> str:
+    """Follows from the session's secret, so that nothing more has to be kept."""
+    return hashlib.sha256(f"csrf {word}".encode()).hexdigest()[:43]
+
+
+def cookie_word(environ: Environ, name: str) -> str | None:
+    try:
+        morsel = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(name)
+    except CookieError:
+        return None
+    return None if morsel is None else morsel.value
+
+
+def verb_of(url_map: Map, environ: Environ) -> str | None:
+    """What Flask will run for this request, as the table names it; None: nothing."""
+    if environ["PATH_INFO"].startswith(SOCKETS):
+        return f"GET {SOCKETS}"
+    try:
+        rule, _ = url_map.bind_to_environ(environ).match(return_rule=True)
+    except HTTPException:
+        return None
+    method = environ["REQUEST_METHOD"]
+    return f"{'GET' if method == 'HEAD' else method} {rule.rule}"
+
+
+def verbs_in(url_map: Map) -> set[str]:
+    return {f"{method} {rule.rule}" for rule in url_map.iter_rules()
+            for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}}
+
+
+class Gate:
+    """The middleware. `policy` gives the Content-Security-Policy, which is known only once every
+    page is registered."""
+
+    def __init__(self, app: Wsgi, auth: Auth, url_map: Map, site: Callable[[], Site],
+                 policy: Callable[[], str]) -> None:
+        self._app = app
+        self._auth = auth
+        self._url_map = url_map
+        self._site = site
+        self._policy = policy
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start = self._with_headers(environ, start_response)
+        for name in ("gpudeck.actor", "gpudeck.verb"):
+            environ.pop(name, None)
+        try:
+            actor = self._actor(environ)
+        except Denied as denied:
+            return self._deny(environ, start, denied)
+        if actor is not None:
+            environ["gpudeck.actor"] = replace(actor, address=environ["gpudeck.address"])
+            # An agent is one by its word alone here; the agent edge asks for the proof.
+            if actor.kind != "agent":
+                environ["gpudeck.connection"].trust()
+        return self._app(environ, start)
+
+    def _actor(self, environ: Environ) -> Actor | None:
+        if not self._site().knows(environ):
+            raise Denied(421, "this hub does not answer under that host name")
+        verb = environ["gpudeck.verb"] = verb_of(self._url_map, environ)
+        environ["gpudeck.address"] = self._auth.address(environ)
+        row = row_of(verb)
+        if row is not None and row.is_open:
+            _check_body(environ, MAX_STRANGERS_BODY_BYTES)
+            if row.proof is Proof.FORM:
+                self._check_origin(environ)
+            return None
+        _check_body(environ, MAX_BODY_BYTES)
+        actor = self._asker(environ)
+        refusal = may(actor, verb, now=time.time())
+        if refusal is not None:
+            raise Denied.by(refusal)
+        return actor
+
+    def _asker(self, environ: Environ) -> Actor | None:
+        is_socket = environ["PATH_INFO"].startswith(SOCKETS)
+        if "HTTP_AUTHORIZATION" in environ:
+            # Never the cookie as well: a wrong token is a mistake to be told.
+            self._check_program(environ)
+            actor = self._auth.by_token(environ["HTTP_AUTHORIZATION"])
+            if actor is None:
+                raise Denied(401, "this token is not known here")
+            return actor
+        if is_socket and may_be_agent(environ):
+            return Actor("agent")
+        person = self._auth.person(environ)
+        if person is None:
+            return None
+        if is_socket and not self._site().is_own_origin(environ):
+            raise Denied(403, "the socket was opened by another site")
+        # Also of a method that no row names: nothing but looking goes without.
+        if not is_socket and environ["REQUEST_METHOD"] not in SAFE_METHODS:
+            self._check_origin(environ)
+            if not self._auth.is_csrf_right(environ, environ.get(CSRF_HEADER, "")):
+                raise Denied(403, "the CSRF token is missing or wrong; load the page again")
+        return person
+
+    def _check_origin(self, environ: Environ) -> None:
+        if (not self._site().is_own_origin(environ)
+                or environ.get("HTTP_SEC_FETCH_SITE", "same-origin") != "same-origin"):
+            raise Denied(403, "the request comes from another site")
+
+    def _check_program(self, environ: Environ) -> None:
+        """Programs send no Origin, save for websocket-client, on which python-socketio stands: it
+        sends the hub's own."""
+        if "HTTP_ORIGIN" in environ and not self._site().is_own_origin(environ):
+            raise Denied(403, "a token is for programs, not for pages of another site")
+
+    # -- answers
+
+    def _with_headers(self, environ: Environ, start_response: StartResponse) -> StartResponse:
+        def start(status: str, headers: Headers, *rest: Any) -> Any:
+            given = {name.lower() for name, _ in headers}
+            extra = [pair for pair in self._headers(environ) if pair[0].lower() not in given]
+            return start_response(status, headers + extra, *rest)
+        return start
+
+    def _headers(self, environ: Environ) -> Headers:
+        return [
+            ("Content-Security-Policy", self._policy()),
+            ("X-Content-Type-Options", "nosniff"),
+            *([("Strict-Transport-Security", f"max-age={365 * 86_400}")]
+              if self._site().is_secure else []),
+            # With no-referrer, browsers say `Origin: null` of our own forms too.
+            ("Referrer-Policy", "same-origin"),
+            ("Cross-Origin-Opener-Policy", "same-origin"),
+            ("Cross-Origin-Resource-Policy", "same-origin"),
+            ("Cache-Control", "no-store" if is_private(environ["PATH_INFO"]) else "no-cache"),
+        ]
+
+    def _deny(self, environ: Environ, start: StartResponse, denied: Denied) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        wants_page = environ["REQUEST_METHOD"] in SAFE_METHODS and not path.startswith(
+            ("/api/", "/metrics", "/socket.io/", "/_dash"))
+        if denied.status == 401 and wants_page:
+            start("303 See Other", [("Location", "/sign-in"), ("Content-Length", "0")])
+            return [b""]
+        body = json.dumps({"type": denied.type, "title": REASONS[denied.status],
+                           "status": denied.status, "detail": denied.detail}).encode()
+        headers = [("Content-Type", "application/problem+json"),
+                   ("Content-Length", str(len(body))), ("Connection", "close")]
+        if denied.status == 401:
+            headers.append(("WWW-Authenticate", 'Bearer realm="gpudeck"'))
+        start(f"{denied.status} {REASONS[denied.status]}", headers)
+        return [body if environ["REQUEST_METHOD"] != "HEAD" else b""]
+
+
+def may_be_agent(environ: Environ) -> bool:
+    """A websocket that no browser opens: those always say where they come from."""
+    return (environ["REQUEST_METHOD"] == "GET"
+            and environ.get("HTTP_UPGRADE", "").lower() == "websocket"
+            and "HTTP_ORIGIN" not in environ and "HTTP_COOKIE" not in environ)
+
+
+def is_private(path: str) -> bool:
+    return not path.startswith(("/assets/", "/_dash-component-suites/"))
+
+
+def _check_body(environ: Environ, most: int) -> None:
+    if "HTTP_TRANSFER_ENCODING" in environ:
+        raise Denied(411, "say the body's length instead of sending it in chunks")
+    length = environ.get("CONTENT_LENGTH") or "0"
+    if not length.isascii() or not length.isdigit():
+        raise Denied(400, "the body's length is not a number")
+    if len(length) > 12 or int(length) > most:
+        raise Denied(413, f"a body of more than {most} bytes is not taken")
+
+
+# -- behind the gate, once more
+
+
+def add_second_look(server: Flask) -> None:
+    """What Flask runs must be what the gate was asked about; a request that reached Flask by
+    another way was asked about nothing."""
+    @server.before_request
+    def second_look() -> None:
+        if request.url_rule is None:
+            return
+        method = "GET" if request.method == "HEAD" else request.method
+        if request.environ.get("gpudeck.verb") != f"{method} {request.url_rule.rule}":
+            abort(403)
+
+
+def guard_callbacks(server: Flask, callbacks: dict[str, dict[str, Any]]) -> list[str]:
+    """Puts `may` around each Dash callback itself: what the body of a request claims to be cannot
+    matter there. The verbs, for the table."""
+    for endpoint in {rule.endpoint for rule in server.url_map.iter_rules()
+                     if rule.rule == CALLBACKS}:
+        server.view_functions[endpoint] = _readable(server.view_functions[endpoint])
+    on_server = [output for output, known in callbacks.items() if "callback" in known]
+    for output in on_server:
+        callbacks[output]["callback"] = _guarded(f"callback {output}",
+                                                 callbacks[output]["callback"])
+    return [f"callback {output}" for output in on_server]
+
+
+def _readable(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Dash takes a body apart unchecked: what breaks before any callback runs is the sender's."""
+    @wraps(view)
+    def reads(*arguments: Any, **options: Any) -> Any:
+        try:
+            return view(*arguments, **options)
+        except HTTPException:
+            raise
+        except Exception:
+            if g.get("callback_runs", False):
+                raise
+            abort(400, "this is not a request for a callback of this hub")
+    return reads
+
+
+def _guarded(verb: str, callback: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(callback)
+    def asks_first(*arguments: Any, **options: Any) -> Any:
+        if may(request.environ.get("gpudeck.actor"), verb, now=time.time()) is not None:
+            abort(403)
+        g.callback_runs = True
+        return callback(*arguments, **options)
+    return asks_first
+
+
+def policy(script_hashes: Iterable[str] = ()) -> str:
+    """mantine and ag-grid set styles from scripts; Dash's own inline scripts go by their hash."""
+    scripts = " ".join(["'self'", *(f"'{word.strip(chr(39))}'" for word in script_hashes)])
+    return "; ".join([
+        "default-src 'none'", f"script-src {scripts}", "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:", "font-src 'self' data:", "connect-src 'self'",
+        "manifest-src 'self'", "worker-src 'self'", "form-action 'self'", "frame-ancestors 'none'",
+        "object-src 'none'", "base-uri 'none'"])

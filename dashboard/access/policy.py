@@ -1,0 +1,399 @@
+"""Who may do what: one table of everything that can be asked of a hub, closed where it is silent.
+
+The gate asks `may` before anything runs, and the services that change something ask it again with
+the target in hand. A handler without a row stops the hub at its start (dashboard/app.py).
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Literal
+
+EVERYTHING = "*"
+DEFAULT_GROUP = "default"
+
+Kind = Literal["person", "program", "agent", "rule"]
+
+
+class Role(StrEnum):
+    VIEWER = "viewer"  # looks
+    USER = "user"  # acts on their own tasks
+    OPERATOR = "operator"  # acts on others' tasks
+    ADMIN = "admin"  # people, programs, nodes
+
+    def covers(self, other: "Role") -> bool:
+        return RANKS[self] >= RANKS[other]
+
+
+RANKS = {role: rank for rank, role in enumerate(Role)}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Of what: groups of nodes (`*`: all), and the Unix names whose tasks are one's own."""
+
+    groups: tuple[str, ...] = ()
+    unix_names: tuple[str, ...] = ()
+
+    def sees(self, group: str) -> bool:
+        return EVERYTHING in self.groups or group in self.groups
+
+    def owns(self, unix_name: str | None) -> bool:
+        return unix_name is not None and unix_name in self.unix_names
+
+    def holds(self, other: "Scope") -> bool:
+        """No wider than this one."""
+        return (EVERYTHING in self.groups or set(other.groups) <= set(self.groups)) and (
+            EVERYTHING in self.groups or set(other.unix_names) <= set(self.unix_names))
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who asks. `credential` is the session or token by which they are known here; when it ends,
+    so does what hangs on it."""
+
+    kind: Kind
+    name: str = ""
+    role: Role | None = None
+    scope: Scope = Scope()
+    credential: str = ""
+    fresh_until: float | None = None
+    address: str = ""  # from where this request came
+
+
+class Why(Enum):
+    UNKNOWN = "nobody has shown who they are"
+    FORBIDDEN = "not for this actor"
+    HIDDEN = "outside of what this actor may know of"
+    STALE = "the password must be given again"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    why: Why
+    sentence: str
+
+
+class Reach(Enum):
+    """How a row depends on what it is aimed at."""
+
+    NONE = "the same for all who have the role"
+    LENS = "what is shown is seen through the actor's scope"
+    SELF = "one's own; an admin's reaches everyone's"
+    GRANT = "may hand out no more than the actor has"
+    TASKS = "a user's own tasks; an operator's reaches everyone's in scope"
+
+
+class Proof(Enum):
+    """What a request must carry so that no page of another site can have made it."""
+
+    NONE = "nothing: it changes nothing, or a token is no browser's to send"
+    HEADER = "the CSRF header, from the hub's own origin"
+    FORM = "the form's own token, from the hub's own origin"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a verb is aimed at; what does not apply is None."""
+
+    person: str | None = None
+    role: Role | None = None
+    scope: Scope | None = None
+    owners: tuple[str | None, ...] | None = None  # Unix names behind all processes it would hit
+    is_harmful: bool = False  # to whoever they belong to: what stops their work
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    verb: str
+    kinds: tuple[Kind, ...]  # none: see `is_open` and `is_local`
+    role: Role = Role.VIEWER  # of persons and programs; at least
+    reach: Reach = Reach.NONE
+    proof: Proof = Proof.NONE
+    is_fresh: bool = False  # persons must have given their password within FRESH_S
+    is_open: bool = False  # anyone may
+    is_local: bool = False  # who may read and write the folder may, and nobody else
+
+
+FRESH_S = 300.0
+
+_PERSON: tuple[Kind, ...] = ("person",)
+_BOTH: tuple[Kind, ...] = ("person", "program")
+
+
+def _open(verb: str, proof: Proof = Proof.NONE) -> Row:
+    return Row(verb, (), proof=proof, is_open=True)
+
+
+def _page(path: str) -> Row:
+    return Row(f"GET {path}", _PERSON)
+
+
+def _see(path: str, role: Role = Role.VIEWER, reach: Reach = Reach.LENS) -> Row:
+    return Row(f"GET /api/v1/{path}", _BOTH, role, reach)
+
+
+def _change(verb: str, role: Role, reach: Reach = Reach.NONE, is_fresh: bool = True,
+            kinds: tuple[Kind, ...] = _BOTH) -> Row:
+    method, _, path = verb.partition(" ")
+    return Row(f"{method} /api/v1/{path}", kinds, role, reach, Proof.HEADER, is_fresh)
+
+
+def _local(verb: str) -> Row:
+    return Row(f"gpudeck {verb}", (), is_local=True)
+
+
+ROUTES = (
+    _open("GET /healthz"),
+    _open("GET /readyz"),
+    _open("GET /sign-in"),
+    _open("POST /sign-in", Proof.FORM),
+    _open("POST /sign-in/first", Proof.FORM),
+    _open("POST /sign-in/password", Proof.FORM),
+    _open("GET /assets/<path:filename>"),
+    Row("GET /metrics", _BOTH, reach=Reach.LENS),
+    Row("POST /sign-out", _PERSON, proof=Proof.HEADER),
+    Row("GET /socket.io/", ("person", "program", "agent")),
+    _see("openapi.json", reach=Reach.NONE),
+    _see("nodes"),
+    _see("nodes/<node_id>"),
+    _see("gpus"),
+    _see("gpus/<path:uuid>"),
+    _see("tasks"),
+    _see("tasks/<path:task_id>"),
+    _see("events"),
+    _see("series"),
+    _see("instant"),
+    _see("block"),
+    _see("totals"),
+    _see("usage"),
+    _see("reports"),
+    # Who may see a node sees its alerts; rules are of the whole fleet.
+    _see("alerts"),
+    _see("rules", reach=Reach.NONE),
+    _see("rules/<rule_id>", reach=Reach.NONE),
+    _change("POST rule-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    # A rehearsal tells of the whole fleet, as the handlers see to.
+    _see("rules/backtests", Role.OPERATOR, Reach.NONE),
+    _change("POST rules/backtests", Role.OPERATOR, is_fresh=False),
+    _see("rules/backtests/<backtest_id>", Role.OPERATOR, Reach.NONE),
+    _change("POST rules/backtests/<backtest_id>/approve", Role.ADMIN),
+    _change("PUT rules/<rule_id>", Role.ADMIN),
+    _change("DELETE rules/<rule_id>", Role.ADMIN),
+    _see("silences", reach=Reach.NONE),
+    _change("POST silences", Role.OPERATOR, is_fresh=False),
+    _change("DELETE silences/<silence_id>", Role.OPERATOR, is_fresh=False),
+    # Where notices go: an admin's alone, because what is sent there leaves the hub.
+    _see("receivers", Role.ADMIN, Reach.NONE),
+    _change("POST receivers", Role.ADMIN),
+    _change("PUT receivers/<receiver_id>", Role.ADMIN),
+    _change("DELETE receivers/<receiver_id>", Role.ADMIN),
+    _change("POST receivers/<receiver_id>/test", Role.ADMIN),
+    _see("notices", Role.ADMIN, Reach.NONE),
+    _change("POST notices/<notice_id>/retry", Role.ADMIN, is_fresh=False),
+    _change("DELETE notices/<notice_id>", Role.ADMIN),
+    # One's own use is told whoever one is; sums of others to whom sees all of them.
+    _see("quotas"),
+    _see("quotas/<quota_id>"),
+    _see("quotas/<quota_id>/past"),
+    _see("tasks/<path:task_id>/quotas"),
+    _see("nodes/<node_id>/quotas"),
+    _see("owners/<name>/quotas"),
+    _see("quotas/<quota_id>/versions", Role.OPERATOR, Reach.NONE),
+    _change("POST quota-checks", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("PUT quotas/<quota_id>", Role.ADMIN),
+    _change("DELETE quotas/<quota_id>", Role.ADMIN),
+    # Down is quick; for up the service asks for an admin with a fresh password.
+    _change("POST rules/<rule_id>/mode", Role.OPERATOR, is_fresh=False),
+    # As any order: the service asks for more with the victims in hand.
+    _change("POST alerts/<path:alert_id>/confirm", Role.USER, Reach.TASKS, is_fresh=False),
+    _see("brakes"),
+    _change("POST brakes", Role.ADMIN),
+    _see("maintenance"),
+    _change("PUT nodes/<node_id>/maintenance", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("DELETE nodes/<node_id>/maintenance", Role.OPERATOR, Reach.LENS),
+    # Stopping must be quick; letting go needs the password.
+    _see("hold"),
+    _change("POST hold", Role.OPERATOR, Reach.LENS, is_fresh=False),
+    _change("DELETE hold", Role.OPERATOR, Reach.LENS),
+    _change("PUT tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
+    _change("DELETE tasks/<path:task_id>/keep", Role.USER, Reach.LENS, is_fresh=False),
+    # To change them is an act, and takes an operator: dashboard/actions/service.py.
+    _see("mps"),
+    _see("mps/past"),
+    _see("limits"),
+    _see("addresses", Role.ADMIN, Reach.NONE),
+    _change("PUT addresses", Role.ADMIN, is_fresh=False),
+    _see("audit", Role.OPERATOR),
+    _see("audit/verify", Role.ADMIN, Reach.NONE),
+    _see("audit/export", Role.ADMIN, Reach.NONE),
+    # With the victims in hand, the service asks for more: dashboard/actions/service.py.
+    _change("POST previews", Role.USER, Reach.TASKS, is_fresh=False),
+    _see("commands"),
+    _change("POST commands", Role.USER, Reach.TASKS, is_fresh=False),
+    _see("commands/<command_id>"),
+    _see("plans"),
+    _change("POST plans/<plan_id>/approve", Role.OPERATOR, Reach.TASKS, kinds=_PERSON),
+    _change("DELETE plans/<plan_id>", Role.USER, is_fresh=False),
+    _change("PATCH nodes/<node_id>", Role.ADMIN, is_fresh=False),
+    _change("POST nodes/<node_id>/approve", Role.ADMIN, is_fresh=False),
+    _change("POST nodes/<node_id>/revoke", Role.ADMIN, is_fresh=False),
+    _see("enrolments", Role.ADMIN, Reach.NONE),
+    _change("POST enrolments", Role.ADMIN, is_fresh=False),
+    _change("DELETE enrolments/<enrolment_id>", Role.ADMIN, is_fresh=False),
+    _see("me", reach=Reach.NONE),
+    _see("users", Role.ADMIN, Reach.NONE),
+    _change("POST users", Role.ADMIN, Reach.GRANT),
+    _change("PATCH users/<name>", Role.VIEWER, Reach.SELF),
+    _change("DELETE users/<name>", Role.ADMIN),
+    _change("POST users/<name>/link", Role.ADMIN),
+    _see("tokens", Role.ADMIN, Reach.NONE),
+    _change("POST tokens", Role.ADMIN, Reach.GRANT),
+    # Taking away must never have to wait for a password.
+    _change("DELETE tokens/<token_id>", Role.ADMIN, is_fresh=False),
+    _see("sessions", reach=Reach.SELF),
+    _change("DELETE sessions/<session_id>", Role.VIEWER, Reach.SELF, is_fresh=False),
+    _change("POST sign-out-everywhere", Role.VIEWER, is_fresh=False, kinds=_PERSON),
+    _change("POST fresh", Role.VIEWER, is_fresh=False, kinds=_PERSON),
+    _see("sign-ins", Role.ADMIN, Reach.NONE),
+    # There is nothing there, and that much is told to those who are known here.
+    *(Row(f"{method} /api/<path:path>", _BOTH, proof=Proof.HEADER)
+      for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")),
+    _page("/"),
+    _page("/<path:path>"),
+    _page("/_dash-layout"),
+    _page("/_dash-dependencies"),
+    _page("/_dash-component-suites/<string:package_name>/<path:fingerprinted_path>"),
+    _page("/_reload-hash"),
+    _page("/_favicon.ico"),
+    # The way in for every callback; each has a row of its own below.
+    Row("POST /_dash-update-component", _PERSON, proof=Proof.HEADER),
+)
+
+# Dash callbacks, by their output; the wrapper around each asks `may`.
+CALLBACKS: tuple[Row, ...] = ()
+
+EVENTS = (
+    Row("/agent connect", ("agent",)),
+    Row("/agent wire", ("agent",)),
+    Row("/live connect", _BOTH, reach=Reach.LENS),
+    Row("/live watch", _BOTH, reach=Reach.LENS),
+    Row("/live hide", _BOTH),
+    Row("/live lines", _BOTH, reach=Reach.LENS),
+    Row("/live tap", ("program",), reach=Reach.LENS),
+)
+
+VERBS = (
+    _local("hub"), _local("demo"), _local("up"), _local("agent"), _local("simulate"),
+    # Of this machine; with --hub they ask the routes above, with a token.
+    _local("status"), _local("tasks"), _local("doctor"), _local("events"),
+    _local("notify"), _local("pause"), _local("resume"), _local("end"), _local("follow"),
+    _local("hold"), _local("release"), _local("keep"),
+    _local("mps"), _local("gpu"),
+    _local("link"), _local("completion"),
+    _local("user"), _local("user add"), _local("user list"), _local("user set"),
+    _local("user remove"), _local("user link"),
+    _local("audit"), _local("audit tail"), _local("audit verify"), _local("audit export"),
+    _local("history"), _local("history info"), _local("history verify"), _local("history backup"),
+    _local("history restore"),
+    _local("quota"), _local("quota list"), _local("quota set"), _local("quota remove"),
+    _local("quota check"),
+    _local("rules"), _local("rules check"), _local("rules test"), _local("rules pack"),
+    _local("rules backtest"), _local("rules import"), _local("rules export"),
+    _local("address"), _local("address list"), _local("address set"), _local("address remove"),
+    _local("token"), _local("token create"), _local("token list"), _local("token revoke"),
+)
+
+TABLE: dict[str, Row] = {row.verb: row for row in (*ROUTES, *CALLBACKS, *EVENTS, *VERBS)}
+
+_SIGNED_IN = Row("anything else", _BOTH)
+
+
+def row_of(verb: str | None) -> Row | None:
+    """Verb None: there is nothing there, which those who are known here are told, and nobody
+    else. None: the table is silent."""
+    return _SIGNED_IN if verb is None else TABLE.get(verb)
+
+
+def unlisted(verbs: Iterable[str]) -> list[str]:
+    return sorted({verb for verb in verbs if verb not in TABLE})
+
+
+def may(actor: Actor | None, verb: str | None, target: Target | None = None, now: float = 0.0
+        ) -> Refusal | None:
+    """None: yes."""
+    row = row_of(verb)
+    if row is not None and row.is_open:
+        return None
+    if actor is None:
+        return Refusal(Why.UNKNOWN, "sign in, or send an API token as a Bearer token")
+    if row is None:
+        return Refusal(Why.FORBIDDEN, "this is for nobody")
+    if actor.kind not in row.kinds:
+        return Refusal(Why.FORBIDDEN, f"this is not for {_PLURAL[actor.kind]}")
+    if actor.kind == "agent":
+        return None
+    if actor.role is None or not actor.role.covers(row.role):
+        return Refusal(Why.FORBIDDEN, f"this needs the role {row.role}; yours is {actor.role}")
+    if row.is_fresh and actor.kind == "person" and not is_fresh(actor, now):
+        return Refusal(Why.STALE, "give your password again; that holds for five minutes")
+    return None if target is None else _aimed(actor, row, target, now)
+
+
+_PLURAL: dict[Kind, str] = {
+    "person": "people", "program": "programs", "agent": "agents", "rule": "rules"}
+
+
+def is_fresh(actor: Actor, now: float) -> bool:
+    return actor.fresh_until is not None and now < actor.fresh_until
+
+
+def _aimed(actor: Actor, row: Row, target: Target, now: float) -> Refusal | None:
+    role = actor.role or Role.VIEWER
+    if row.reach is Reach.SELF and not role.covers(Role.ADMIN):
+        is_own = actor.kind == "person" and target.person == actor.name
+        if not is_own:
+            return Refusal(Why.FORBIDDEN, "only an admin may do this for someone else")
+        if target.role is not None or target.scope is not None:
+            return Refusal(Why.FORBIDDEN, "only an admin may change a role or a scope")
+    if row.reach is Reach.TASKS and target.owners is not None:
+        others = [name for name in target.owners if not actor.scope.owns(name)]
+        if others and not role.covers(Role.OPERATOR):
+            return Refusal(Why.FORBIDDEN, "these are not your own tasks; an operator may do this")
+        if others and target.is_harmful and actor.kind == "person" and not is_fresh(actor, now):
+            return Refusal(Why.STALE, "these are others' tasks: give your password again; that "
+                           "holds for five minutes")
+    if target.role is not None and not role.covers(target.role):
+        return Refusal(Why.FORBIDDEN, f"a {role} cannot give the role {target.role}")
+    if target.scope is not None and not actor.scope.holds(target.scope):
+        return Refusal(Why.FORBIDDEN, "you cannot give a wider scope than your own")
+    return None
+
+
+# -- names
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,63}")
+GROUP = re.compile(r"\*|[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+UNIX_NAME = re.compile(r"[^\s\x00-\x1f\x7f,:/]{1,128}")
+MAX_NAMES = 100
+
+
+def name_flaw(name: str) -> str | None:
+    """Why this is no name of a person or program; None: it is one."""
+    if NAME.fullmatch(name):
+        return None
+    return ("a name has 1 to 64 of the characters a-z 0-9 . _ @ + - and starts with a letter or a "
+            "digit")
+
+
+def scope_flaw(scope: Scope) -> str | None:
+    if not scope.groups:
+        return "name at least one group of nodes; * is all of them"
+    if max(len(scope.groups), len(scope.unix_names)) > MAX_NAMES:
+        return f"at most {MAX_NAMES} groups and {MAX_NAMES} Unix names fit"
+    wrong = [group for group in scope.groups if not GROUP.fullmatch(group)]
+    if wrong:
+        return f"{wrong[0][:80]!r} is no group: 1 to 64 of A-Z a-z 0-9 . _ - or * alone"
+    wrong = [name for name in scope.unix_names if not UNIX_NAME.fullmatch(name)]
+    return f"{wrong[0][:80]!r} is no Unix name" if wrong else None

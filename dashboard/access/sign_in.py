@@ -1,0 +1,154 @@
+"""Signing in and out: what each form does, and the cookies."""
+
+import hmac
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+
+from flask import Flask, Response, redirect, request
+
+from .credentials import DEVICE_LASTS_S, Asks, Entered, Entry, NotIn
+from .gate import CSRF_COOKIE, Auth, cookie_word, csrf_of
+from .policy import Actor
+from .service import People
+from .sign_in_page import ONWARD, Form, first_form, page, password_form, set_form
+from .store import SESSION_LASTS_S
+
+STRANGE = "This form was not made here, or is too old. Try again."
+
+
+class SignIn:
+    def __init__(self, auth: Auth, people: People, entry: Entry) -> None:
+        self._auth = auth
+        self._people = people
+        self._entry = entry
+
+    # -- what is asked
+
+    def show(self) -> Response:
+        code = request.args.get("code")
+        if self._auth.person(request.environ) is not None and code is None:
+            return _onward()
+        try:
+            if code is not None:
+                return self._show_code(code)
+            vouched = self._auth.vouched_for(request.environ)
+            if vouched is not None:
+                return self._let_in(self._entry.vouched(vouched, self._asks()))
+        except NotIn as refused:
+            return self._page(self._password_form(), refused)
+        return self._page(self._password_form())
+
+    def _show_code(self, code: str) -> Response:
+        user = self._entry.look_at(code)
+        if user is None:
+            return self._page(first_form(code))
+        if user.password is None:
+            return self._page(set_form(code, user.name))
+        # A HEAD comes from link previews and must not use the code up.
+        if request.method == "HEAD":
+            return Response()
+        return self._let_in(self._entry.by_code(code, self._asks()))
+
+    def by_password(self) -> Response:
+        return self._try(
+            lambda: self._entry.by_password(_field("name"), _field("password"), self._asks()),
+            lambda: self._password_form(_field("name")))
+
+    def first_admin(self) -> Response:
+        code = _field("code")
+        return self._try(
+            lambda: self._entry.first_admin(code, _field("name"), _field("password"),
+                                            _field("again"), self._asks()),
+            lambda: first_form(code, _field("name")))
+
+    def set_password(self) -> Response:
+        code = _field("code")
+        return self._try(
+            lambda: self._entry.set_password(code, _field("password"), _field("again"),
+                                             self._asks()),
+            lambda: set_form(code, _field("name")))
+
+    def sign_out(self) -> Response:
+        actor: Actor = request.environ["gpudeck.actor"]
+        self._people.sign_out(actor)
+        answer = redirect("/sign-in", 303)
+        for name in (self._auth.cookies.session, CSRF_COOKIE):
+            answer.delete_cookie(name, path="/", secure=self._auth.cookies.is_secure)
+        return answer  # type: ignore[return-value]
+
+    def _try(self, enter: Callable[[], Entered], form: Callable[[], Form | None]) -> Response:
+        try:
+            if not self._is_our_form():
+                raise NotIn(HTTPStatus.FORBIDDEN, STRANGE)
+            return self._let_in(enter())
+        except NotIn as refused:
+            is_over = refused.status is HTTPStatus.GONE
+            return self._page(self._password_form() if is_over else form(), refused)
+
+    def _is_our_form(self) -> bool:
+        word = cookie_word(request.environ, self._auth.cookies.form)
+        return word is not None and hmac.compare_digest(
+            _field("csrf").encode(), self._entry.form_token(word).encode())
+
+    def _asks(self) -> Asks:
+        return Asks(request.environ["gpudeck.address"],
+                    cookie_word(request.environ, self._auth.cookies.device) or "")
+
+    # -- what is answered
+
+    def _let_in(self, entered: Entered) -> Response:
+        answer = _onward()
+        give_cookies(answer, self._auth, entered)
+        return answer
+
+    def _page(self, form: Form | None, refused: NotIn | None = None) -> Response:
+        word = cookie_word(request.environ, self._auth.cookies.form) or secrets.token_urlsafe(24)
+        body = page(form, self._entry.form_token(word),
+                    None if refused is None else refused.sentence)
+        answer = Response(body, 200 if refused is None else refused.status, mimetype="text/html")
+        if refused is not None and refused.retry_s:
+            answer.headers["Retry-After"] = str(int(refused.retry_s) + 1)
+        _set_cookie(answer, self._auth, self._auth.cookies.form, word, 86_400)
+        return answer
+
+    def _password_form(self, name: str = "") -> Form | None:
+        return password_form(name) if self._people.users else None
+
+
+def add_sign_in(server: Flask, auth: Auth, people: People, entry: Entry) -> None:
+    pages = SignIn(auth, people, entry)
+    for rule, method, view in (
+            ("/sign-in", "GET", pages.show), ("/sign-in", "POST", pages.by_password),
+            ("/sign-in/first", "POST", pages.first_admin),
+            ("/sign-in/password", "POST", pages.set_password),
+            ("/sign-out", "POST", pages.sign_out)):
+        server.add_url_rule(rule, f"{method} {rule}", view, methods=[method],
+                            provide_automatic_options=False)
+
+
+def give_cookies(answer: Response, auth: Auth, entered: Entered) -> None:
+    lasts_s = int(SESSION_LASTS_S)
+    _set_cookie(answer, auth, auth.cookies.session, entered.word, lasts_s)
+    # Dash's scripts read this one and send it back as a header.
+    _set_cookie(answer, auth, CSRF_COOKIE, csrf_of(entered.word), lasts_s, is_for_scripts=True)
+    if entered.device is not None:
+        _set_cookie(answer, auth, auth.cookies.device, entered.device, int(DEVICE_LASTS_S))
+
+
+def _set_cookie(answer: Response, auth: Auth, name: str, word: str, lasts_s: int,
+                is_for_scripts: bool = False) -> None:
+    answer.set_cookie(name, word, max_age=lasts_s, httponly=not is_for_scripts, path="/",
+                      samesite="Strict", secure=auth.cookies.is_secure)
+
+
+def _onward() -> Response:
+    """After a link on another site was followed, Strict cookies come with a navigation that our
+    own page began, and with no redirect."""
+    if request.headers.get("Sec-Fetch-Site") == "cross-site":
+        return Response(ONWARD, mimetype="text/html")
+    return redirect("/", 303)  # type: ignore[return-value]
+
+
+def _field(name: str) -> str:
+    return request.form.get(name, "")

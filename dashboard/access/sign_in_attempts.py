@@ -1,0 +1,42 @@
+"""Sign-ins as records of the Audit: each that was let in, and of the others as many as anyone
+would read. Pure. Whoever guesses must not be able to fill the disk, nor to push a success out."""
+
+from typing import Any
+
+from ..web.token_bucket import Bucket
+
+FAILED_PER_S = 1.0
+FAILED_AT_ONCE = 60.0
+SUMMED_EVERY_S = 60.0
+LET_IN = "let in"
+
+Records = list[dict[str, Any]]
+
+
+class Attempts:
+    def __init__(self, mono: float) -> None:
+        self._bucket = Bucket(FAILED_PER_S, FAILED_AT_ONCE, mono)
+        self._records: Records = []
+        self._left_out = 0
+        self._summed_mono = mono
+
+    def add(self, at: float, name: str, address: str, how: str, outcome: str, mono: float) -> None:
+        if outcome != LET_IN and not self._bucket.take(1, mono):
+            self._left_out += 1
+            return
+        self._records.append({"at": at, "kind": "sign_in", "action": how, "actor": name,
+                              "actor_kind": "person", "address": address, "outcome": outcome,
+                              "sentence": f"{name!r} by {how} from {address}: {outcome}"})
+
+    def take(self, now: float, mono: float) -> Records:
+        records, self._records = self._records, []
+        if self._left_out and mono - self._summed_mono >= SUMMED_EVERY_S:
+            records.append({"at": now, "kind": "sign_in", "action": "many", "outcome": "refused",
+                            "sentence": f"{self._left_out} more attempts were refused",
+                            "detail": {"count": self._left_out}})
+            self._left_out, self._summed_mono = 0, mono
+        return records
+
+    def put_back(self, records: Records) -> None:
+        """The disk did not take them."""
+        self._records = records + self._records

@@ -1,0 +1,315 @@
+"""The SQL of people and programs: users, API tokens, sessions, one-time codes, sign-ins.
+
+Used by the hub and, over a connection of their own, by `gpudeck user` and `gpudeck token`: so each
+change is one transaction that holds its own conditions.
+"""
+
+import hashlib
+import secrets
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ..runtime.sql_transaction import together
+from .policy import FRESH_S, Role, Scope
+
+SCHEMA = """
+drop table sessions;
+drop table codes;
+create table users (
+  name text primary key, role text not null, groups text not null, unix_names text not null,
+  password text, created_at real not null, signed_in_at real
+) without rowid;
+create table tokens (
+  id text primary key, hash blob not null unique, name text not null, role text not null,
+  groups text not null, unix_names text not null, created_at real not null,
+  created_by text not null, expires_at real not null, used_at real
+) without rowid;
+create table sessions (
+  id text primary key, hash blob not null unique, user text not null, how text not null,
+  address text not null, created_at real not null, used_at real not null, ends_at real not null,
+  fresh_until real
+) without rowid;
+create table codes (hash blob primary key, user text, ends_at real not null) without rowid;
+create table sign_ins (
+  at real not null, name text not null, address text not null, how text not null,
+  outcome text not null
+);
+"""
+CODE_LASTS_S = 600.0
+SESSION_LASTS_S = 7 * 86_400.0
+IDLE_S = 86_400.0
+TOKEN_LASTS_MOST_S = 366 * 86_400.0
+MAX_USERS = 10_000
+MAX_TOKENS = 1_000
+SIGN_INS_KEPT = 200
+TOKEN_MARK = "gpdk_"  # found by whoever searches a repository for secrets
+
+
+class CannotChange(Exception):
+    """A condition of the change does not hold; the sentence says which."""
+
+
+class NoSuch(CannotChange):
+    """There is none of that name."""
+
+
+class Exists(CannotChange):
+    """There is one of that name already."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    role: Role
+    scope: Scope
+    password: str | None  # the argon2id hash; None: has to come by a link
+    created_at: float
+    signed_in_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    id: str
+    hash: bytes
+    name: str
+    role: Role
+    scope: Scope
+    created_at: float
+    created_by: str
+    expires_at: float
+    used_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """`hash` is of the secret, which the browser alone has. It may change; the `id` stays."""
+
+    id: str
+    hash: bytes
+    user: str
+    how: str
+    address: str
+    created_at: float
+    used_at: float
+    ends_at: float
+    fresh_until: float | None = None
+
+    def holds(self, now: float) -> bool:
+        return now < self.ends_at and now < self.used_at + IDLE_S
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    at: float
+    name: str
+    address: str
+    how: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What a one-time code is for: one person, or, with None, whoever becomes the first admin."""
+
+    user: str | None
+
+
+def digest(word: str) -> bytes:
+    return hashlib.sha256(word.encode()).digest()
+
+
+def new_session(user: str, how: str, address: str, now: float) -> tuple[str, Session]:
+    """The secret for the cookie, and the session. Who just signed in is fresh, save where another
+    program vouched for them."""
+    word = secrets.token_urlsafe(32)
+    fresh_until = None if how == "proxy" else now + FRESH_S
+    return word, Session("s" + secrets.token_hex(8), digest(word), user, how, address, now, now,
+                         now + SESSION_LASTS_S, fresh_until)
+
+
+def new_token(name: str, role: Role, scope: Scope, created_by: str, now: float, expires_at: float
+              ) -> tuple[str, Token]:
+    word = TOKEN_MARK + secrets.token_urlsafe(32)
+    return word, Token("t" + secrets.token_hex(8), digest(word), name, role, scope, now, created_by,
+                       min(expires_at, now + TOKEN_LASTS_MOST_S))
+
+
+class Accounts:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    # -- users
+
+    def users(self) -> list[User]:
+        rows = self._db.execute("select name, role, groups, unix_names, password, created_at, "
+                                "signed_in_at from users order by name")
+        return [User(name, Role(role), _scope(groups, unix_names), password, created, signed_in)
+                for name, role, groups, unix_names, password, created, signed_in in rows]
+
+    def user(self, name: str) -> User:
+        found = [user for user in self.users() if user.name == name]
+        if not found:
+            raise NoSuch(f"there is no user {name!r}")
+        return found[0]
+
+    def add_user(self, user: User, is_first: bool = False) -> None:
+        with together(self._db):
+            users = self.users()
+            if is_first and users:
+                raise Exists("this hub has its first admin already; sign in, or ask an admin")
+            if any(known.name == user.name for known in users):
+                raise Exists(f"there is a user {user.name!r} already")
+            if len(users) >= MAX_USERS:
+                raise CannotChange(f"this hub has {MAX_USERS} users and takes no more")
+            self._put_user(user)
+            if is_first:
+                self._db.execute("delete from codes where user is null")
+
+    def _put_user(self, user: User) -> None:
+        self._db.execute("insert or replace into users values (?, ?, ?, ?, ?, ?, ?)", (
+            user.name, user.role, _line(user.scope.groups), _line(user.scope.unix_names),
+            user.password, user.created_at, user.signed_in_at))
+
+    def change_user(self, name: str, role: Role | None = None, scope: Scope | None = None,
+                    password: str | None = None, is_password_gone: bool = False) -> User:
+        """Ends their sessions. None: stays as it is."""
+        with together(self._db):
+            old = self.user(name)
+            self._keep_an_admin(old, role)
+            new = replace(old, role=role or old.role, scope=scope or old.scope,
+                          password=None if is_password_gone else password or old.password)
+            self._put_user(new)
+            self._end_all_of(name)
+        return new
+
+    def remove_user(self, name: str) -> None:
+        with together(self._db):
+            self._keep_an_admin(self.user(name), None, is_leaving=True)
+            self._db.execute("delete from users where name = ?", (name,))
+            self._end_all_of(name)
+
+    def _keep_an_admin(self, user: User, role: Role | None, is_leaving: bool = False) -> None:
+        stays = not is_leaving and role in (None, Role.ADMIN)
+        if user.role is not Role.ADMIN or stays:
+            return
+        if sum(other.role is Role.ADMIN for other in self.users()) == 1:
+            raise CannotChange(f"{user.name!r} is the last admin; make another one first")
+
+    def _end_all_of(self, name: str) -> None:
+        self._db.execute("delete from sessions where user = ?", (name,))
+        self._db.execute("delete from codes where user = ?", (name,))
+
+    # -- API tokens
+
+    def tokens(self) -> list[Token]:
+        rows = self._db.execute("select id, hash, name, role, groups, unix_names, created_at, "
+                                "created_by, expires_at, used_at from tokens order by created_at")
+        return [Token(row[0], row[1], row[2], Role(row[3]), _scope(row[4], row[5]), *row[6:])
+                for row in rows]
+
+    def add_token(self, token: Token) -> None:
+        """In the place of the one with its id, if there is one."""
+        with together(self._db):
+            if len(self.tokens()) >= MAX_TOKENS:
+                raise CannotChange(f"this hub has {MAX_TOKENS} tokens and takes no more; revoke "
+                                   "those that nobody uses")
+            self._db.execute(
+                "insert or replace into tokens values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (token.id, token.hash, token.name, token.role, _line(token.scope.groups),
+                 _line(token.scope.unix_names), token.created_at, token.created_by,
+                 token.expires_at, token.used_at))
+
+    def remove_token(self, token_id: str) -> None:
+        if not self._db.execute("delete from tokens where id = ?", (token_id,)).rowcount:
+            raise NoSuch(f"there is no token {token_id!r}")
+
+    # -- one-time codes
+
+    def add_code(self, user: str | None, now: float) -> str:
+        """Only its hash is kept."""
+        code = secrets.token_urlsafe(24)
+        with together(self._db):
+            if user is not None:
+                self.user(user)
+            self._db.execute("delete from codes where ends_at < ?", (now,))
+            self._db.execute("insert into codes values (?, ?, ?)",
+                             (digest(code), user, now + CODE_LASTS_S))
+        return code
+
+    def code(self, code: str, now: float) -> Code | None:
+        """None: unknown, used up or too old."""
+        row = self._db.execute("select user from codes where hash = ? and ends_at > ?",
+                               (digest(code), now)).fetchone()
+        return None if row is None else Code(row[0])
+
+    def use_code(self, code: str, now: float) -> Code | None:
+        """As `code`, and it is gone."""
+        row = self._db.execute("delete from codes where hash = ? and ends_at > ? returning user",
+                               (digest(code), now)).fetchone()
+        return None if row is None else Code(row[0])
+
+    # -- sessions
+
+    def sessions(self, now: float) -> list[Session]:
+        rows = self._db.execute("select id, hash, user, how, address, created_at, used_at, "
+                                "ends_at, fresh_until from sessions")
+        return [session for row in rows if (session := Session(*row)).holds(now)]
+
+    def add_session(self, session: Session) -> None:
+        """Unless its user has gone meanwhile."""
+        with together(self._db):
+            self.user(session.user)
+            self._db.execute("delete from sessions where ends_at < ?", (session.created_at,))
+            self._put_session(session)
+            self._db.execute("update users set signed_in_at = ? where name = ?",
+                             (session.created_at, session.user))
+
+    def renew_session(self, session: Session) -> None:
+        """Under its id, with another secret; unless it has ended meanwhile."""
+        with together(self._db):
+            if not self._db.execute("select 1 from sessions where id = ?",
+                                    (session.id,)).fetchone():
+                raise NoSuch("this session has ended")
+            self._put_session(session)
+
+    def _put_session(self, session: Session) -> None:
+        self._db.execute(
+            "insert or replace into sessions values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (session.id, session.hash, session.user, session.how, session.address,
+             session.created_at, session.used_at, session.ends_at, session.fresh_until))
+
+    def end_session(self, session_id: str) -> None:
+        self._db.execute("delete from sessions where id = ?", (session_id,))
+
+    def end_sessions_of(self, name: str) -> None:
+        self._db.execute("delete from sessions where user = ?", (name,))
+
+    # -- what is written a moment later
+
+    def sign_ins(self) -> list[SignIn]:
+        """Newest first."""
+        rows = self._db.execute("select at, name, address, how, outcome from sign_ins "
+                                "order by at desc, rowid desc limit ?", (SIGN_INS_KEPT,))
+        return [SignIn(*row) for row in rows]
+
+    def note(self, attempts: Iterable[SignIn], sessions: dict[str, float],
+             tokens: dict[str, float]) -> None:
+        """Attempts, and when sessions and tokens were last used."""
+        with together(self._db):
+            self._db.executemany("insert into sign_ins values (?, ?, ?, ?, ?)", [
+                (one.at, one.name, one.address, one.how, one.outcome) for one in attempts])
+            self._db.execute("delete from sign_ins where rowid not in (select rowid from sign_ins "
+                             "order by at desc, rowid desc limit ?)", (SIGN_INS_KEPT,))
+            for table, used in (("sessions", sessions), ("tokens", tokens)):
+                self._db.executemany(f"update {table} set used_at = ? where id = ?",
+                                     [(at, key) for key, at in used.items()])
+
+
+def _line(names: tuple[str, ...]) -> str:
+    """No name holds white space."""
+    return " ".join(names)
+
+
+def _scope(groups: str, unix_names: str) -> Scope:
+    return Scope(tuple(groups.split()), tuple(unix_names.split()))

@@ -1,0 +1,111 @@
+"""REST of acts: parse, ask the service, answer. What is allowed, it decides."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from flask import Blueprint, Flask, Response, request
+
+from ..access.api import asker, body
+from ..access.policy import Actor
+from ..audit.recorder import CannotRecord
+from ..fleet.api import PREFIX, Wrong, answer, give_cursor, problem, read_cursor, read_limit
+from .lifecycle import CommandRecord
+from .service import Acts, CannotAct
+from .store import CommandsStore
+from .views import CommandList, NewCommands, NewPreview, Ordered, Plans, command_view
+
+KNOWN = ("limit", "cursor", "state", "task", "node")
+
+
+class ActsApi:
+    def __init__(self, acts: Acts, store: CommandsStore) -> None:
+        self._acts = acts
+        self._store = store
+
+    def preview(self) -> Response:
+        asked = body(NewPreview)
+        return answer(self._acts.preview(asker(), asked.action, asked.targets, asked.params,
+                                         asked.plan), HTTPStatus.CREATED)
+
+    def order(self) -> Response:
+        asked, actor = body(NewCommands), asker()
+        records, plan = self._acts.order(actor, asked.preview, asked.reason,
+                                         asked.despite_maintenance)
+        shown = None if plan is None else self._acts.plan_view(actor, plan)
+        return answer(self._ordered(actor, records, shown), HTTPStatus.ACCEPTED)
+
+    def _ordered(self, actor: Actor, records: list[CommandRecord], plan: Any) -> Ordered:
+        reads = self._acts.lens(actor).reads
+        return Ordered([command_view(record, reads) for record in records], plan)
+
+    def commands(self) -> Response:
+        args = request.args
+        for name in args:
+            if name not in KNOWN or len(args.getlist(name)) > 1:
+                raise Wrong(HTTPStatus.BAD_REQUEST, f"{name[:40]!r} is no parameter, or is given "
+                            f"twice; there are {', '.join(KNOWN)}")
+        if args.get("state", "all") not in ("open", "all"):
+            raise Wrong(HTTPStatus.BAD_REQUEST, "state is open or all")
+        limit, lens = read_limit(args.get("limit")), self._acts.lens(asker())
+        found: list[CommandRecord] = []
+        more = None
+        for record in self._store.newest(_before(args.get("cursor")), args.get("state") == "open",
+                                         args.get("task"), args.get("node")):
+            if not lens.sees_node(record.node_id):
+                continue
+            if len(found) == limit:
+                more = give_cursor((repr(found[-1].requested_at), found[-1].id))
+                break
+            found.append(record)
+        return answer(CommandList([command_view(one, lens.reads) for one in found], more))
+
+    def command(self, command_id: str) -> Response:
+        record, lens = self._store.find(command_id), self._acts.lens(asker())
+        if record is None or not lens.sees_node(record.node_id):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no command {command_id[:64]!r} here")
+        return answer(command_view(record, lens.reads))
+
+    def plans(self) -> Response:
+        return answer(Plans(self._acts.plans(asker())))
+
+    def approve(self, plan_id: str) -> Response:
+        actor = asker()
+        records, plan = self._acts.approve(actor, plan_id)
+        return answer(self._ordered(actor, records, self._acts.plan_view(actor, plan)),
+                      HTTPStatus.ACCEPTED)
+
+    def withdraw(self, plan_id: str) -> Response:
+        self._acts.withdraw(asker(), plan_id)
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+
+def _before(raw: str | None) -> tuple[float, str] | None:
+    cursor = read_cursor(raw)
+    if cursor is None:
+        return None
+    try:
+        at, command_id = cursor
+        return float(at), command_id
+    except ValueError as error:
+        raise Wrong(HTTPStatus.BAD_REQUEST, "this cursor was not given out by this list; start "
+                    "again without it") from error
+
+
+def add_acts_api(server: Flask, api: ActsApi) -> None:
+    routes = Blueprint("acts", __name__, url_prefix=PREFIX)
+    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+        ("POST", "/previews", api.preview),
+        ("GET", "/commands", api.commands), ("POST", "/commands", api.order),
+        ("GET", "/commands/<command_id>", api.command),
+        ("GET", "/plans", api.plans), ("POST", "/plans/<plan_id>/approve", api.approve),
+        ("DELETE", "/plans/<plan_id>", api.withdraw),
+    )
+    for method, rule, view in table:
+        routes.add_url_rule(rule, view_func=view, methods=[method],
+                            provide_automatic_options=False)
+    server.register_blueprint(routes)
+    server.register_error_handler(CannotAct, lambda error: problem(
+        error.status, str(error), f"urn:gpudeck:problem:{error.code}"))
+    server.register_error_handler(CannotRecord, lambda error: problem(
+        503, str(error), "urn:gpudeck:problem:audit"))

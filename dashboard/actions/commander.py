@@ -1,0 +1,194 @@
+"""Gives orders and hears what became of them: core/commands.py with the signer, the disk, the
+Audit and the wire around it."""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from gpudeck.actions import (
+    COMMAND_LASTS_S,
+    Action,
+    Asker,
+    Command,
+    Condition,
+    Preview,
+    Refusal,
+    Reply,
+)
+from gpudeck.command_sentences import sentence
+from gpudeck.wire import FromHub, SignedCommand
+
+from ..audit.recorder import Auditor, CannotRecord
+from ..fleet.epoch_fence import Fence
+from .lifecycle import CommandRecord, Commands, Effect, Keep, Tell
+from .signer_client import GONE, Signer, SignerGone
+from .store import CannotStore, CommandsStore
+
+log = logging.getLogger("gpudeck.commander")
+
+BEFORE_IT_ACTS = ("requested", "queued", "sent")
+
+
+class Wire(Protocol):
+    """The nodes that are connected."""
+
+    def connected(self) -> Collection[str]: ...
+
+    def tell(self, node_id: str, message: FromHub) -> bool: ...
+
+
+class Commander:
+    """`on_change`: told of each record once it is on the disk."""
+
+    def __init__(self, store: CommandsStore, auditor: Auditor, signer: Signer, fence: Fence,
+                 wire: Wire) -> None:
+        self._store = store
+        self._auditor = auditor
+        self._signer = signer
+        self._fence = fence
+        self._wire = wire
+        self._commands = Commands()
+        self.on_change: list[Callable[[CommandRecord], None]] = []
+
+    def recover(self) -> None:
+        """What was open when the hub ended. The disk must take it, or there is no hub."""
+        now = time.time()
+        self._run(self._commands.recovered(self._store.pending(now), now), now)
+
+    # -- orders
+
+    def order(self, record: CommandRecord, preview: Preview | None, refusal: Refusal | None = None,
+              condition: Condition | None = None, **fields: Any) -> CommandRecord:
+        """Recorded first; then signed, recorded as sent, and sent. Raises CannotRecord."""
+        now = time.time()
+        shown = None if preview is None else msgspec.to_builtins(preview)
+        self._run(self._commands.request(record), now, preview=shown, **fields)
+        found = refusal or self._fence_refusal(record.node_id) or self._sign(
+            record, preview, condition)
+        now = time.time()
+        if record.id not in self._commands.records:
+            return self.find(record.id) or record  # it took so long that it was refused meanwhile
+        if isinstance(found, Refusal):
+            self._run(self._commands.refuse(record.id, found, now), now)
+        else:
+            is_connected = record.node_id in self._wire.connected()
+            self._run(self._commands.signed(record.id, found, is_connected, now), now)
+        return self.find(record.id) or record
+
+    def hold(self, node_id: str, host: str, action: Action, asker: Asker, reason: str
+             ) -> CommandRecord:
+        """`hold` or `release`: of a node, without a victim. Raises CannotRecord."""
+        now = time.time()
+        return self.order(CommandRecord(new_id(now), action, node_id, host, asker, reason, now, now,
+                                        now + COMMAND_LASTS_S), None)
+
+    def withdraw(self, command_id: str, why: str) -> bool:
+        """Where it has not left yet: then it never does. False: it has."""
+        record = self._commands.records.get(command_id)
+        if record is None or record.state != "queued":
+            return False
+        now = time.time()
+        self._try(self._commands.refuse(command_id, Refusal("hold", why[:1_024]), now), now)
+        return True
+
+    def _fence_refusal(self, node_id: str) -> Refusal | None:
+        return self._fence.refusal(node_id, len(self._wire.connected()))
+
+    def _sign(self, record: CommandRecord, preview: Preview | None, condition: Condition | None
+              ) -> SignedCommand | Refusal:
+        try:
+            nonce = self._signer.nonce() if preview is None else preview.nonce
+            if self._signer.epoch != self._fence.epoch:
+                self._signer.rise(self._fence.epoch)
+        except SignerGone:
+            return GONE
+        command = Command(
+            record.id, record.node_id, self._fence.epoch, record.requested_at, record.expires_at,
+            nonce, record.action, record.asker, record.reason, preview, condition)
+        found = self._signer.sign(command)
+        if isinstance(found, SignedCommand):
+            self._fence.has_issued = True
+        return found
+
+    # -- what nodes say, and time
+
+    def replied(self, node_id: str, reply: Reply) -> None:
+        now = time.time()
+        known = self._store.find(reply.command_id)
+        if known is None or known.node_id != node_id:
+            log.warning("stray_reply node=%s command=%r state=%s", node_id, reply.command_id,
+                        reply.state)
+        self._try(self._commands.replied(node_id, reply, now, known), now)
+
+    def joined(self, node_id: str) -> None:
+        now = time.time()
+        self._try(self._commands.joined(node_id, now), now)
+
+    def tick(self) -> None:
+        now = time.time()
+        self._try(self._commands.tick(now, self._wire.connected()), now)
+
+    # -- effects
+
+    def _try(self, effects: Iterable[Effect], now: float) -> None:
+        """What cannot be written is not noted either, so that it is said or seen again."""
+        try:
+            self._run(effects, now)
+        except (CannotRecord, CannotStore) as error:
+            log.warning("command_not_written reason=%r", str(error))
+
+    def _run(self, effects: Iterable[Effect], now: float, **fields: Any) -> None:
+        for effect in effects:
+            match effect:
+                case Keep():
+                    self._keep(effect, now, fields)
+                case Tell():
+                    self._wire.tell(effect.node_id, effect.message)
+
+    def _keep(self, effect: Keep, now: float, fields: dict[str, Any]) -> None:
+        record = effect.record
+        if effect.is_news:
+            is_ahead = record.state in BEFORE_IT_ACTS
+            with self._auditor.change("command", _recorded(record) | fields,
+                                      takes_away=not is_ahead, is_strict=is_ahead):
+                self._store.put(record)
+        else:
+            self._store.put(record)
+        self._commands.kept(record, now)
+        for told in self.on_change:
+            told(record)
+
+    # -- what is known
+
+    def in_flight(self) -> list[CommandRecord]:
+        return [record for record in self._commands.records.values() if record.is_open]
+
+    def find(self, command_id: str) -> CommandRecord | None:
+        return self._commands.records.get(command_id) or self._store.find(command_id)
+
+
+def _recorded(record: CommandRecord) -> dict[str, Any]:
+    found = record.refusal if record.state == "refused" else None
+    verified = None if record.verified is None else msgspec.to_builtins(record.verified)
+    return {"actor": record.asker.name, "actor_kind": record.asker.kind,
+            "approved_by": record.asker.approved_by, "action": record.action,
+            "node": record.node_id, "host": record.host, "task_id": record.task_id,
+            "job_id": record.job_id, "owner": record.owner, "command_id": record.id,
+            "reason": record.reason, "outcome": record.state, "step": record.step or None,
+            "refusal": None if found is None else found.code,
+            "sentence": f"{record.asker.name} wants {_what(record)}: {sentence(record)}",
+            "verified": verified}
+
+
+def _what(record: CommandRecord) -> str:
+    whom = "" if record.task_id is None else f" of task {record.task_id}"
+    return f"{record.action}{whom} on {record.host}"
+
+
+def new_id(now: float) -> str:
+    """Sorts by time; what follows cannot be guessed."""
+    return f"{int(now * 1_000):012x}{secrets.token_hex(10)}"

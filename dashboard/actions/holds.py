@@ -1,0 +1,188 @@
+"""Stops every act on a node or on the fleet until it is released: desired state, kept here, in
+force at the node. What a node says of itself is compared with it at each Beat."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gevent.event import Event
+
+from gpudeck.actions import HELD_BY_HUB, Action, Asker
+from gpudeck.actions import Refusal as ActRefusal
+
+from ..access.policy import EVERYTHING, Actor, Refusal, Why, may
+from ..access.service import Refused
+from ..access.store import CannotChange, NoSuch
+from ..audit.recorder import Auditor, CannotRecord, by
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import Lenses, Sight
+from .standing_store import FLEET, Hold, Standing
+
+log = logging.getLogger("gpudeck.holds")
+
+AGAIN_S, AGAIN_MOST_S = 5.0, 300.0
+MAX_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where holds are put: the fleet as it is, and the way to a node."""
+
+    fleet: Fleet
+    lenses: Lenses
+    is_connected: Callable[[str], bool]
+    order: Callable[[str, str, Action, Asker, str], Any]  # node, host, hold or release, who, why
+
+
+class Holds:
+    def __init__(self, standing: Standing, auditor: Auditor, place: Place) -> None:
+        self._standing = standing
+        self._auditor = auditor
+        self._place = place
+        self._held = standing.holds()
+        self._again: dict[str, tuple[float, float]] = {}  # when it is ordered again; the wait then
+        self._told: dict[str, tuple[str, ...]] = {}
+        self._due: set[str] = set()  # nodes that are not as they should be, as far as we know
+        self.wake = Event()
+        self.on_change: list[Callable[[], None]] = []
+
+    # -- what holds
+
+    @property
+    def fleet(self) -> Hold | None:
+        return self._held.get(FLEET)
+
+    def of(self, node_id: str) -> Hold | None:
+        """What was ordered for this node alone."""
+        return self._held.get(node_id)
+
+    def wanted(self, node_id: str) -> Hold | None:
+        return self._held.get(node_id) or self.fleet
+
+    def said(self, node_id: str) -> tuple[str, ...]:
+        """Who holds there, as the node says."""
+        node = self._place.fleet.nodes.get(node_id)
+        return () if node is None or node.beat is None else node.beat.holds
+
+    def held_nodes(self) -> list[str]:
+        """Where something holds, or is to hold; the fleet's own hold is not told once per node."""
+        told = [node_id for node_id in self._place.fleet.nodes if self.said(node_id)]
+        return sorted({*told, *self._held} - {FLEET})
+
+    def refusal(self, node_id: str) -> ActRefusal | None:
+        """Why nothing may be ordered there now, for people; None: nothing holds."""
+        hold = self.wanted(node_id)
+        if hold is not None:
+            what = "this node" if hold.node_id else "the whole fleet"
+            why = f", because: {hold.reason}" if hold.reason else ""
+            return ActRefusal("hold", f"{hold.by} holds all acts on {what}{why}. "
+                                      "Release the hold first.")
+        said = self.said(node_id)
+        if said:
+            return ActRefusal("hold", f"all acts on this node are on hold: {'; '.join(said)}. "
+                                      "Release it there first."[:1_024])
+        return None
+
+    # -- by people and programs
+
+    def hold(self, actor: Actor, node_id: str | None, reason: str) -> None:
+        self._check(actor, "POST /api/v1/hold", node_id)
+        hold = Hold(node_id or FLEET, actor.name, _line(reason), time.time())
+        # A stop is never refused because of the copy of a record.
+        with self._auditor.change("hold", self._fields(actor, "hold", hold), takes_away=True):
+            self._standing.put_hold(hold)
+        self._held[hold.node_id] = hold
+        self._settle(hold.node_id)
+
+    def release(self, actor: Actor, node_id: str | None) -> None:
+        self._check(actor, "DELETE /api/v1/hold", node_id)
+        hold = self._held.get(node_id or FLEET)
+        if hold is None:
+            raise NoSuch("nothing was held here from the hub" if node_id or not self._held else
+                         "the fleet is not held; single nodes are, name them")
+        with self._auditor.change("hold", self._fields(actor, "release", hold)):
+            self._standing.drop_hold(hold.node_id)
+        del self._held[hold.node_id]
+        self._settle(hold.node_id)
+
+    def _fields(self, actor: Actor, action: str, hold: Hold) -> dict[str, Any]:
+        host = self._host(hold.node_id)
+        place = f"on {host}" if hold.node_id else "on the whole fleet"
+        why = f", because: {hold.reason}" if hold.reason else ""
+        verb = "held all acts" if action == "hold" else "released the hold"
+        return by(actor) | {
+            "action": action, "node": hold.node_id or None, "host": host,
+            "sentence": f"{actor.name} {verb} {place}{why if action == 'hold' else ''}",
+            "detail": {"reason": hold.reason} if hold.reason else None}
+
+    def _host(self, node_id: str) -> str | None:
+        node = self._place.fleet.nodes.get(node_id)
+        return None if node is None else node.hello.host
+
+    def _check(self, actor: Actor, verb: str, node_id: str | None) -> None:
+        refusal = may(actor, verb, now=time.time())
+        if refusal is not None:
+            raise Refused(refusal)
+        if node_id is None and EVERYTHING not in actor.scope.groups:
+            raise Refused(Refusal(Why.FORBIDDEN, "the whole fleet is for those whose scope it is; "
+                                  "name a node of yours"))
+        if node_id is not None and not self._place.lenses.of(Sight.of(actor)).sees_node(node_id):
+            raise NoSuch(f"there is no node {node_id[:64]!r} here")
+
+    # -- in force
+
+    def _settle(self, node_id: str) -> None:
+        due = {node_id} if node_id else set(self._place.fleet.nodes)
+        self._due |= due
+        for each in due:
+            self._again.pop(each, None)
+        self.changed()
+        self.wake.set()  # whoever asked waits for no node; here it holds already
+
+    def changed(self) -> None:
+        for tell in self.on_change:
+            tell()
+
+    def beaten(self, node_id: str) -> None:
+        """A node says what holds there; whether that is new, and as it should be."""
+        said = self.said(node_id)
+        if said != self._told.get(node_id):
+            self._told[node_id] = said
+            self._due.add(node_id)
+            self.changed()
+
+    def is_in_force(self, node_id: str) -> bool:
+        return any(said.startswith(HELD_BY_HUB) for said in self.said(node_id))
+
+    def tick(self, mono: float) -> None:
+        """Order again where what is in force is not what is wanted."""
+        self.wake.clear()
+        for node_id in list(self._due):
+            node = self._place.fleet.nodes.get(node_id)
+            hold = self.wanted(node_id)
+            if node is None or node.beat is None or (hold is not None) == self.is_in_force(node_id):
+                self._due.discard(node_id)
+                self._again.pop(node_id, None)
+                continue
+            due_mono, wait_s = self._again.get(node_id, (0.0, AGAIN_S))
+            if self._place.is_connected(node_id) and mono >= due_mono:
+                # A node that does not understand is not asked for ever at the same pace.
+                self._again[node_id] = mono + wait_s, min(2 * wait_s, AGAIN_MOST_S)
+                self._order(node_id, node.hello.host, hold)
+
+    def _order(self, node_id: str, host: str, hold: Hold | None) -> None:
+        action: Action = "release" if hold is None else "hold"
+        asker = Asker("person", "the hub" if hold is None else hold.by)
+        try:
+            self._place.order(node_id, host, action, asker, "" if hold is None else hold.reason)
+        except CannotRecord as error:  # the next tick tries again; this hub orders nothing there
+            log.warning("hold not ordered node=%s reason=%r", node_id, str(error))
+
+
+def _line(reason: str) -> str:
+    found = " ".join(reason.split())
+    if len(found) > MAX_REASON or not found.isprintable():
+        raise CannotChange(f"a reason is one line of at most {MAX_REASON} characters")
+    return found

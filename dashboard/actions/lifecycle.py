@@ -1,0 +1,253 @@
+"""The life of a Command at the hub, over a transport that loses, doubles, reorders and delays.
+
+Events in, effects out: a Keep that could not be written has not happened (`kept` is not called),
+and the Tells behind it are not said. A SignedCommand is told once, ever; what became of it is then
+asked for by Inquire, also after a restart. What state may follow which stands
+in gpudeck.actions.LIFE.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from gpudeck.actions import (
+    FINAL,
+    LIFE,
+    MEMORY_BACK_WITHIN_S,
+    UNKILLABLE_AFTER_S,
+    Action,
+    Asker,
+    CommandState,
+    Params,
+    Refusal,
+    Reply,
+    Verified,
+)
+from gpudeck.wire import FromHub, Inquire, Noted, SignedCommand
+
+ANSWER_WITHIN_S = 5.0  # after a command can no longer begin
+SLACK_S = 15.0
+REQUESTED_MOST_S = 60.0
+ASK_EVERY_S = 10.0
+# An agent keeps what it did for at least a day; nothing is learnt by asking for longer.
+ASKED_FOR_S = 86_400.0
+INQUIRE_MOST = 1_024
+
+
+class Moment(msgspec.Struct, frozen=True):
+    state: CommandState
+    at: float
+    step: str = ""
+
+
+class CommandRecord(msgspec.Struct, frozen=True):
+    """One Command as the hub knows it. Times are the hub's."""
+
+    id: str
+    action: Action
+    node_id: str
+    host: str
+    asker: Asker
+    reason: str
+    requested_at: float
+    updated_at: float
+    expires_at: float
+    params: Params = Params()
+    state: CommandState = "requested"
+    step: str = ""
+    task_id: str | None = None
+    task_ids: tuple[str, ...] = ()
+    job_id: str | None = None
+    owner: str | None = None
+    command: str | None = None  # the command line of its first victim
+    mem_used_bytes: float | None = None
+    bystanders: int | None = None  # that were shown
+    credential: str = ""
+    refusal: Refusal | None = None
+    verified: Verified | None = None
+    number: int = 0  # of the newest Reply that counted
+    history: tuple[Moment, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        return self.state not in FINAL
+
+    def is_pending(self, now: float) -> bool:
+        """Something may still be heard of it."""
+        return self.is_open or (self.state == "unknown" and now < self.expires_at + ASKED_FOR_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Onto the disk; with `is_news`, into the Audit too."""
+
+    record: CommandRecord
+    is_news: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    node_id: str
+    message: FromHub
+
+
+Effect = Keep | Tell
+
+
+def _reachable() -> dict[CommandState, frozenset[CommandState]]:
+    """Replies get lost, so that one may be the first that is heard of several steps."""
+    found: dict[CommandState, frozenset[CommandState]] = {}
+    for state in LIFE:
+        seen: set[CommandState] = set()
+        todo = list(LIFE[state])
+        while todo:
+            after = todo.pop()
+            if after not in seen:
+                seen.add(after)
+                todo += LIFE[after]
+        found[state] = frozenset(seen)
+    return found
+
+
+REACHABLE = _reachable()
+
+
+class Commands:
+    """Those of which something may still be heard."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, CommandRecord] = {}
+        self._unsent: dict[str, SignedCommand] = {}  # in memory alone: a restart sends nothing
+        self._asked_at: dict[str, float] = {}
+
+    def of_node(self, node_id: str) -> list[CommandRecord]:
+        return [record for record in self.records.values() if record.node_id == node_id]
+
+    def kept(self, record: CommandRecord, now: float) -> None:
+        """It is on the disk."""
+        if record.is_pending(now):
+            self.records[record.id] = record
+        else:
+            self.records.pop(record.id, None)
+            self._asked_at.pop(record.id, None)
+        if record.state != "queued":
+            self._unsent.pop(record.id, None)
+
+    # -- what people and the signer say
+
+    def request(self, record: CommandRecord) -> list[Effect]:
+        return [Keep(replace(record, history=(Moment("requested", record.requested_at),)))]
+
+    def refuse(self, command_id: str, refusal: Refusal, now: float) -> list[Effect]:
+        record = self.records[command_id]
+        return [Keep(_moved(record, "refused", now, refusal=refusal))]
+
+    def signed(self, command_id: str, message: SignedCommand, is_connected: bool, now: float
+               ) -> list[Effect]:
+        record = _moved(self.records[command_id], "queued", now)
+        self._unsent[command_id] = message
+        return self._send(record, message, now) if is_connected else [Keep(record)]
+
+    def _send(self, record: CommandRecord, message: SignedCommand, now: float) -> list[Effect]:
+        """Known to be sent before it is: should we end in between, it is asked for, not told."""
+        return [Keep(_moved(record, "sent", now)), Tell(record.node_id, message)]
+
+    # -- what the node says
+
+    def joined(self, node_id: str, now: float) -> list[Effect]:
+        """It is connected anew. What was told before may have been lost: it is asked for."""
+        effects: list[Effect] = []
+        asked: list[str] = []
+        for record in self.of_node(node_id):
+            message = self._unsent.get(record.id)
+            if record.state == "queued" and message is not None and now < record.expires_at:
+                effects += self._send(record, message, now)
+            elif record.state not in ("requested", "queued"):
+                asked.append(record.id)
+        return [*self._inquire(node_id, asked, now), *effects]
+
+    def replied(self, node_id: str, reply: Reply, now: float, known: CommandRecord | None = None
+                ) -> list[Effect]:
+        """`known`: from the disk, when it is not among ours any more."""
+        record = self.records.get(reply.command_id, known)
+        noted = Tell(node_id, Noted(reply.command_id, reply.number))
+        if record is None or record.node_id != node_id or reply.number <= record.number:
+            return [noted]
+        news = reply.state != record.state and reply.state in REACHABLE[record.state]
+        if not news and not record.is_pending(now):
+            return [noted]
+        state = reply.state if news else record.state
+        told = replace(record, number=reply.number, step=reply.step,
+                       refusal=reply.refusal or record.refusal,
+                       verified=reply.verified or record.verified)
+        made = (_moved(told, state, now, reply.step) if news
+                else replace(told, updated_at=now))
+        return [Keep(made, news), noted]
+
+    # -- time
+
+    def tick(self, now: float, connected: Collection[str]) -> list[Effect]:
+        effects: list[Effect] = []
+        asked: dict[str, list[str]] = {}
+        for record in list(self.records.values()):
+            late = self._late(record, now)
+            if late is not None:
+                effects.append(Keep(late))
+            if (record.state == "unknown" or (late is not None and late.state == "unknown")) and (
+                    record.node_id in connected
+                    and now - self._asked_at.get(record.id, -ASK_EVERY_S) >= ASK_EVERY_S):
+                asked.setdefault(record.node_id, []).append(record.id)
+        for node_id, command_ids in asked.items():
+            effects += self._inquire(node_id, command_ids, now)
+        return effects
+
+    def _late(self, record: CommandRecord, now: float) -> CommandRecord | None:
+        match record.state:
+            case "requested" if now >= record.requested_at + REQUESTED_MOST_S:
+                return _moved(record, "refused", now, refusal=NOT_SIGNED)
+            case "queued" if now >= record.expires_at:
+                return _moved(record, "expired", now)
+            case "sent" if now >= record.expires_at + ANSWER_WITHIN_S:
+                return _moved(record, "unknown", now)
+            case "accepted" | "acting" if now >= record.updated_at + _most_s(record.params):
+                return _moved(record, "unknown", now)
+            case "unknown" if not record.is_pending(now):
+                self.records.pop(record.id)
+        return None
+
+    def _inquire(self, node_id: str, command_ids: list[str], now: float) -> list[Effect]:
+        self._asked_at |= dict.fromkeys(command_ids, now)
+        return [Tell(node_id, Inquire(tuple(command_ids[at : at + INQUIRE_MOST])))
+                for at in range(0, len(command_ids), INQUIRE_MOST)]
+
+    # -- start
+
+    def recovered(self, records: Iterable[CommandRecord], now: float) -> list[Effect]:
+        """From the disk, also from one that was restored: nothing of it is ever sent."""
+        effects: list[Effect] = []
+        for record in records:
+            self.records[record.id] = record
+            if record.state == "requested":
+                effects.append(Keep(_moved(record, "refused", now, refusal=NOT_SIGNED)))
+            elif record.state == "queued":
+                effects.append(Keep(_moved(record, "expired", now, "the hub was started anew "
+                                           "before this was sent")))
+        return effects
+
+
+NOT_SIGNED = Refusal("expired", "the hub ended before this was signed; nothing was sent")
+
+
+def _most_s(params: Params) -> float:
+    """The longest that a node may be silent while it acts."""
+    return (params.checkpoint_wait_s + params.grace_s + UNKILLABLE_AFTER_S + MEMORY_BACK_WITHIN_S
+            + SLACK_S)
+
+
+def _moved(record: CommandRecord, state: CommandState, now: float, step: str = "",
+           refusal: Refusal | None = None) -> CommandRecord:
+    return replace(record, state=state, updated_at=now, step=step,
+                   refusal=refusal or record.refusal,
+                   history=(*record.history, Moment(state, now, step)))

@@ -1,0 +1,96 @@
+"""The owner has a say: "keep until 18:00, because …". People see it before they act, rules respect
+it. It ends by itself."""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from gpudeck.wire import Task
+
+from ..access.policy import Actor, Refusal, Role, Why, may
+from ..access.service import Refused
+from ..access.store import CannotChange, NoSuch
+from ..audit.recorder import Auditor, by
+from ..fleet.fleet import Fleet, Node
+from ..fleet.visibility import Lenses, Sight
+from .standing_store import Keep, Standing
+from .views import KeepView
+
+LASTS_MOST_S = 7 * 86_400.0
+MAX_BECAUSE = 200
+MOST = 20_000
+
+
+class Keeps:
+    def __init__(self, standing: Standing, auditor: Auditor, fleet: Fleet, lenses: Lenses) -> None:
+        self._standing = standing
+        self._auditor = auditor
+        self._fleet = fleet
+        self._lenses = lenses
+        self._kept = {(keep.node_id, keep.task_id): keep for keep in standing.keeps()}
+
+    def of(self, node_id: str, task_id: str) -> Keep | None:
+        keep = self._kept.get((node_id, task_id))
+        return keep if keep is not None and time.time() < keep.until else None
+
+    def of_any(self, task_ids: Iterable[str]) -> KeepView | None:
+        """Of a job whose tasks these are: that which lasts longest."""
+        now, wanted = time.time(), {*task_ids}
+        found = [keep for (_, task_id), keep in self._kept.items()
+                 if task_id in wanted and now < keep.until]
+        last = max(found, key=lambda keep: keep.until, default=None)
+        return None if last is None else KeepView(last.until, last.because, last.by)
+
+    def set(self, actor: Actor, task_id: str, until: float, because: str) -> Keep:
+        now = time.time()
+        node, task = self._own(actor, "PUT /api/v1/tasks/<path:task_id>/keep", task_id)
+        if not now < until <= now + LASTS_MOST_S:
+            raise CannotChange("`until` is in UTC seconds, after now and within seven days")
+        if len(self._kept) >= MOST:
+            raise CannotChange(f"{MOST} tasks are kept already, and no more can be")
+        keep = Keep(node.hello.node_id, task_id, until, _line(because), actor.name, now)
+        with self._change(actor, "set", node, task, {"until": until, "because": keep.because}):
+            self._standing.drop_keeps_before(now)
+            self._standing.put_keep(keep)
+        self._kept = {key: each for key, each in self._kept.items() if each.until > now}
+        self._kept[keep.node_id, task_id] = keep
+        return keep
+
+    def remove(self, actor: Actor, task_id: str) -> None:
+        node, task = self._own(actor, "DELETE /api/v1/tasks/<path:task_id>/keep", task_id)
+        if self.of(node.hello.node_id, task_id) is None:
+            raise NoSuch("nobody asked that this task be kept")
+        with self._change(actor, "remove", node, task, {}):
+            self._standing.drop_keep(node.hello.node_id, task_id)
+        del self._kept[node.hello.node_id, task_id]
+
+    def _change(self, actor: Actor, action: str, node: Node, task: Task, detail: dict[str, Any]
+                ) -> Any:
+        verb = "wants it kept" if action == "set" else "wants it kept no more"
+        why = f", because: {detail['because']}" if detail.get("because") else ""
+        return self._auditor.change("keep", by(actor) | {
+            "action": action, "node": node.hello.node_id, "host": node.hello.host,
+            "task_id": task.id, "detail": detail | {"owner": task.user},
+            "sentence": f"task {task.id} of {task.user or 'somebody'}: {actor.name} {verb}{why}"})
+
+    def _own(self, actor: Actor, verb: str, task_id: str) -> tuple[Node, Task]:
+        """Its owner, or an operator whose scope it is in. Raises."""
+        refusal = may(actor, verb, now=time.time())
+        if refusal is not None:
+            raise Refused(refusal)
+        for node in self._lenses.of(Sight.of(actor)).nodes(self._fleet):
+            task = node.tasks.get(task_id)
+            if task is None:
+                continue
+            is_operator = actor.role is not None and actor.role.covers(Role.OPERATOR)
+            if is_operator or actor.scope.owns(task.user):
+                return node, task
+            raise Refused(Refusal(Why.FORBIDDEN, "this is for the task's owner and for operators"))
+        raise NoSuch(f"there is no task {task_id[:128]!r} here")
+
+
+def _line(because: str) -> str:
+    found = " ".join(because.split())
+    if len(found) > MAX_BECAUSE or not found.isprintable():
+        raise CannotChange(f"`because` is one line of at most {MAX_BECAUSE} characters")
+    return found

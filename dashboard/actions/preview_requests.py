@@ -1,0 +1,72 @@
+"""Asks nodes what an act would hit: one Look each, answered by a Preview that the node signs."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gevent.event import AsyncResult
+from gevent.timeout import Timeout
+
+from gpudeck.actions import AskerKind, Params, Preview, Refusal, ShownAction
+from gpudeck.keys import fingerprint, is_signed
+from gpudeck.wire import FromHub, Look, preview_statement
+
+from .signer_client import GONE, Signer, SignerGone
+
+ANSWER_WITHIN_S = 5.0
+MAX_OPEN = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    node_id: str
+    look: Look
+    answer: "AsyncResult[Preview]"
+
+
+class Looker:
+    def __init__(self, signer: Signer, tell: Callable[[str, FromHub], bool]) -> None:
+        self._signer = signer
+        self._tell = tell
+        self._open: dict[str, Asked] = {}
+
+    def look(self, node_id: str, task_id: str, action: ShownAction, params: Params,
+             asker: AskerKind | None = None) -> Preview | Refusal:
+        """Waits for the node, and not for long. `asker`: who would order it, where that is known
+        before."""
+        if len(self._open) >= MAX_OPEN:
+            return Refusal("busy", "this hub asks as many nodes as it can already; try again")
+        try:
+            nonce = self._signer.nonce()
+        except SignerGone:
+            return GONE
+        asked = Asked(node_id, Look(secrets.token_hex(16), nonce, action, params, task_id,
+                                     asker),
+                      AsyncResult())
+        self._open[asked.look.ask_id] = asked
+        try:
+            if not self._tell(node_id, asked.look):
+                return Refusal("offline", "this node is not connected, so nothing can be done "
+                               "there; it connects again by itself")
+            found: Preview = asked.answer.get(timeout=ANSWER_WITHIN_S)  # type: ignore[assignment]
+            return found
+        except Timeout:
+            return Refusal("offline", f"the node did not answer within {ANSWER_WITHIN_S:.0f} s; "
+                           "try again, and look at its reader on the Fleet page")
+        finally:
+            del self._open[asked.look.ask_id]
+
+    def heard(self, node_id: str, preview: Preview) -> None:
+        """Only an answer to what was asked of that very node, signed by it, is one."""
+        asked = self._open.get(preview.ask_id)
+        if asked is not None and asked.node_id == node_id and _answers(preview, asked):
+            asked.answer.set(preview)
+
+
+def _answers(preview: Preview, asked: Asked) -> bool:
+    look = asked.look
+    return (
+        (preview.nonce, preview.action, preview.params, preview.task_id, preview.node_id)
+        == (look.nonce, look.action, look.params, look.task_id, asked.node_id)
+        and fingerprint(preview.key) == asked.node_id
+        and is_signed(preview.key, preview_statement(preview), preview.signature))

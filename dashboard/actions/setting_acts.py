@@ -1,0 +1,68 @@
+"""Acts on MPS and on Gpus instead of on tasks: what is meant, and who may. The rest is
+dashboard/actions/service.py, as for any act."""
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gpudeck.actions import NO_TASK, Params, ShownAction
+from gpudeck.limits import ENDS_CLIENTS, GPU_SETTINGS, SETTING_ACTIONS, action_of
+
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import Lens
+
+# Of the acts that are previewed: what stops somebody's work, or may.
+HARMFUL: tuple[ShownAction, ...] = ("end", "pause", "terminate_client", *ENDS_CLIENTS)
+
+
+class NoSetting(Exception):
+    """What is asked for does not fit together. The sentence says what to do."""
+
+
+class NotSeen(Exception):
+    """There is no such Node or Gpu here, or none that may be known of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    node_id: str
+    host: str
+    params: Params
+
+
+def is_setting(action: ShownAction, params: Params) -> bool:
+    return action in SETTING_ACTIONS or params.setting is not None
+
+
+def meant(fleet: Fleet, lens: Lens, action: ShownAction, targets: list[str], params: Params
+          ) -> Meant:
+    """One target: of MPS a Node, by id; else a Gpu, by UUID."""
+    setting = params.setting
+    if setting is None or action_of(setting) != action:
+        raise NoSetting(f"{action} needs `params.setting` of its own kind, and no other act has "
+                        "one; see the API's description")
+    if len(targets) != 1:
+        raise NoSetting("a setting has one target: a node's id for MPS, else a Gpu's UUID")
+    target = targets[0]
+    if not isinstance(setting, GPU_SETTINGS):
+        return _on(fleet, lens, target, params)
+    if setting.gpu_uuid != target:
+        raise NoSetting("the target and `gpu_uuid` are not the same Gpu")
+    for node in lens.nodes(fleet):
+        facts = () if node.listing is None else node.listing.inventory.gpus
+        if any(each.uuid == target and each.parent_uuid is None for each in facts):
+            return _on(fleet, lens, node.hello.node_id, params)
+        if any(each.uuid == target for each in facts):
+            raise NoSetting("this is a MIG instance; limits are of the whole board")
+    raise NotSeen(f"there is no Gpu {target[:128]!r} here")
+
+
+def _on(fleet: Fleet, lens: Lens, node_id: str, params: Params) -> Meant:
+    node = fleet.nodes.get(node_id)
+    if node is None or not lens.sees_node(node_id):
+        raise NotSeen(f"there is no node {node_id[:128]!r} here")
+    # What an act does not use must not tell two equal ones apart.
+    return Meant(node_id, node.hello.host, replace(params, text=""))
+
+
+TASKS = (NO_TASK,)

@@ -1,0 +1,223 @@
+"""The hub's end of the signer: starts it, asks it, starts it again."""
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gevent
+import msgspec
+from gevent import socket as gsocket
+from gevent.lock import RLock
+
+from gpudeck.actions import Command, Refusal
+from gpudeck.child_processes import importable
+from gpudeck.desired_state import Desired, SignedDesired
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.keys import fingerprint
+from gpudeck.wire import Call, Challenge, SignedCommand
+
+from .signer_process import (
+    Answer,
+    Declined,
+    GiveNonce,
+    Nonce,
+    Prove,
+    Ready,
+    Request,
+    Rise,
+    Sign,
+    SignDesired,
+)
+from .signer_process import framed as _framed
+from .signer_process import read_answer as _read_answer
+from .signing_policy import Budget
+
+log = logging.getLogger("gpudeck.signing")
+
+START_WITHIN_S = 30.0
+ANSWER_WITHIN_S = 2.0
+WAIT_FOR_IT_S = 4.0  # a node that calls in the meantime; it would not wait for longer
+LOOK_EVERY_S = 0.1
+AGAIN_AFTER_S, AGAIN_MOST_S = 0.2, 10.0
+STEADY_S = 20.0
+MODULE = f"{__package__}.signer_process"
+
+
+class SignerGone(Exception):
+    """It answers nothing now; it is being started again."""
+
+
+GONE = Refusal("signer", "the hub's signer is not running; it is being started again, so try again "
+               "in some seconds (if this stays, the hub's log says why)")
+
+
+class Signer:
+    """`start` may be called early, so that it is there when it is needed."""
+
+    def __init__(self, folder: Path, budget: Budget) -> None:
+        self._folder = folder
+        self._budget = budget
+        self._lock = RLock()
+        self._link: gsocket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._public: bytes | None = None
+        self._started_mono = self._start_mono = -1e9
+        self._wait_s = AGAIN_AFTER_S
+        self._is_ready = False
+        self.epoch = 0
+        self._spawn()
+
+    def _spawn(self) -> None:
+        mine, its = gsocket.socketpair()
+        with its:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", MODULE, str(its.fileno()), str(self._folder),
+                 str(self._budget.fleet), str(self._budget.node)],
+                pass_fds=[its.fileno()], env=_environment(), stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL)
+        self._link = mine
+        self._is_ready = False
+        self._started_mono = time.monotonic()
+
+    def wait(self) -> None:
+        """Until it is there for the first time."""
+        with self._lock:
+            try:
+                self._greet()
+            except SignerGone as error:
+                raise CommandError("the signer does not start; the lines above say why",
+                                   ExitCode.CANNOT_START) from error
+
+    def _greet(self) -> None:
+        ready = self._heard(Ready, START_WITHIN_S)
+        if self._public not in (None, ready.public):
+            log.error("signer_key_changed; hub.key was replaced while the hub runs: restart it")
+            self._lose()
+            raise SignerGone
+        self._public = ready.public
+        self.epoch = max(self.epoch, ready.epoch)
+        self._is_ready = True
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def is_ready(self) -> bool:
+        return self._is_ready
+
+    @property
+    def fingerprint(self) -> str:
+        assert self._public is not None, "wait() comes first"
+        return fingerprint(self._public)
+
+    # -- what is asked
+
+    def challenge(self, call: Call, hub_id: str) -> Challenge:
+        """A node that calls while there is no signer waits for the next one."""
+        deadline = time.monotonic() + WAIT_FOR_IT_S
+        while True:
+            try:
+                proved: Challenge = self._ask(Prove(call, hub_id), Challenge)
+                return proved
+            except SignerGone:
+                if time.monotonic() > deadline:
+                    raise
+                gevent.sleep(LOOK_EVERY_S)
+
+    def nonce(self) -> bytes:
+        given: Nonce = self._ask(GiveNonce(), Nonce)
+        return given.nonce
+
+    def rise(self, epoch: int) -> int:
+        """Its epoch from now on; ours, if that was higher, is no reason to go back."""
+        self.epoch = self._ask(Rise(epoch), Ready).epoch
+        return self.epoch
+
+    def sign(self, command: Command) -> SignedCommand | Refusal:
+        try:
+            found: SignedCommand | Declined = self._ask(Sign(command), (SignedCommand, Declined))
+        except SignerGone:
+            return GONE
+        return found.refusal if isinstance(found, Declined) else found
+
+    def sign_desired(self, desired: Desired) -> SignedDesired | Refusal:
+        try:
+            found: SignedDesired | Declined = self._ask(
+                SignDesired(desired), (SignedDesired, Declined))
+        except SignerGone:
+            return GONE
+        return found.refusal if isinstance(found, Declined) else found
+
+    def _ask(self, request: Request, kind: Any) -> Any:
+        with self._lock:
+            if self._link is None or not self._is_ready:
+                raise SignerGone
+            try:
+                with gevent.Timeout(ANSWER_WITHIN_S, TimeoutError()):
+                    self._link.sendall(_framed(request))
+            except OSError as error:
+                self._lose()
+                raise SignerGone from error
+            return self._heard(kind, ANSWER_WITHIN_S)
+
+    def _heard(self, kind: Any, within_s: float) -> Any:
+        found: Answer | None = None
+        try:
+            assert self._link is not None
+            with gevent.Timeout(within_s, TimeoutError()):
+                found = _read_answer(self._link)
+        except (OSError, ValueError, msgspec.MsgspecError):
+            pass
+        if not isinstance(found, kind):
+            self._lose()
+            raise SignerGone
+        return found
+
+    # -- its life
+
+    def run(self) -> None:
+        while True:
+            gevent.sleep(LOOK_EVERY_S)
+            with self._lock:
+                self._look(time.monotonic())
+
+    def _look(self, mono: float) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            log.warning("signer_ended status=%s", self._process.returncode)
+            self._lose()
+        if self._process is None and mono >= self._start_mono:
+            self._spawn()
+            try:
+                self._greet()
+            except SignerGone:
+                return
+            log.info("signer_started pid=%s", self.pid)
+
+    def _lose(self) -> None:
+        self._is_ready = False
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        mono = time.monotonic()
+        is_steady = mono - self._started_mono > STEADY_S
+        self._wait_s = AGAIN_AFTER_S if is_steady else min(self._wait_s * 2, AGAIN_MOST_S)
+        self._start_mono = mono + self._wait_s
+
+    def close(self) -> None:
+        with self._lock:
+            self._lose()
+
+
+def _environment() -> dict[str, str]:
+    """What it needs to find its own code, and nothing else."""
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
+    return importable(__package__, kept)

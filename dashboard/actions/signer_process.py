@@ -1,0 +1,243 @@
+"""The signer: the only process that holds the hub's key.
+
+It speaks on one socket that it was born with, to the hub that started it, and has no other. It ends
+when that socket closes. What it signs is decided in core/signing.py.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from gpudeck.actions import Command, Preview, Refusal
+from gpudeck.desired_state import Desired, SignedDesired, desired_statement, encode_desired
+from gpudeck.errors import CommandError
+from gpudeck.keys import fingerprint, is_signed
+from gpudeck.wire import (
+    MAX_MESSAGE_BYTES,
+    Call,
+    Challenge,
+    SignedCommand,
+    command_statement,
+    encode_command,
+    preview_statement,
+)
+
+from .hub_key import HubKey
+from .signing_policy import Budget, Signing, Spent
+
+SPENT_FILE = "signer.json"
+PR_SET_DUMPABLE = 4
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+MOST_BYTES = 2 * MAX_MESSAGE_BYTES
+
+
+class Prove(msgspec.Struct, frozen=True, tag="prove"):
+    """Who this hub is, to a node that calls."""
+
+    call: Call
+    hub_id: str
+
+
+class GiveNonce(msgspec.Struct, frozen=True, tag="give_nonce"):
+    pass
+
+
+class Rise(msgspec.Struct, frozen=True, tag="rise"):
+    epoch: int
+
+
+class Sign(msgspec.Struct, frozen=True, tag="sign"):
+    command: Command
+
+
+class SignDesired(msgspec.Struct, frozen=True, tag="sign_desired"):
+    desired: Desired
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    public: bytes
+    epoch: int
+
+
+class Nonce(msgspec.Struct, frozen=True, tag="nonce"):
+    nonce: bytes
+
+
+class Declined(msgspec.Struct, frozen=True, tag="declined"):
+    refusal: Refusal
+
+
+Request = Prove | GiveNonce | Rise | Sign | SignDesired
+Answer = Ready | Nonce | Declined | SignedCommand | SignedDesired | Challenge
+
+_encode = msgspec.msgpack.Encoder().encode
+_request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_answer: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+def framed(message: Request | Answer) -> bytes:
+    body = _encode(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+def read_framed(link: socket.socket) -> bytes | None:
+    """None: the other side is gone. `link` may be gevent's own kind."""
+    head = _exactly(link, 4)
+    size = 0 if head is None else int.from_bytes(head, "big")
+    if size > MOST_BYTES:
+        raise ValueError(f"{size} bytes are too many")
+    return None if head is None else _exactly(link, size)
+
+
+def read_answer(link: socket.socket) -> Answer | None:
+    body = read_framed(link)
+    return None if body is None else _answer.decode(body)
+
+
+def _exactly(link: socket.socket, size: int) -> bytes | None:
+    parts: list[bytes] = []
+    while size:
+        part = link.recv(min(size, 65_536))
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+class Ledger:
+    """What was signed in the last hour and for which epoch: outlives this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SPENT_FILE
+
+    def read(self) -> tuple[int, Spent]:
+        try:
+            told = json.loads(self._path.read_bytes())
+            return int(told["epoch"]), Spent(deque(
+                (float(at), str(node)) for at, node in told["spent"]))
+        except FileNotFoundError:
+            return 0, Spent()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CommandError(f"the signer cannot read {self._path}, which says what it has "
+                               "signed: move it away if no hub was taken over here") from error
+
+    def write(self, signing: Signing) -> None:
+        draft = self._path.with_name(SPENT_FILE + ".new")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({"epoch": signing.epoch, "spent": list(signing.spent.at)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._path)
+
+
+class Desk:
+    """Answers one request after the other."""
+
+    def __init__(self, key: HubKey, signing: Signing, ledger: Ledger) -> None:
+        self._key = key
+        self._signing = signing
+        self._ledger = ledger
+
+    def ready(self) -> Ready:
+        return Ready(self._key.public, self._signing.epoch)
+
+    def answer(self, request: Request) -> Answer:
+        match request:
+            case Prove(call, hub_id):
+                return self._key.challenge(call, hub_id, self._signing.epoch)
+            case GiveNonce():
+                nonce = secrets.token_bytes(32)
+                self._signing.give(nonce, time.monotonic())
+                return Nonce(nonce)
+            case Rise(epoch):
+                if self._signing.rise(epoch):
+                    self._ledger.write(self._signing)
+                return self.ready()
+            case Sign(command):
+                return self._sign(command)
+            case SignDesired(desired):
+                return self._sign_desired(desired)
+
+    def _sign_desired(self, desired: Desired) -> SignedDesired | Declined:
+        refusal = self._signing.judge_desired(desired, time.time())
+        if refusal is not None:
+            return Declined(refusal)
+        body = encode_desired(desired)
+        return SignedDesired(body, self._key.sign(desired_statement(body)))
+
+    def _sign(self, command: Command) -> SignedCommand | Declined:
+        refusal = self._signing.judge(command, is_shown(command), time.time(), time.monotonic())
+        if refusal is not None:
+            return Declined(refusal)
+        try:
+            self._ledger.write(self._signing)  # first: no crash gives back what was spent
+        except OSError as error:
+            return Declined(Refusal("signer", "the signer cannot write down what it signs, so it "
+                                    f"signs nothing: {os.strerror(error.errno or 0).lower()}"))
+        body = encode_command(command)
+        return SignedCommand(body, self._key.sign(command_statement(body)))
+
+
+def is_shown(command: Command) -> bool:
+    """The node itself has signed the preview."""
+    preview: Preview | None = command.preview
+    return (preview is not None and fingerprint(preview.key) == command.node_id
+            and is_signed(preview.key, preview_statement(preview), preview.signature))
+
+
+def _lock_up() -> None:
+    """Nobody who runs as the same user reads our memory, and no core file keeps the key."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise CommandError("this kernel lets others read the signer's memory (prctl "
+                           "PR_SET_DUMPABLE); the signer does not start")
+
+
+def _leave_the_network() -> None:
+    """Into a network without any way out, where the kernel lets an ordinary user have one."""
+    ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWUSER | CLONE_NEWNET)
+
+
+def main(words: list[str]) -> int:
+    descriptor, folder, fleet, node = words
+    # Ctrl-C is for the hub; this ends when the hub has.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _lock_up()
+    ledger = Ledger(Path(folder))
+    epoch, spent = ledger.read()
+    desk = Desk(HubKey(Path(folder)), Signing(Budget(int(fleet), int(node)), epoch, spent), ledger)
+    _leave_the_network()
+    _lock_up()  # the change of namespace undoes it
+    with socket.socket(fileno=int(descriptor)) as link:
+        link.setblocking(True)  # the hub made it for gevent
+        link.sendall(framed(desk.ready()))
+        while (body := read_framed(link)) is not None:
+            link.sendall(framed(desk.answer(_request.decode(body))))
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except CommandError as error:
+        print(f"gpudeck signer: {error}", file=sys.stderr)
+        sys.exit(error.code)
+    except ConnectionError:
+        sys.exit(0)
+    except (ValueError, msgspec.MsgspecError) as error:
+        # Not in the protocol: whoever holds the other end is not our hub any more.
+        print(f"gpudeck signer: ended by a message that is none: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,151 @@
+"""What the signer signs, and what never: the second of three layers (docs/security.md).
+
+It stands between the hub's web process, which may be in a thief's hands, and the key. Nothing here
+trusts what that process says of itself; it trusts what a node has signed and what it counts itself.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from gpudeck.actions import COMMAND_LASTS_S, PREVIEW_LASTS_S, SKEW_MAX_S, Command, Preview, Refusal
+from gpudeck.desired_state import Desired
+from gpudeck.limits import ENDS_CLIENTS
+
+HOUR_S = 3_600.0
+MAX_NONCES = 10_000
+# A hub that was restored from a backup may be behind by as many starts; more than this is no
+# backup but a lie, and would use up what epochs there are.
+MAX_EPOCH_JUMP = 1_000_000
+# What cannot be taken back; pauses count as well, since they stop somebody's work.
+COUNTED = ("end", "pause", "terminate_client", *ENDS_CLIENTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many of the counted kinds within any hour."""
+
+    fleet: int = 60
+    node: int = 6
+
+
+@dataclass(slots=True)
+class Spent:
+    """The times of what was signed in the last hour, by node. UTC: it outlives a restart."""
+
+    at: deque[tuple[float, str]] = field(default_factory=deque)
+
+    def forget(self, now: float) -> None:
+        # A clock that was set back must not give the budget back: what lies ahead still counts.
+        while self.at and self.at[0][0] <= now - HOUR_S:
+            self.at.popleft()
+
+    def of(self, node_id: str) -> int:
+        return sum(node == node_id for _, node in self.at)
+
+
+class Signing:
+    def __init__(self, budget: Budget, epoch: int, spent: Spent) -> None:
+        self.budget = budget
+        self.epoch = epoch
+        self.spent = spent
+        self._generation = 0
+        self._nonces: dict[bytes, float] = {}  # given out and not used -> monotonic seconds
+
+    def rise(self, epoch: int) -> bool:
+        """Only upwards, so that nothing signed long ago is of our epoch again."""
+        if not self.epoch <= epoch <= self.epoch + MAX_EPOCH_JUMP:
+            return False
+        self.epoch = epoch
+        return True
+
+    def give(self, nonce: bytes, mono: float) -> None:
+        self._drop_old(mono)
+        while len(self._nonces) >= MAX_NONCES:
+            del self._nonces[next(iter(self._nonces))]
+        self._nonces[nonce] = mono
+
+    def _drop_old(self, mono: float) -> None:
+        for nonce, given in list(self._nonces.items()):
+            if mono - given <= PREVIEW_LASTS_S:
+                return
+            del self._nonces[nonce]
+
+    def judge(self, command: Command, is_shown: bool, now: float, mono: float) -> Refusal | None:
+        """None: sign it, and its nonce is gone. `is_shown`: the node of this command has signed
+        the preview in it."""
+        self._drop_old(mono)
+        self.spent.forget(now)
+        why = self._flaw(command, now) or self._nonce_flaw(command)
+        if why is None:
+            why = (_hold_flaw(command) if command.preview is None
+                   else _preview_flaw(command, command.preview, is_shown))
+        why = why or self._budget_flaw(command)
+        if why is not None:
+            return why
+        del self._nonces[command.nonce]
+        if command.action in COUNTED:
+            self.spent.at.append((now, command.node_id))
+        return None
+
+    def judge_desired(self, desired: Desired, now: float) -> Refusal | None:
+        """It has no victim that a node could have shown: what it may do is bounded at the node.
+        Nothing older is signed again, so that a taken-back Quota does not come back."""
+        if desired.epoch != self.epoch:
+            return _no("its epoch is not the one that is signed for")
+        if abs(desired.issued_at - now) > SKEW_MAX_S:
+            return _no("it was not issued now")
+        if desired.generation < self._generation:
+            return _no(f"generation {self._generation} was signed already")
+        self._generation = desired.generation
+        return None
+
+    def _flaw(self, command: Command, now: float) -> Refusal | None:
+        if command.epoch != self.epoch:
+            return _no("its epoch is not the one that is signed for")
+        if not 0 < command.expires_at - command.issued_at <= COMMAND_LASTS_S:
+            return _no(f"a command lasts {COMMAND_LASTS_S:.0f} s at most")
+        if abs(command.issued_at - now) > SKEW_MAX_S:
+            return _no("it was not issued now")
+        return None
+
+    def _nonce_flaw(self, command: Command) -> Refusal | None:
+        if command.nonce not in self._nonces:
+            return Refusal("stale_preview", "the signer refused: this was previewed more than "
+                           f"{PREVIEW_LASTS_S:.0f} s ago, or it was ordered already; look again")
+        return None
+
+    def _budget_flaw(self, command: Command) -> Refusal | None:
+        if command.action not in COUNTED:
+            return None
+        if self.spent.of(command.node_id) >= self.budget.node:
+            return Refusal("budget", f"the signer signs {self.budget.node} ends and pauses per "
+                           "hour for one node, and they are used up (setting "
+                           "signer_ends_per_node_hour)")
+        if len(self.spent.at) >= self.budget.fleet:
+            return Refusal("budget", f"the signer signs {self.budget.fleet} ends and pauses per "
+                           "hour, and they are used up (setting signer_ends_per_hour)")
+        return None
+
+
+def _hold_flaw(command: Command) -> Refusal | None:
+    if command.action in ("hold", "release"):
+        return None
+    return _no("nothing is signed that a node has not shown before")
+
+
+def _preview_flaw(command: Command, preview: Preview, is_shown: bool) -> Refusal | None:
+    if not is_shown or preview.node_id != command.node_id:
+        return _no("this preview is not signed by the node that it is for")
+    if preview.nonce != command.nonce:
+        return _no("this preview answers another question")
+    if preview.action != command.action:
+        return _no("it is for another action than was shown")
+    if preview.refusals:
+        return _no("the node has refused it already: " + preview.refusals[0].sentence)
+    if command.action in COUNTED and command.action not in ENDS_CLIENTS and not preview.victims:
+        return _no("the preview shows nothing that it would hit")
+    return None
+
+
+def _no(sentence: str) -> Refusal:
+    return Refusal("signer", f"the signer refused: {sentence}"[:1_024])

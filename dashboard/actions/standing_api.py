@@ -1,0 +1,111 @@
+"""REST of hold, keep and addresses. What is allowed, the services decide."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from flask import Blueprint, Flask, Response, request
+
+from ..access.api import asker, body
+from ..fleet.api import PREFIX, Wrong, answer
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import Lens, Lenses, Sight
+from ..notifications.addresses import Addresses
+from .holds import Holds
+from .owner_keeps import Keeps
+from .standing_store import Hold
+from .standing_views import (
+    AddressList,
+    AddressView,
+    HeldNode,
+    HoldState,
+    HoldView,
+    NewHold,
+    NewKeep,
+)
+from .views import KeepView
+
+
+@dataclass(frozen=True, slots=True)
+class StandingApi:
+    fleet: Fleet
+    lenses: Lenses
+    holds: Holds
+    keeps: Keeps
+    addresses: Addresses
+
+    # -- hold
+
+    def hold_state(self) -> Response:
+        return answer(hold_state(self.fleet, self.holds, self.lenses.of(Sight.of(asker()))))
+
+    def hold(self) -> Response:
+        asked = body(NewHold)
+        self.holds.hold(asker(), asked.node, asked.reason)
+        return self.hold_state()
+
+    def release(self) -> Response:
+        given = request.args.getlist("node")
+        if len(given) > 1 or set(request.args) - {"node"} or "" in given:
+            raise Wrong(HTTPStatus.BAD_REQUEST, "the one parameter here is `node`; without it the "
+                        "hold of the whole fleet is released")
+        self.holds.release(asker(), given[0] if given else None)
+        return self.hold_state()
+
+    # -- keep
+
+    def keep(self, task_id: str) -> Response:
+        asked = body(NewKeep)
+        made = self.keeps.set(asker(), task_id, asked.until, asked.because)
+        return answer(KeepView(made.until, made.because, made.by))
+
+    def keep_no_more(self, task_id: str) -> Response:
+        self.keeps.remove(asker(), task_id)
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+    # -- addresses
+
+    def list_addresses(self) -> Response:
+        return answer(_listed(self.addresses.all()))
+
+    def put_addresses(self) -> Response:
+        items = body(AddressList).items
+        wanted = {each.unix_name: each.address for each in items}
+        if len(wanted) != len(items):
+            raise Wrong(HTTPStatus.BAD_REQUEST, "a Unix name is listed twice")
+        self.addresses.replace(asker(), wanted)
+        return answer(_listed(wanted))
+
+
+def _listed(addresses: dict[str, str]) -> AddressList:
+    return AddressList([AddressView(*row) for row in sorted(addresses.items())])
+
+
+def hold_state(fleet: Fleet, holds: Holds, lens: Lens) -> HoldState:
+    whole = holds.fleet
+    return HoldState(None if whole is None else HoldView(whole.by, whole.reason, whole.since),
+                     [_held(fleet, holds, node_id) for node_id in holds.held_nodes()
+                      if lens.sees_node(node_id)])
+
+
+def _held(fleet: Fleet, holds: Holds, node_id: str) -> HeldNode:
+    own: Hold | None = holds.of(node_id)
+    node = fleet.nodes.get(node_id)
+    return HeldNode(node_id, None if node is None else node.hello.host, [*holds.said(node_id)],
+                    holds.wanted(node_id) is not None, None if own is None else own.by,
+                    None if own is None else own.reason, None if own is None else own.since)
+
+
+def add_standing_api(server: Flask, api: StandingApi) -> None:
+    routes = Blueprint("standing", __name__, url_prefix=PREFIX)
+    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+        ("GET", "/hold", api.hold_state), ("POST", "/hold", api.hold),
+        ("DELETE", "/hold", api.release),
+        ("PUT", "/tasks/<path:task_id>/keep", api.keep),
+        ("DELETE", "/tasks/<path:task_id>/keep", api.keep_no_more),
+        ("GET", "/addresses", api.list_addresses), ("PUT", "/addresses", api.put_addresses),
+    )
+    for method, rule, view in table:
+        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
+                            provide_automatic_options=False)
+    server.register_blueprint(routes)

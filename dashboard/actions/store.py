@@ -1,0 +1,66 @@
+"""The SQL of commands: each as the hub knows it, on disk before anything of it is sent."""
+
+import sqlite3
+from collections.abc import Iterator
+
+import msgspec
+
+from .lifecycle import CommandRecord
+
+SCHEMA = """
+create table commands (
+  command_id text primary key, requested_at real not null, node_id text not null,
+  task_id text, state text not null, record blob not null
+) without rowid;
+create index commands_by_time on commands (requested_at, command_id);
+create index commands_pending on commands (state)
+  where state in ('requested', 'queued', 'sent', 'accepted', 'acting', 'unknown');
+"""
+
+OPEN = "'requested', 'queued', 'sent', 'accepted', 'acting'"
+_encode = msgspec.json.encode
+_decode = msgspec.json.Decoder(CommandRecord).decode
+CannotStore = sqlite3.Error
+
+
+class CommandsStore:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def put(self, record: CommandRecord) -> None:
+        self._db.execute("insert or replace into commands values (?, ?, ?, ?, ?, ?)", (
+            record.id, record.requested_at, record.node_id, record.task_id, record.state,
+            _encode(record)))
+
+    def pending(self, now: float) -> list[CommandRecord]:
+        """Of which something may still be heard."""
+        rows = self._db.execute(f"select record from commands where state in ({OPEN}, 'unknown')")
+        found = (_decode(row[0]) for row in rows)
+        return [record for record in found if record.is_pending(now)]
+
+    def find(self, command_id: str) -> CommandRecord | None:
+        row = self._db.execute("select record from commands where command_id = ?",
+                               (command_id,)).fetchone()
+        return None if row is None else _decode(row[0])
+
+    def counts(self) -> dict[str, float]:
+        """How many there are in each state."""
+        rows = self._db.execute("select state, count(*) from commands group by state")
+        return {str(state): float(count) for state, count in rows}
+
+    def newest(self, before: tuple[float, str] | None = None, is_open: bool = False,
+               task_id: str | None = None, node_id: str | None = None
+               ) -> Iterator[CommandRecord]:
+        """From the newest on; `before`: of the last one that was given."""
+        wheres, values = [f"state in ({OPEN})" if is_open else "1"], list[object]()
+        for column, value in (("task_id", task_id), ("node_id", node_id)):
+            if value is not None:
+                wheres.append(f"{column} = ?")
+                values.append(value)
+        if before is not None:
+            wheres.append("(requested_at, command_id) < (?, ?)")
+            values += before
+        for row in self._db.execute(
+                f"select record from commands where {' and '.join(wheres)}"
+                " order by requested_at desc, command_id desc", values):
+            yield _decode(row[0])

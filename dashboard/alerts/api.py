@@ -1,0 +1,188 @@
+"""REST of rules, alerts and silences. What is allowed, the desk decides."""
+
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+
+from flask import Blueprint, Flask, Response, request
+
+from ..access.api import asker, body
+from ..automation.rule_source import AlertDetails
+from ..fleet.api import PREFIX, Wrong, answer, bad, check_names, one_of
+from ..fleet.events_api import moment
+from ..fleet.visibility import Lens, Lenses, Sight
+from ..web import preconditions
+from ..web.openapi_parts import MAX_WORD
+from .core.query import About
+from .core.rule import Problem, RuleProblems, check, read
+from .core.silence import Silence
+from .rules_file import dump_one, one_rule
+from .service import AlertDesk
+from .store import MOST_LISTED
+from .views import (
+    AlertList,
+    NewSilence,
+    RuleCheck,
+    RuleDraft,
+    RuleList,
+    RuleView,
+    SilenceList,
+    SilenceView,
+    alert_view,
+    name_of,
+    problem_view,
+    rule_view,
+    silence_view,
+)
+
+STATES = ("open", "pending", "ended")
+SEEN_BY_DEFAULT_S = 7 * 86_400.0
+MATCHES_SHOWN = 100
+MOST_TARGETS = 20
+
+
+class AlertsApi:
+    def __init__(self, desk: AlertDesk, lenses: Lenses, details: AlertDetails, proof_h: int
+                 ) -> None:
+        self._details = details
+        self._proof_h = proof_h
+        self._desk = desk
+        self._lenses = lenses
+
+    def _lens(self) -> Lens:
+        return self._lenses.of(Sight.of(asker()))
+
+    # -- alerts
+
+    def alerts(self) -> Response:
+        check_names(("state", "start", "end", "rule", "targets", "gpus"))
+        about = self._about()
+        state = one_of("state", request.args.get("state"), STATES) or "open"
+        start, end = moment("start"), moment("end")
+        now = time.time()
+        found = self._desk.firing() if state == "open" else (
+            self._desk.pending() if state == "pending" else self._desk.ended(
+                now - SEEN_BY_DEFAULT_S if start is None else start, now if end is None else end,
+                about))
+        lens, rule = self._lens(), request.args.get("rule")
+        if len(rule or "") > MAX_WORD:
+            raise bad(f"rule has at most {MAX_WORD} characters")
+        seen = [alert for alert in found if self._desk.is_seen(alert.target, lens)
+                and (rule is None or rule == alert.rule_id) and about.matches(alert)]
+        if state != "pending":
+            seen.sort(key=lambda alert: (-alert.fired_at, alert.id))
+        told = self._details.all() if state == "open" else {}
+        return answer(AlertList([
+            alert_view(alert, self._desk.gpus_seen(alert.target, lens),
+                       self._desk.silenced_by(alert, now), *told.get(alert.id, ([], None)))
+            for alert in seen[:MOST_LISTED]]))
+
+    def _about(self) -> About:
+        gpus = _several("gpus")
+        return About(_several("targets"), gpus,
+                     frozenset() if gpus is None else self._desk.nodes_of(gpus))
+
+    # -- rules
+
+    def rules(self) -> Response:
+        return answer(RuleList([self._rule(rule_id) for rule_id in sorted(self._desk.rules)],
+                               self._proof_h))
+
+    def rule(self, rule_id: str) -> Response:
+        if rule_id not in self._desk.rules:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no rule {rule_id[:80]!r}")
+        return answer(self._rule(rule_id))
+
+    def _rule(self, rule_id: str) -> RuleView:
+        number, rule = self._desk.rules[rule_id]
+        ready = self._desk.ready.get(rule_id)
+        watch = self._desk.evaluator.watches.get(rule_id)
+        why_not = self._desk.failing().get(rule_id, "" if watch is None else watch.trouble)
+        return rule_view(rule, number, "" if ready is None else ready.version, watch, why_not)
+
+    def put_rule(self, rule_id: str) -> Response:
+        known = self._desk.rules.get(rule_id)
+        preconditions.look("rule", rule_id, None if known is None else known[0])
+        try:
+            rule = read({"id": rule_id} | body(dict))
+            if rule.id != rule_id:
+                raise bad("the rule's id is the one in the address")
+            self._desk.put_rule(asker(), rule)
+        except RuleProblems as error:
+            raise bad("; ".join(map(str, error.problems))) from None
+        return answer(self._rule(rule_id))
+
+    def remove_rule(self, rule_id: str) -> Response:
+        self._desk.remove_rule(asker(), rule_id)
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+    def check_rule(self) -> Response:
+        """What is wrong with it, or whom it is true of now."""
+        asked, rule = body(RuleDraft), None
+        if (asked.rule is None) == (asked.yaml is None):
+            raise bad("give the rule either as fields (rule) or as text (yaml)")
+        try:
+            rule = read(asked.rule if asked.yaml is None else one_rule(asked.yaml))
+            check(rule)
+            if asked.is_new and rule.id in self._desk.rules:
+                raise RuleProblems([Problem("id", preconditions.taken("rule", rule.id))])
+        except RuleProblems as error:
+            return answer(RuleCheck([problem_view(each) for each in error.problems], rule=rule,
+                                    yaml="" if rule is None else dump_one(rule)))
+        targets, matching, basis = self._desk.try_out(rule)
+        lens = self._lens()
+        seen = [target for target in matching if self._desk.is_seen(target, lens)]
+        shown = seen[:MATCHES_SHOWN]
+        return answer(RuleCheck(
+            [], targets if lens.is_whole else len(seen), len(seen),
+            [target.key for target in shown], [name_of(rule.of, target) for target in shown],
+            rule, dump_one(rule), basis))
+
+    # -- silences
+
+    def silences(self) -> Response:
+        now = time.time()
+        found = sorted(self._desk.silences.values(), key=lambda each: (-each.until, each.id))
+        return answer(SilenceList([self._silence(each, now) for each in found[:MOST_LISTED]]))
+
+    def _silence(self, silence: Silence, now: float) -> SilenceView:
+        return silence_view(silence, self._desk.host_of(silence.node), now)
+
+    def silence(self) -> Response:
+        asked = body(NewSilence)
+        begins = time.time() if asked.begins is None else asked.begins
+        made = self._desk.silence(asker(), Silence("", "", asked.because, begins, asked.until,
+                                                   asked.rule, asked.node, asked.target,
+                                                   asked.user))
+        return answer(self._silence(made, time.time()), HTTPStatus.CREATED)
+
+    def end_silence(self, silence_id: str) -> Response:
+        self._desk.end_silence(asker(), silence_id)
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+
+def _several(name: str) -> frozenset[str] | None:
+    given = request.args.get(name)
+    if given is None:
+        return None
+    found = frozenset(given.split(","))
+    if len(found) > MOST_TARGETS or any(len(each) > MAX_WORD for each in found):
+        raise bad(f"at most {MOST_TARGETS} {name} are taken at once")
+    return found
+
+
+def add_alerts_api(server: Flask, api: AlertsApi) -> None:
+    routes = Blueprint("alerts", __name__, url_prefix=PREFIX)
+    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+        ("GET", "/alerts", api.alerts),
+        ("GET", "/rules", api.rules), ("GET", "/rules/<rule_id>", api.rule),
+        ("PUT", "/rules/<rule_id>", api.put_rule),
+        ("DELETE", "/rules/<rule_id>", api.remove_rule),
+        ("POST", "/rule-checks", api.check_rule),
+        ("GET", "/silences", api.silences), ("POST", "/silences", api.silence),
+        ("DELETE", "/silences/<silence_id>", api.end_silence),
+    )
+    for method, rule, view in table:
+        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
+                            provide_automatic_options=False)
+    server.register_blueprint(routes)

@@ -1,0 +1,124 @@
+"""All Rules over the whole fleet, once a second."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from .minute_aggregates import Closed, Minutes, MinuteScene
+from .rule import Of, Ready
+from .rule_signal import Term
+from .rule_tracker import Scene, Watch
+from .state_machine import Moves
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    watch: Watch
+    moves: Moves
+    at: float  # the moment that was looked at
+
+
+End = Literal["min", "mean", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    start: int
+    wanted: dict[str, frozenset[End]]
+
+
+def wanted_of(terms: Iterable[Term], kept: Collection[str]) -> dict[str, frozenset[End]]:
+    """Of each number, which of its three are looked at."""
+    found: dict[str, frozenset[End]] = {}
+    for term in terms:
+        if term.name in kept:
+            end: End = {"min": "min", "last": "mean", "avg": "mean"}.get(  # type: ignore[assignment]
+                term.how, "max")
+            found[term.name] = found.get(term.name, frozenset()) | {end}
+    return found
+
+
+class Evaluator:
+    """`kept`: numbers of Gpus that history keeps by the minute."""
+
+    def __init__(self, kept: Collection[str] = ()) -> None:
+        self._kept = frozenset(kept)
+        self.watches: dict[str, Watch] = {}
+        self._minutes: dict[Of, Minutes] = {}
+
+    def set_rules(self, rules: Mapping[str, Ready]) -> list[str]:
+        """A Rule that means what it meant goes on; any other begins anew. Which did."""
+        begun = [rule_id for rule_id, ready in rules.items()
+                 if rule_id not in self.watches
+                 or self.watches[rule_id].ready.version != ready.version]
+        watches = {}
+        for rule_id, ready in rules.items():
+            if rule_id in begun:
+                watches[rule_id] = Watch(ready)
+            else:
+                watches[rule_id] = self.watches[rule_id]
+                watches[rule_id].ready = ready
+        self.watches = watches
+        self._ask_for_minutes()
+        return begun
+
+    def begin_anew(self, rule_ids: Iterable[str]) -> list[str]:
+        """All of them at rest, whatever was so."""
+        known = [rule_id for rule_id in rule_ids if rule_id in self.watches]
+        for rule_id in known:
+            self.watches[rule_id] = Watch(self.watches[rule_id].ready, self.watches[rule_id])
+        return known
+
+    def stepped(self, by_s: float) -> None:
+        """The hub's clock was set by so much: no time has gone by, and none is to come again."""
+        for watch in self.watches.values():
+            watch.stepped(by_s)
+
+    def _ask_for_minutes(self) -> None:
+        wanted: dict[Of, frozenset[str]] = {}
+        for watch in self.watches.values():
+            if watch.ready.is_by_minutes:
+                of = watch.ready.rule.of
+                wanted[of] = wanted.get(of, frozenset()) | watch.names
+        self._minutes = {
+            of: known if (known := self._minutes.get(of)) and known.names == names else Minutes(
+                names, self._kept if of == "gpu" else ())
+            for of, names in wanted.items()}
+
+    def is_of_history(self, watch: Watch) -> bool:
+        """It looks at minutes that are brought from there."""
+        ready = watch.ready
+        return ready.is_by_minutes and ready.rule.of == "gpu" and bool(watch.names & self._kept)
+
+    def asks(self, now: float) -> Asks | None:
+        """Which minute a step now would close, and what of it is to be brought from history."""
+        minutes = self._minutes.get("gpu")
+        start = None if minutes is None or not minutes.kept else minutes.closing(now)
+        if minutes is None or start is None:
+            return None
+        terms = [term for watch in self.watches.values() if watch.ready.is_by_minutes
+                 and watch.ready.rule.of == "gpu" for term in watch.terms]
+        return Asks(start, wanted_of(terms, minutes.kept))
+
+    def step(self, scenes: Mapping[Of, Scene], now: float,
+             brought: Mapping[str, Closed] | None = None) -> Iterator[list[Moved]]:
+        """Rule by Rule, so that others may have their turn in between. `brought`: what `asks`
+        asked for, by row."""
+        closed = {of: minutes.take(scenes[of], now, brought) for of, minutes
+                  in self._minutes.items() if of in scenes}
+        for watch in self.watches.values():
+            scene = scenes.get(watch.ready.rule.of)
+            if watch.ready.is_by_minutes:
+                scene = closed.get(watch.ready.rule.of)
+            if scene is not None:
+                at = scene.ends_at if isinstance(scene, MinuteScene) else now
+                yield [Moved(watch, moves, at) for moves in _stepped(watch, scene, at, now)]
+
+
+def _stepped(watch: Watch, scene: Scene, at: float, now: float) -> list[Moves]:
+    """One Rule that fails does not take the others with it, and says so."""
+    try:
+        return watch.step(scene, at, now)
+    except Exception as error:
+        watch.failed(error)
+        return []

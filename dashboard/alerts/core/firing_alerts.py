@@ -1,0 +1,143 @@
+"""Alerts: one Rule that fires for one target, from its first moment to its last.
+
+What the evaluator says moved becomes records here. Pure: who a row is, is asked of the caller.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .evaluator import Moved
+from .rule import Of, Severity
+from .state_machine import Phase
+
+State = Literal["pending", "firing", "resolving", "ended"]
+STATE_OF: dict[Phase, State] = {
+    Phase.FIRING: "firing", Phase.RESOLVING: "resolving", Phase.INACTIVE: "ended"}
+MOVING: tuple[Of, ...] = ("task", "job", "owner")
+# In words, why one is over.
+ENDED = {"resolved": "it is over", "gone": "the target is gone",
+         "no data": "nothing was heard of it for too long", "edited": "its rule was changed",
+         "restart": "the hub was started anew",
+         "reset": "the brakes were reset", "clock": "the hub's clock was set"}
+
+
+class Named(Struct, frozen=True):
+    """Who a target is, for good: `key` is never another's."""
+
+    key: str
+    node_id: str
+    host: str
+    place: str = ""  # of a Gpu on its Node
+    users: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()  # it, or those it is on; of a Node and the fleet not said
+
+
+class Alert(Struct, frozen=True):
+    id: str
+    rule_id: str
+    version: str
+    title: str
+    severity: Severity
+    of: Of
+    target: Named
+    state: State
+    since: float  # it is so
+    fired_at: float
+    changed_at: float
+    value: float | None
+    comebacks: int = 0
+    ended_at: float | None = None
+    why: str = ""
+
+
+Name = Callable[[Of, int], Named]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    alert: Alert
+    is_new: bool = False
+
+
+class Alerts:
+    """Those that fire now, by Rule and row."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, int], Alert] = {}
+
+    def firing(self) -> list[Alert]:
+        return list(self._open.values())
+
+    def open(self) -> list[tuple[int, Alert]]:
+        """Each with its row."""
+        return [(row, alert) for (_, row), alert in self._open.items()]
+
+    def take(self, moved: Moved, name: Name) -> Iterable[Changed]:
+        for row in map(int, moved.moves.rows):
+            found = self._moved(moved, row, name)
+            if found is not None:
+                yield found
+
+    def _moved(self, moved: Moved, row: int, name: Name) -> Changed | None:
+        key = (moved.watch.ready.rule.id, row)
+        known, after = self._open.get(key), moved.moves.after
+        if known is None:
+            if after is not Phase.FIRING:
+                return None  # it was pending, and that is all it was
+            alert = self._begun(moved, row, name)
+            self._open[key] = alert
+            return Changed(alert, True)
+        if after is Phase.INACTIVE:
+            del self._open[key]
+            return Changed(_ended(known, moved.at, moved.moves.reason))
+        alert = replace(
+            known, state=STATE_OF[after], changed_at=moved.at, value=_value(moved, row),
+            comebacks=known.comebacks + (moved.moves.reason == "breach"))
+        self._open[key] = alert
+        return Changed(alert)
+
+    def _begun(self, moved: Moved, row: int, name: Name) -> Alert:
+        ready, machine = moved.watch.ready, moved.watch.machine
+        rule, target = ready.rule, name(ready.rule.of, row)
+        return Alert(f"{rule.id}/{target.key}/{int(moved.at * 1_000)}", rule.id, ready.version,
+                     rule.title, rule.severity, rule.of, target, "firing",
+                     float(machine.since[row]), moved.at, moved.at, _value(moved, row))
+
+    def follow(self, gpus_of: Callable[[Of, int], tuple[str, ...]]) -> list[Changed]:
+        """Who moves on to other Gpus takes its Alert along."""
+        found = []
+        for key, alert in self._open.items():
+            gpus = gpus_of(alert.of, key[1]) if alert.of in MOVING else ()
+            if gpus and gpus != alert.target.gpus:
+                found.append(replace(alert, target=replace(alert.target, gpus=gpus)))
+                self._open[key] = found[-1]
+        return list(map(Changed, found))
+
+    def adopt(self, row: int, alert: Alert) -> None:
+        """One that fired before the hub was started anew, and goes on."""
+        self._open[alert.rule_id, row] = alert
+
+    def drop(self, rule_ids: Iterable[str], now: float, why: str) -> list[Changed]:
+        """These Rules begin anew, or are no more."""
+        gone = set(rule_ids)
+        dropped = [key for key in self._open if key[0] in gone]
+        return [Changed(_ended(self._open.pop(key), now, why)) for key in dropped]
+
+
+def _ended(alert: Alert, now: float, reason: str) -> Alert:
+    return replace(alert, state="ended", ended_at=now, changed_at=now,
+                   why=ENDED.get(reason, reason))
+
+
+def ended_by_restart(alert: Alert, now: float) -> Alert:
+    return _ended(alert, now, "restart")
+
+
+def _value(moved: Moved, row: int) -> float | None:
+    value = float(moved.watch.seen.values[row])
+    return None if math.isnan(value) else value

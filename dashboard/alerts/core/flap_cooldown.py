@@ -1,0 +1,164 @@
+"""What holds acts though a Rule fires: its target comes and goes, or its last episode is not long
+over (reliability-security.md 3.6). One row per target, all rows at once."""
+
+import numpy as np
+
+from .state_machine import Floats, Mask, Moves, Phase, Rows
+
+STRETCHES = 21
+STRETCH_AT_LEAST_S = 60.0
+FLAPS_FROM, FLAPS_UNTIL = 0.30, 0.15
+# As Nagios weighs them: what was just now counts half as much again as what was first.
+WEIGHTS = np.linspace(1.2, 0.8, STRETCHES) / STRETCHES
+
+COOLDOWN_MOST_S = 4 * 3_600.0
+DAY_S = 86_400.0
+
+WITHIN = (Phase.FIRING, Phase.RESOLVING)
+
+
+class Flaps:
+    """A stretch is as long as the Rule holds, a minute at least; a bit for each of the last 21 in
+    which it began to fire, or was clear again."""
+
+    ARRAYS = ("bits", "is_flapping", "was_firing")
+
+    def __init__(self, for_s: float, room: int = 0) -> None:
+        self._stretch_s = max(STRETCH_AT_LEAST_S, for_s)
+        self._at: int | None = None
+        self.bits = np.zeros(room, np.uint32)
+        self.is_flapping = np.zeros(room, bool)
+        # Before the hub was started anew: that it begins again is no change of its own.
+        self.was_firing = np.zeros(room, bool)
+
+    def grow(self, room: int) -> None:
+        more = room - len(self.bits)
+        if more > 0:
+            self.bits = np.concatenate([self.bits, np.zeros(more, np.uint32)])
+            self.is_flapping = np.concatenate([self.is_flapping, np.zeros(more, bool)])
+            self.was_firing = np.concatenate([self.was_firing, np.zeros(more, bool)])
+
+    def forget(self, rows: Rows) -> None:
+        self.bits[rows] = 0
+        self.is_flapping[rows] = self.was_firing[rows] = False
+
+    def take(self, moves: list[Moves], now: float) -> None:
+        changed = [self._new(move) for move in moves if _is_change(move)]
+        if self._turn(int(now // self._stretch_s)) or changed:
+            for rows in changed:
+                self.bits[rows] |= 1
+            self._judge()
+
+    def _new(self, move: Moves) -> Rows:
+        """Without those that only go on."""
+        rows = move.rows
+        if move.after is Phase.FIRING and self.was_firing[rows].any():
+            rows = rows[~self.was_firing[rows]]
+        self.was_firing[move.rows] = False
+        return rows
+
+    def give_back(self, row: int, bits: int, stretch: int, is_flapping: bool, was_firing: bool
+                  ) -> None:
+        """As it was in that stretch."""
+        self.was_firing[row] = was_firing
+        if self._at is None:
+            self._at = stretch
+        turns = min(max(0, self._at - stretch), STRETCHES)
+        self.bits[row] |= np.uint32((bits << turns) & ((1 << STRETCHES) - 1))
+        self.is_flapping[row] |= is_flapping
+
+    def given_back(self) -> None:
+        """All of it."""
+        self._judge()
+
+    def stepped(self, by_s: float) -> None:
+        """The clock was set: no stretch has gone by because of it."""
+        if self._at is not None:
+            self._at += int(by_s // self._stretch_s)
+
+    @property
+    def stretch(self) -> int | None:
+        return self._at
+
+    def catch_up(self, other: "Flaps") -> None:
+        """With one of the same Rule that has looked further."""
+        if other._at is not None:
+            self._turn(other._at)
+
+    def _turn(self, stretch: int) -> bool:
+        turns = 0 if self._at is None else max(0, stretch - self._at)
+        self._at = stretch
+        if turns:
+            kept = np.uint32((1 << STRETCHES) - 1)
+            self.bits = (self.bits << np.uint32(turns)) & kept if turns < STRETCHES else (
+                np.zeros_like(self.bits))
+        return turns > 0
+
+    def _judge(self) -> None:
+        rows = np.flatnonzero(self.bits)
+        share = self.shares(rows)
+        was = self.is_flapping[rows]
+        self.is_flapping[:] = False
+        self.is_flapping[rows] = np.where(was, share > FLAPS_UNTIL, share >= FLAPS_FROM)
+
+    def shares(self, rows: Rows) -> Floats:
+        each = (self.bits[rows, None] >> np.arange(STRETCHES, dtype=np.uint32)) & 1
+        return np.asarray(each @ WEIGHTS)
+
+    def words(self, row: int) -> str:
+        return (f"it comes and goes: so in {int(self.bits[row]).bit_count()} of the last "
+                f"{STRETCHES} stretches of {self._stretch_s / 60:g} min")
+
+
+def _is_change(move: Moves) -> bool:
+    if move.after is Phase.FIRING:
+        return True
+    return move.before is Phase.FIRING and move.reason in ("clear", "resolved")
+
+
+class Cooldowns:
+    """After an episode of a Rule that acts; twice as long after each more within a day."""
+
+    ARRAYS = ("until", "ended_at", "episodes")
+
+    def __init__(self, cooldown_s: float, room: int = 0) -> None:
+        self._cooldown_s = cooldown_s
+        self.until = np.full(room, -np.inf)
+        self.ended_at = np.full(room, -np.inf)
+        self.episodes = np.zeros(room, np.int32)
+
+    def grow(self, room: int) -> None:
+        more = room - len(self.until)
+        if more > 0:
+            self.until = np.concatenate([self.until, np.full(more, -np.inf)])
+            self.ended_at = np.concatenate([self.ended_at, np.full(more, -np.inf)])
+            self.episodes = np.concatenate([self.episodes, np.zeros(more, np.int32)])
+
+    def forget(self, rows: Rows) -> None:
+        self.until[rows] = self.ended_at[rows] = -np.inf
+        self.episodes[rows] = 0
+
+    def take(self, moves: list[Moves], now: float) -> None:
+        for move in moves:
+            if move.before in WITHIN and move.after is Phase.INACTIVE:
+                self.ended(move.rows, now)
+
+    def ended(self, rows: Rows, now: float) -> None:
+        is_anew = now - self.ended_at[rows] > DAY_S
+        self.episodes[rows] = np.where(is_anew, 0, self.episodes[rows]) + 1
+        doublings = np.minimum(self.episodes[rows] - 1, 16)
+        most_s = max(COOLDOWN_MOST_S, self._cooldown_s)
+        self.until[rows] = now + np.minimum(self._cooldown_s * 2.0**doublings, most_s)
+        self.ended_at[rows] = now
+
+    def give_back(self, row: int, until: float, ended_at: float, episodes: int) -> None:
+        self.until[row] = max(self.until[row], until)
+        self.ended_at[row] = max(self.ended_at[row], ended_at)
+        self.episodes[row] += episodes
+
+    def stepped(self, by_s: float) -> None:
+        self.until += by_s
+        self.ended_at += by_s
+
+    def holds(self, now: float) -> Mask:
+        return np.asarray(self.until > now)

@@ -1,0 +1,212 @@
+"""The fleet's Gpus as what Rules look at: one row per slot."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpudeck.limits import Lease
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+
+from ...fleet.filters import Filter
+from ...fleet.fleet import Fleet, Node, Show
+from .firing_alerts import Named
+from .gpu_uses import NONE, UseTable
+from .rule_signal import Floats, Term
+from .rule_tracker import Numbers, Standing
+from .state_machine import Mask, Rows
+from .xid_counts import BY_BOARD, BY_TASK, Xids
+
+NEVER = (Absence.UNSUPPORTED, Absence.DENIED)
+TOLD_OF_THE_SILENT = frozenset(("lost", "sample_age_s"))
+# A node says these when they change: as long as it is heard of, they are so.
+TOLD_ON_CHANGE = frozenset(("power_cap_drift_w", "clock_lock_drifted"))
+
+
+@dataclass(frozen=True, slots=True)
+class HubSays:
+    """What a hub watches of itself. `blind_s`: how much of the last minute nobody looked."""
+
+    rules_failing: int = 0  # not evaluated, or not as they should be
+    blind_s: float = 0.0
+    brakes_on: int = 0  # the breaker and storms
+    is_unrecorded: bool = False  # the audit takes nothing
+
+
+CALM = HubSays()
+
+
+@dataclass(slots=True)
+class Moment:
+    """What all scenes of one look share."""
+
+    fleet: Fleet
+    now: float
+    mono: float
+    listens_since: float  # monotonic: silence before is not theirs
+    uses: UseTable
+    xids: Xids
+    hub: HubSays = CALM
+    scopes: dict[tuple[str, str], Mask] = field(default_factory=dict)
+    kept: dict[str, Floats] = field(default_factory=dict)
+    stand: dict[str, Standing] = field(default_factory=dict)
+
+    def nodes(self) -> list[Node]:
+        return [self.fleet.nodes[node_id] for node_id in self.fleet.node_ids]
+
+    def standing(self) -> Standing:
+        """Of each Node."""
+        if "node" not in self.stand:
+            nodes = self.nodes()
+            steady = np.array([node.steady_mono for node in nodes], float)
+            self.stand["node"] = Standing(
+                self.mono - np.maximum(steady, self.listens_since),
+                np.array([node.clock_offset_s for node in nodes], float))
+        return self.stand["node"]
+
+    def live(self, name: str) -> Numbers:
+        """A metric of each slot, as its newest sample has it."""
+        fleet, size = self.fleet, len(self.fleet)
+        column = fleet.column(name, self.mono)
+        absent = column.absent[:size]
+        is_there = (fleet.reported[:size] == 0) & (absent == Absence.PRESENT)
+        return Numbers(np.where(is_there, column.values[:size], np.nan), np.isin(absent, NEVER))
+
+    def shares(self, who: str) -> Floats:
+        """How many Jobs, or Owners, are on each slot; of one that is not known, it is not known."""
+        if who not in self.kept:
+            uses, size = self.uses, len(self.fleet)
+            of_use = (uses.job if who == "jobs" else uses.owner)[uses.row]
+            pairs = np.unique(uses.slot * (of_use.max(initial=0) + 2) + of_use + 1)
+            slots = pairs // (of_use.max(initial=0) + 2)
+            found = np.bincount(slots, minlength=size).astype(float)
+            found[uses.slot[of_use == NONE]] = np.nan
+            self.kept[who] = np.where(self._told(), found, np.nan)
+        return self.kept[who]
+
+    def _told(self) -> Mask:
+        return np.fromiter((users is not None for users in self.fleet.users), bool,
+                           len(self.fleet))
+
+    def heard_at(self) -> Floats:
+        """Of each Node."""
+        if "heard_at" not in self.kept:
+            self.kept["heard_at"] = np.array([node.heard_at for node in self.nodes()], float)
+        return self.kept["heard_at"]
+
+    def drift(self, what: str) -> Floats:
+        """Of each slot, how far a limit that was ordered is from what its node reads back: 0 where
+        none was ordered; not known where the node has not said, or cannot tell."""
+        if what not in self.kept:
+            fleet = self.fleet
+            untold = np.array([node.limits is None for node in self.nodes()], bool)
+            found = np.where(untold[fleet.node_at[: len(fleet)]], np.nan, 0.0)
+            for node in self.nodes():
+                for lease in () if node.limits is None else node.limits.leases:
+                    slot = fleet.slot_on(node.hello.node_id, lease.gpu_uuid)
+                    if slot is not None and slot < len(found) and lease.what == what:
+                        found[slot] = _drift(lease)
+            self.kept[what] = found
+        return self.kept[what]
+
+    def memory_total(self) -> Floats:
+        if "mem_total" not in self.kept:
+            self.kept["mem_total"] = np.array(
+                [facts.mem_total_bytes for facts in self.fleet.facts], float)
+        return self.kept["mem_total"]
+
+
+def _drift(lease: Lease) -> float:
+    match lease.state:
+        case "in_force":
+            return 0.0
+        case "drifted" | "not_in_force":
+            if lease.what == "clocks":
+                return 1.0  # NVML tells the clock, and not the lock
+            return np.nan if lease.seen is None else abs(lease.seen - lease.wanted[0])
+        case _:
+            return np.nan
+
+
+@dataclass(slots=True)
+class GpuScene:
+    """`lost` and `sample_age_s` are known of a Gpu that gives no sample: rules about silence must
+    not be silent. All else is of its newest sample, and of no older one. Gpus that come while it
+    is looked at are there at the next look."""
+
+    moment: Moment
+    size: int = field(init=False)
+    there: Mask = field(init=False)
+    fresh: Rows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = len(self.fleet)
+        self.there = ~self.fleet.retired[: self.size]
+        self.fresh = np.empty(0, np.intp)  # a slot never changes its Gpu
+
+    @property
+    def fleet(self) -> Fleet:
+        return self.moment.fleet
+
+    def sampled_at(self, names: frozenset[str]) -> Floats:
+        if names <= TOLD_OF_THE_SILENT:
+            return np.full(self.size, self.moment.now)
+        if names <= TOLD_ON_CHANGE:
+            return self.moment.heard_at()[self.fleet.node_at[: self.size]]
+        return self.fleet.sampled_at[: self.size].copy()
+
+    def numbers(self, term: Term) -> Numbers:
+        name, moment = term.name, self.moment
+        if name in COLUMN or name in SLOW_COLUMN:
+            found = moment.live(name)
+            return Numbers(found.values[: self.size], found.cannot[: self.size])
+        none = np.zeros(self.size, bool)
+        match name:
+            case "lost":
+                shown = self.fleet.shown(moment.mono)[: self.size]
+                return Numbers((shown == Show.LOST).astype(np.float64), none)
+            case "sample_age_s":
+                sampled = np.maximum(self.fleet.sampled_mono[: self.size], moment.listens_since)
+                return Numbers(moment.mono - sampled, none)
+            case "tasks":
+                told = np.fromiter((users is not None for users in self.fleet.users[: self.size]),
+                                   bool, self.size)
+                return Numbers(np.where(told, self.fleet.task_count[: self.size], np.nan), none)
+            case "jobs" | "owners":
+                return Numbers(moment.shares(name)[: self.size], none)
+            case "xids_of_tasks" | "xids_of_boards":
+                which = BY_TASK if name == BY_TASK else BY_BOARD
+                return Numbers(moment.xids.counts(self.fleet, which)[: self.size], none)
+            case "power_cap_drift_w":
+                return Numbers(moment.drift("power")[: self.size], none)
+            case "clock_lock_drifted":
+                return Numbers(moment.drift("clocks")[: self.size], none)
+        facts = np.array([getattr(each, name) for each in self.fleet.facts[: self.size]], float)
+        return Numbers(facts, np.isnan(facts))
+
+    def in_scope(self, scope: Filter) -> Mask:
+        """The same for all rules that say the same."""
+        key, scopes = ("gpu", scope.text), self.moment.scopes
+        if key not in scopes:
+            scopes[key] = scope.matches(self.fleet, self.moment.mono)[: self.size]
+        return scopes[key]
+
+    def standing(self) -> Standing:
+        if "gpu" not in self.moment.stand:
+            of_node, at = self.moment.standing(), self.fleet.node_at[: self.size]
+            self.moment.stand["gpu"] = Standing(of_node.steady_s[at], of_node.skew_s[at])
+        return self.moment.stand["gpu"]
+
+    def name(self, row: int) -> Named:
+        fleet, node = self.fleet, self.fleet.node_of(row)
+        users = tuple(sorted(fleet.owners[number] for number in fleet.users[row] or ()
+                             if number < len(fleet.owners)))
+        return Named(fleet.uuids[row], node.hello.node_id, node.hello.host,
+                     fleet.facts[row].place, users, (fleet.uuids[row],))
+
+    def identity(self, row: int) -> str:
+        """A board may have moved to another Node, where it is another target."""
+        return f"{self.fleet.node_of(row).hello.node_id} {self.fleet.uuids[row]}"
+
+    def matters_to(self, row: int) -> list[tuple[str, str]]:
+        """Node and id of the Tasks that it is about: of a Gpu, none can be acted on."""
+        return []

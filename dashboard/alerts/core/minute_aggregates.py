@@ -1,0 +1,175 @@
+"""Closed minutes of what Rules with a long hold look at: minimum, mean and maximum of each number,
+as history keeps them, so that such a Rule comes to the same in a rehearsal."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...fleet.filters import Filter
+from .rule_signal import Floats, How, Term
+from .rule_tracker import LATE_S, Numbers, Scene, Standing
+from .state_machine import Mask, Rows
+
+MINUTE_S = 60
+ENOUGH = 0.8
+WAIT_S = 5  # for what is under way when a minute ends
+
+
+class _Open:
+    """One minute that is not closed, of one number."""
+
+    def __init__(self, room: int) -> None:
+        self.n = np.zeros(room)
+        self.total = np.zeros(room)
+        self.low = np.full(room, np.inf)
+        self.high = np.full(room, -np.inf)
+
+    def take(self, mask: Mask, values: Floats) -> None:
+        self.n += mask
+        self.total += np.where(mask, values, 0.0)
+        self.low = np.where(mask, np.minimum(self.low, values), self.low)
+        self.high = np.where(mask, np.maximum(self.high, values), self.high)
+
+    def grown(self, room: int) -> "_Open":
+        new, size = _Open(room), len(self.n)
+        for name in ("n", "total", "low", "high"):
+            getattr(new, name)[:size] = getattr(self, name)
+        return new
+
+    def closed(self) -> "Closed":
+        return Closed(self.n, self.low, self.total / np.maximum(self.n, 1), self.high)
+
+    def forget(self, rows: Rows) -> None:
+        empty = _Open(1)
+        for name in ("n", "total", "low", "high"):
+            getattr(self, name)[rows] = getattr(empty, name)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """One number in one minute that is over, of each row."""
+
+    n: Floats  # seconds that had a value
+    low: Floats
+    mean: Floats
+    high: Floats
+
+    def values(self, how: How) -> Floats:
+        """A row that lacks more than a fifth of the minute has no value in it."""
+        of = {"min": self.low, "last": self.mean, "avg": self.mean}.get(how, self.high)
+        return np.where(self.n >= ENOUGH * MINUTE_S, of, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteScene:
+    of: Scene
+    ends_at: float
+    closed: Mapping[str, Closed]
+    cannot: dict[str, Mask]
+    fresh: Rows
+
+    @property
+    def there(self) -> Mask:
+        return self.of.there
+
+    def sampled_at(self, names: frozenset[str]) -> Floats:
+        return np.full(len(self.of.there), self.ends_at)
+
+    def numbers(self, term: Term) -> Numbers:
+        return Numbers(self.closed[term.name].values(term.how), self.cannot[term.name])
+
+    def in_scope(self, scope: Filter) -> Mask:
+        return self.of.in_scope(scope)
+
+    def standing(self) -> Standing | None:
+        return self.of.standing()
+
+
+class Minutes:
+    """Of all numbers that are asked for by the minute, of targets of one kind. `kept`: those that
+    history keeps, whose minutes are brought from there when they are over."""
+
+    def __init__(self, names: Iterable[str], kept: Collection[str] = ()) -> None:
+        self.names = frozenset(names)
+        self.kept = self.names & frozenset(kept)
+        self._minute: int | None = None
+        self._open: dict[tuple[str, int], _Open] = {}  # (name, 0 the open one or 1 the next)
+        self._taken_at = {name: np.empty(0) for name in self.names - self.kept}
+        self._cannot: dict[str, Mask] = {}
+        self._fresh: list[Rows] = []
+
+    def closing(self, now: float) -> int | None:
+        """The start of the minute that a look now would close."""
+        minute = _minute_of(now)
+        is_next = self._minute is not None and minute == self._minute + 1
+        return (minute - 1) * MINUTE_S if is_next else None
+
+    def take(self, scene: Scene, now: float, brought: Mapping[str, Closed] | None = None
+             ) -> MinuteScene | None:
+        """The minute that is closed now, if one is."""
+        room = len(scene.there)
+        closed = self._close(scene, now, brought or {})
+        if len(scene.fresh):
+            self._fresh.append(scene.fresh)
+        for name in self._taken_at:
+            self._take(name, scene, room, now)
+        return closed
+
+    def _take(self, name: str, scene: Scene, room: int, now: float) -> None:
+        assert self._minute is not None
+        at = scene.sampled_at(frozenset((name,)))
+        before = self._taken_at[name]
+        taken_at = np.concatenate([before, np.full(room - len(before), np.nan)])
+        taken_at[scene.fresh] = np.nan
+        numbers = scene.numbers(Term("last", name))
+        is_new = scene.there & ~(at <= taken_at) & ~np.isnan(numbers.values)
+        is_new &= ~(now - at > LATE_S)
+        self._taken_at[name] = np.where(is_new, at, taken_at)
+        self._cannot[name] = numbers.cannot
+        with np.errstate(invalid="ignore"):
+            minute = np.floor(at / MINUTE_S)
+        for which in (0, 1):
+            open_one = self._of(name, which, room)
+            open_one.forget(scene.fresh)
+            open_one.take(is_new & (minute == self._minute + which), numbers.values)
+
+    def _of(self, name: str, which: int, room: int) -> _Open:
+        found = self._open.get((name, which)) or _Open(room)
+        if len(found.n) < room:
+            found = found.grown(room)
+        self._open[name, which] = found
+        return found
+
+    def _close(self, scene: Scene, now: float, brought: Mapping[str, Closed]
+               ) -> MinuteScene | None:
+        """Minutes in which nobody looked are not made up for."""
+        minute = _minute_of(now)
+        if self._minute is None or minute < self._minute or minute > self._minute + 1:
+            self._minute, self._open = minute, {}
+            return None
+        if minute == self._minute:
+            return None
+        room = len(scene.there)
+        for name in self.kept:
+            self._cannot[name] = scene.numbers(Term("last", name)).cannot
+        closed = {name: self._of(name, 0, room).closed() for name in self._taken_at}
+        closed |= {name: brought.get(name) or _Open(room).closed() for name in self.kept}
+        made = MinuteScene(
+            scene, float((self._minute + 1) * MINUTE_S), closed,
+            {name: _padded(self._cannot.get(name), room) for name in self.names},
+            np.unique(np.concatenate([*self._fresh, scene.fresh])))
+        self._open = {(name, 0): self._of(name, 1, room) for name in self._taken_at}
+        self._minute, self._fresh = minute, []
+        return made
+
+
+def _minute_of(now: float) -> int:
+    return int(now - WAIT_S) // MINUTE_S
+
+
+def _padded(mask: Mask | None, room: int) -> Mask:
+    padded = np.zeros(room, bool)
+    if mask is not None:
+        padded[: len(mask)] = mask
+    return padded

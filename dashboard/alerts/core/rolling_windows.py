@@ -1,0 +1,133 @@
+"""One number of all rows over a span of time that rolls along: in at most 60 buckets and the one
+that is open, cut at whole multiples of their length, so that a rehearsal cuts them alike."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from .rule_signal import Floats, How, Term
+
+MOST_BUCKETS = 60
+
+
+class Window:
+    """Of one Term. A row without enough samples in the span has no value."""
+
+    def __init__(self, term: Term, period_s: int, min_coverage: float, room: int = 0) -> None:
+        self.term = term
+        self._period_s = period_s
+        self._length_s = max(period_s, math.ceil(term.span_s / MOST_BUCKETS))
+        self._buckets = math.ceil(term.span_s / self._length_s)
+        # Of the span the open bucket is a part: with it there is at most one bucket too much.
+        self._needed = max(1.0, min_coverage * term.span_s / period_s)
+        self._kind = _KINDS[term.how]
+        self._at: int | None = None  # number of the open bucket
+        self._make(room)
+
+    def _make(self, room: int) -> None:
+        self._ring = np.full((self._buckets, room), self._kind.nothing)
+        self._counts = np.zeros((self._buckets, room), np.uint16)
+        # Of the lowest or highest, what the ring comes to.
+        self._older = np.full((self._buckets if self._kind.is_end else 0, room),
+                              self._kind.nothing)
+        self._newer = np.full(room, self._kind.nothing)
+        self._closed = np.full(room, self._kind.nothing)
+        self._closed_n = np.zeros(room)
+        self._open = np.full(room, self._kind.nothing)
+        self._open_n = np.zeros(room)
+        self._former = np.full(room, np.nan)  # of a counter
+
+    def grow(self, room: int) -> None:
+        old_room = len(self._open)
+        if room <= old_room:
+            return
+        old = {name: getattr(self, name) for name in self.ARRAYS}
+        self._make(room)
+        for name, array in old.items():
+            getattr(self, name)[..., :old_room] = array
+
+    ARRAYS = ("_ring", "_counts", "_older", "_newer", "_closed", "_closed_n", "_open", "_open_n",
+              "_former")
+
+    def forget(self, rows: npt.NDArray[np.intp]) -> None:
+        """These rows belong to somebody else from now on."""
+        for name, nothing in (("_ring", self._kind.nothing), ("_counts", 0),
+                              ("_older", self._kind.nothing), ("_newer", self._kind.nothing),
+                              ("_closed", self._kind.nothing), ("_closed_n", 0),
+                              ("_open", self._kind.nothing), ("_open_n", 0), ("_former", np.nan)):
+            getattr(self, name)[..., rows] = nothing
+
+    def take(self, second: int, values: Floats) -> None:
+        """NaN: no new sample in that row."""
+        self._turn(second // self._length_s)
+        there = ~np.isnan(values)
+        if self._kind.is_counter:
+            there, values = self._increments(there, values)
+        # Of two the lowest or highest passes over what is not there.
+        joined = self._kind.join(self._open, values)
+        self._open = joined if self._kind.is_end else np.where(there, joined, self._open)
+        self._open_n += there
+
+    def _increments(self, there: npt.NDArray[np.bool_], values: Floats
+                    ) -> tuple[npt.NDArray[np.bool_], Floats]:
+        """A counter that fell has begun anew: all it says has come since."""
+        grown = np.where(values < self._former, values, values - self._former)
+        first = np.isnan(self._former)
+        self._former = np.where(there, values, self._former)
+        return there, np.where(first, 0.0, grown)
+
+    def _turn(self, bucket: int) -> None:
+        if self._at is None or bucket < self._at:
+            self._at = bucket
+            self._look_back(bucket % self._buckets)
+        for number in range(max(self._at, bucket - self._buckets), bucket):
+            place, is_open = number % self._buckets, number == self._at
+            self._closed_n -= self._counts[place]
+            self._ring[place] = self._open if is_open else self._kind.nothing
+            self._counts[place] = self._open_n if is_open else 0
+            self._closed_n += self._counts[place]
+            if self._kind.is_end:
+                self._close(place)
+        if bucket > self._at:
+            self._closed = self._kind.join(self._older[bucket % self._buckets], self._newer) if (
+                self._kind.is_end) else self._ring.sum(axis=0)
+            self._open[:] = self._kind.nothing
+            self._open_n[:] = 0
+        self._at = bucket
+
+    def _close(self, place: int) -> None:
+        """The lowest or highest of the ring without a look at all of it."""
+        if place == self._buckets - 1:
+            self._look_back(0)
+        else:
+            self._newer = self._kind.join(self._newer, self._ring[place])
+
+    def _look_back(self, place: int) -> None:
+        """Joined from each place to the ring's end, and in one number what is before this place:
+        together the whole ring, now and while places are filled until it is once around."""
+        if self._kind.is_end:
+            self._older[:] = self._kind.join.accumulate(self._ring[::-1], axis=0)[::-1]
+            self._newer = self._kind.join.reduce(self._ring[:place], axis=0,
+                                                 initial=self._kind.nothing)
+
+    def values(self) -> Floats:
+        n = self._closed_n + self._open_n
+        total = self._kind.join(self._closed, self._open)
+        match self.term.how:
+            case "avg":
+                total = total / np.maximum(n, 1)
+            case "rate":
+                total = total / np.maximum(n * self._period_s, 1)
+        return np.where(n >= self._needed, total, np.nan)
+
+
+class _Kind:
+    def __init__(self, how: How) -> None:
+        self.is_counter = how in ("rate", "increase")
+        self.is_end = how in ("min", "max")
+        self.nothing = {"min": np.inf, "max": -np.inf}.get(how, 0.0)
+        self.join: np.ufunc = {"min": np.fmin, "max": np.fmax}.get(how, np.add)
+
+
+_KINDS: dict[How, _Kind] = {how: _Kind(how) for how in ("avg", "min", "max", "rate", "increase")}

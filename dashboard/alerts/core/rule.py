@@ -1,0 +1,383 @@
+"""A Rule: what is watched on whom, for how long, and what is done about it.
+
+It is written as YAML, by hand or by the form, and read here; `check` names everything that is
+wrong with it at once. What may follow which mode stands in MODES.
+"""
+
+import difflib
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from gpudeck.metrics import COLUMNS, SLOW
+
+from ...automation.brake_limits import BUDGET_MOST_S
+from ...fleet.filter_columns import FilterError
+from ...fleet.filters import Filter
+from ...fleet.filters import parse as parse_filter
+from .rule_signal import Limit, RuleError, Signal, parse, parse_condition, parse_limit, parse_span
+
+Of = Literal["gpu", "task", "job", "node", "owner", "fleet"]
+Mode = Literal["observe", "dry_run", "confirm", "auto"]
+Severity = Literal["info", "warn", "crit"]
+NoData = Literal["alert", "ok", "hold"]
+Do = Literal["tell", "pause", "end"]
+
+# What a Rule may become next; any edit of its meaning goes back to dry_run at most.
+MODES: dict[Mode, tuple[Mode, ...]] = {
+    "observe": ("dry_run",),
+    "dry_run": ("observe", "confirm", "auto"),
+    "confirm": ("observe", "dry_run", "auto"),
+    "auto": ("observe", "dry_run", "confirm"),
+}
+WHOLE_FLEET = "*"
+LADDER_FOR_S = 30  # the shortest hold of a Rule that acts
+END_AFTER_S = 60
+CLOSED_FROM_S = 300  # from this hold on, closed minutes are looked at, live as in rehearsal
+AUTO_MOST_S = 180 * 86_400
+MAX_STEPS = 6
+SPAN_MOST_S = 90 * 86_400  # as long as minutes are kept: beyond it nothing can be rehearsed
+
+_GPU = {metric.key: metric.unit for metric in (*COLUMNS, *SLOW)}
+_USED: dict[str, str] = {"mem_used_bytes": "B", "sm_pct": "%", "util_pct": "%", "util_max_pct": "%",
+                         "busy_pct": "%", "mem_share": "", "gpus": ""}
+NAMES: dict[Of, dict[str, str]] = {
+    "gpu": _GPU | {"mem_total_bytes": "B", "power_limit_max_w": "W", "temp_slowdown_c": "°C",
+                   "temp_shutdown_c": "°C", "pcie_width_max": "", "tasks": "", "jobs": "",
+                   "owners": "", "lost": "", "sample_age_s": "s", "xids_of_tasks": "",
+                   "xids_of_boards": "", "power_cap_drift_w": "W", "clock_lock_drifted": ""},
+    "task": _USED | {"age_s": "s", "gpu_mem_share": "", "gpu_jobs": "", "is_youngest": "",
+                     "is_foreign": ""},
+    "job": _USED | {"age_s": "s", "tasks": "", "nodes": "", "gpu_mem_share": "", "gpu_jobs": "",
+                    "is_youngest": "", "is_foreign": ""},
+    "node": {"silent_s": "s", "clock_offset_s": "s", "clock_skew_s": "s", "gpus": "",
+             "gpus_lost": "", "tasks": "", "util_pct": "%", "power_w": "W", "temp_c": "°C",
+             "reading_age_s": "s", "pending": "", "dropped": "", "outbox_bytes": "B"},
+    "owner": {"gpus": "", "tasks": "", "jobs": "", "mem_used_bytes": "B", "util_pct": "%",
+              "gpus_faulty": ""},
+    "fleet": {"nodes": "", "nodes_silent": "", "gpus": "", "gpus_lost": "", "gpus_free": "",
+              "util_pct": "%", "power_w": "W", "rules_failing": "", "blind_s": "s",
+              "brakes_on": "", "is_unrecorded": ""},
+}
+ACTED_ON: frozenset[Of] = frozenset(("task", "job"))
+
+T = TypeVar("T")
+RuleId = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+Text = Annotated[str, Meta(max_length=400)]
+Long = Annotated[str, Meta(max_length=4_000)]
+
+
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
+    """`after`: since the step before it, or since it began to fire."""
+
+    do: Do
+    after: Text = "0s"
+
+
+class Budget(Struct, frozen=True, forbid_unknown_fields=True):
+    acts: Annotated[int, Meta(ge=1, le=100)] = 5
+    within: Text = "10m"
+
+
+class Rule(Struct, frozen=True, forbid_unknown_fields=True, rename={"for_": "for"}):
+    id: RuleId
+    title: Text
+    signal: Text
+    fire: Text
+    of: Of = "gpu"
+    scope: Text = ""
+    where: Annotated[tuple[Text, ...], Meta(max_length=6)] = ()
+    clear: Text = ""
+    for_: Text = "0s"
+    keep_firing_for: Text = "0s"
+    no_data: NoData = "alert"
+    severity: Severity = "warn"
+    min_coverage: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    max_gap: Text = ""  # three periods
+    ladder: Annotated[tuple[Step, ...], Meta(max_length=MAX_STEPS)] = ()
+    mode: Mode = "observe"
+    cooldown: Text = "10m"
+    budget: Budget = Budget()
+    group_by: Annotated[tuple[Literal["rule", "node", "owner", "gpu"], ...], Meta(max_length=4)] = (
+        "rule", "node")
+    inhibited_by: Annotated[tuple[RuleId, ...], Meta(max_length=16)] = ()
+    owner: Text = ""
+    runbook: Long = ""
+    expires: Text = ""  # the day until which `auto` holds: 2027-01-31
+
+
+def _one_of(kind: Any) -> str:
+    *most, last = get_args(kind)
+    return f"{', '.join(most)} or {last}"
+
+
+# What may change without making it another Rule.
+WORDS = frozenset(("title", "runbook", "owner", "mode", "expires", "severity", "group_by"))
+
+
+def version(rule: Rule) -> str:
+    meant = {key: value for key, value in msgspec.to_builtins(rule).items() if key not in WORDS}
+    return hashlib.sha256(msgspec.json.encode(meant, order="sorted")).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A Rule that can be evaluated."""
+
+    rule: Rule
+    version: str
+    scope: Filter | None  # None: the whole fleet
+    signal: Signal
+    fire: Limit
+    clear: Limit
+    where: tuple[tuple[Signal, Limit], ...]
+    for_s: int
+    keep_s: int
+    max_gap_s: int
+    cooldown_s: int
+    budget_s: int
+    steps: tuple[tuple[Do, int], ...]
+
+    @property
+    def has_ladder(self) -> bool:
+        return bool(self.steps)
+
+    @property
+    def is_by_minutes(self) -> bool:
+        """So that rehearsal and life are the same computation."""
+        return self.for_s >= CLOSED_FROM_S
+
+    @property
+    def period_s(self) -> int:
+        return 60 if self.is_by_minutes else 1
+
+    @property
+    def gap_s(self) -> int:
+        return self.max_gap_s or 3 * self.period_s
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    field: str
+    message: str
+    at: int | None = None  # in that field's text
+
+    def __str__(self) -> str:
+        where = "" if self.at is None else f", character {self.at + 1}"
+        return f"{self.field}{where}: {self.message}"
+
+
+class RuleProblems(ValueError):
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+REQUIRED = {"id": "x", "title": "x", "signal": "x", "fire": "x"}  # with what stands in meanwhile
+# Of fields that are of another kind than they must be.
+HOW = {
+    "id": "1 to 64 of a-z 0-9 and -, beginning with a letter or a digit",
+    "of": f"write {_one_of(Of)}", "no_data": f"write {_one_of(NoData)}",
+    "severity": f"write {_one_of(Severity)}", "mode": f"write {_one_of(Mode)}",
+    **dict.fromkeys(("for", "keep_firing_for", "max_gap", "cooldown"),
+                    "a span of time, such as 30s, 5m or 2h"),
+    "min_coverage": "a share above 0 and up to 1, such as 0.8",
+    "where": "a list of 6 conditions at most, such as ['mem_used_bytes >= 1GiB']",
+    "ladder": f"a list of {MAX_STEPS} steps at most, such as {{do: tell, after: 10m}}; do is "
+              f"{_one_of(Do)}",
+    "budget": "such as {acts: 5, within: 10m}; acts is 1 to 100",
+    "group_by": "a list of rule, node, owner or gpu",
+    "inhibited_by": "a list of 16 ids of rules at most",
+    "runbook": "a text of 4,000 characters at most",
+}
+
+
+def read(data: Any) -> Rule:
+    """From what YAML or JSON holds. Raises RuleProblems with all that cannot be read."""
+    if not isinstance(data, dict):
+        raise RuleProblems([Problem("rule", f"is a {type(data).__name__}, not a table of fields")])
+    given = _as_texts(data)
+    problems = [Problem(name[:64], f"there is no such field; {_near(name, FIELDS)}")
+                for name in given if name not in FIELDS]
+    problems += [Problem(name, "is needed") for name in REQUIRED if name not in given]
+    given = {name: value for name, value in given.items() if name in FIELDS}
+    while True:
+        try:
+            rule = msgspec.convert(REQUIRED | given, Rule)
+            break
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `$.")
+            field = path.rstrip("`")
+            name = re.split(r"[.\[]", field)[0]
+            if name not in given:
+                raise RuleProblems([*problems, Problem("rule", message)]) from None
+            problems.append(Problem(field, HOW.get(name, "a text of 400 characters at most")))
+            del given[name]
+    if problems:
+        raise RuleProblems(problems)
+    return rule
+
+
+FIELDS = tuple("for" if name == "for_" else name for name in Rule.__struct_fields__)
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+
+
+def _as_texts(data: dict[Any, Any]) -> dict[str, Any]:
+    """A number where a comparison or a span is meant is told of as that."""
+    return {str(key): str(value) if key in ("expires", "fire", "clear", "for")
+            and isinstance(value, int | float) else value for key, value in data.items()}
+
+
+def check(rule: Rule) -> Ready:
+    """All that is wrong with it at once, as RuleProblems."""
+    return _Check(rule).ready()
+
+
+class _Check:
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._problems: list[Problem] = []
+
+    def ready(self) -> Ready:
+        rule = self._rule
+        names = NAMES[rule.of]
+        signal = self._try("signal", lambda: parse(rule.signal, names))
+        unit = None if signal is None else signal.part.unit
+        fire = self._try("fire", lambda: parse_limit(rule.fire, unit))
+        clear = self._try("clear", lambda: parse_limit(
+            rule.clear or default_clear(fire, unit), unit)) if fire else None
+        where = tuple(self._conditions(names))
+        scope = self._scope()
+        spans = {name: self._span(name, text) for name, text in (
+            ("for", rule.for_), ("keep_firing_for", rule.keep_firing_for),
+            ("max_gap", rule.max_gap or "0s"), ("cooldown", rule.cooldown))}
+        steps = tuple(self._steps())
+        within_s = self._span("budget", rule.budget.within)
+        if within_s > BUDGET_MOST_S or within_s < 1:
+            self._problems.append(Problem("budget", "is counted within 1s to 1d"))
+        self._problems += _refused(rule, fire, clear, spans["for"], steps)
+        if self._problems or signal is None or fire is None or clear is None:
+            raise RuleProblems(self._problems)
+        return Ready(rule, version(rule), scope, signal, fire, clear, where, spans["for"],
+                     spans["keep_firing_for"], spans["max_gap"], spans["cooldown"], within_s,
+                     steps)
+
+    def _try(self, field: str, read_it: Callable[[], T]) -> T | None:
+        try:
+            return read_it()
+        except (RuleError, FilterError) as error:
+            self._problems.append(Problem(field, str(error), error.at))
+            return None
+
+    def _span(self, field: str, text: str) -> int:
+        span_s = self._try(field, lambda: parse_span(text)) or 0
+        if span_s > SPAN_MOST_S:
+            self._problems.append(Problem(field, f"is at most {SPAN_MOST_S // 86_400}d"))
+        return span_s
+
+    def _scope(self) -> Filter | None:
+        scope = self._rule.scope.strip()
+        if scope == WHOLE_FLEET:
+            return None
+        if not scope:
+            self._problems.append(Problem(
+                "scope", "is empty: name who is meant in the filter language, or say '*' for the "
+                         "whole fleet"))
+            return None
+        return self._try("scope", lambda: parse_filter(scope))
+
+    def _conditions(self, names: Mapping[str, str]) -> Iterator[tuple[Signal, Limit]]:
+        for number, text in enumerate(self._rule.where):
+            found = self._try(f"where[{number}]", lambda text=text: parse_condition(  # type: ignore[misc]
+                text, names))
+            if found is not None:
+                yield found
+
+    def _steps(self) -> Iterator[tuple[Do, int]]:
+        for number, step in enumerate(self._rule.ladder):
+            yield step.do, self._span(f"ladder[{number}]", step.after)
+
+
+def default_clear(fire: Limit, unit: str | None) -> str:
+    """Further back than what fires, so that noise around the limit is one alert and not many."""
+    margin = {"°C": 3.0, "%": 5.0}.get(unit or "-", abs(fire.number) * 0.05)
+    match fire.op:
+        case ">" | ">=":
+            return f"< {_plain(fire.number - margin)}"
+        case "<" | "<=":
+            return f"> {_plain(fire.number + margin)}"
+        case "=":
+            return f"!= {_plain(fire.number)}"
+        case _:
+            return f"= {_plain(fire.number)}"
+
+
+def _plain(number: float) -> str:
+    """Without an exponent, and to the last digit."""
+    return format(Decimal(repr(number)).normalize() + 0, "f")
+
+
+def _refused(rule: Rule, fire: Limit | None, clear: Limit | None, for_s: int,
+             steps: tuple[tuple[Do, int], ...]) -> Iterator[Problem]:
+    yield from _words_refused(rule)
+    if fire is not None and clear is not None and _overlap(fire, clear):
+        yield Problem("clear", f"'{clear.text}' is true where '{fire.text}' fires: it would never "
+                               "come to rest")
+    if rule.of == "fleet" and rule.scope.strip() not in ("", WHOLE_FLEET):
+        yield Problem("scope", "a part of the fleet is not the fleet: write '*'")
+    acts = [do for do, _ in steps if do != "tell"]
+    if steps and for_s < LADDER_FOR_S:
+        yield Problem("for", f"a rule with a ladder holds at least {LADDER_FOR_S}s before its "
+                             "first step")
+    if acts and rule.of not in ACTED_ON:
+        yield Problem("ladder", f"{acts[0]} is done to a task or job, and this rule is about a "
+                                f"{rule.of}: write 'of: task', or leave only 'tell'")
+    if acts and steps[0][0] != "tell":
+        yield Problem("ladder", "tell the owner first: begins with 'do: tell'")
+    if acts and any(after_s < END_AFTER_S for do, after_s in steps if do == "end"):
+        yield Problem("ladder", f"'end' comes at least {END_AFTER_S}s after the step before it")
+    order = {"tell": 0, "pause": 1, "end": 2}
+    ranks = [order[do] for do, _ in steps]
+    if ranks != sorted(ranks):
+        yield Problem("ladder", "goes from mild to hard: tell, then pause, then end")
+    if rule.mode == "auto" and acts and not rule.expires:
+        yield Problem("expires", "a rule that acts by itself has an end within 180 days, such as "
+                                 "2027-01-31")
+    if rule.mode != "observe" and not steps:
+        yield Problem("mode", f"{rule.mode} needs a ladder: there is nothing to do")
+
+
+def _words_refused(rule: Rule) -> Iterator[Problem]:
+    if not rule.title.strip():
+        yield Problem("title", "is needed: a few words for alerts and notices")
+    if rule.expires and not _is_day(rule.expires):
+        yield Problem("expires", f"{rule.expires[:40]!r} is no day; write such as 2027-01-31")
+    if rule.id in rule.inhibited_by:
+        yield Problem("inhibited_by", "a rule that explains itself would never tell anybody")
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _overlap(fire: Limit, clear: Limit) -> bool:
+    """Tried at both numbers and around them: limits are single comparisons, so that is enough."""
+    points = np.array([number + offset for number in (fire.number, clear.number)
+                       for offset in (-1e-9 - abs(number) * 1e-9, 0.0, 1e-9 + abs(number) * 1e-9)]
+                      + [-1e300, 1e300])
+    return bool((fire.holds(points) & clear.holds(points)).any())

@@ -1,0 +1,331 @@
+"""What a Rule watches: a small fixed grammar over numbers that come once a second.
+
+    signal := part (("+" | "-") part)*
+    part   := one (("*" | "/") one)*
+    one    := NUMBER | NAME | HOW "(" NAME "," SPAN ")" | "(" signal ")"
+    HOW    := avg | min | max | rate | increase        SPAN := 30s | 5m | 2h | 1d
+
+and what it is compared with: `>= 85`, `< 5%`, `> 1GiB`, `> 10/h`. Nothing is evaluated as code.
+A number that is not there makes the whole not there.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ...fleet.filter_metrics import FACTORS
+
+Floats = npt.NDArray[np.float64]
+How = Literal["last", "avg", "min", "max", "rate", "increase"]
+HOWS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase")
+
+MAX_LENGTH = 400
+MAX_TERMS = 8
+MAX_DEPTH = 8
+SPAN_MOST_S = 86_400
+SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+PER = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+TOKEN = re.compile(r"\s*(?:(?P<span>\d+(?:s|m|h|d)\b)|(?P<number>\d+\.?\d*|\.\d+)"
+                   r"|(?P<name>[a-z][a-z0-9_]*)|(?P<mark>[-+*/(),]))", re.IGNORECASE)
+LIMIT = re.compile(r"\s*(?P<op><=|>=|<|>|==|=|!=)\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))\s*"
+                   r"(?P<unit>[a-z°%/]*)\s*", re.IGNORECASE)
+# What a limit may be written in, by the unit of what it limits. "" is also that of a share.
+UNITS: dict[str, dict[str, float]] = FACTORS | {
+    "": {"%": 0.01}, "%": {"%": 1.0}, "s": {unit: float(span) for unit, span in SPANS.items()}}
+
+
+class RuleError(ValueError):
+    """Says what is wrong and where; `at` counts characters from 0."""
+
+    def __init__(self, message: str, at: int = 0) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One number of a target, looked at over a span of time."""
+
+    how: How
+    name: str
+    span_s: int = 0
+
+    def __str__(self) -> str:
+        return self.name if self.how == "last" else f"{self.how}({self.name}, {self.span_s}s)"
+
+
+Look = Callable[[Term], Floats]  # NaN: not there
+Compute = Callable[[Look], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a piece of a signal computes, and in which unit; None: in none that has a name."""
+
+    compute: Compute
+    unit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    text: str
+    terms: tuple[Term, ...]
+    part: Part
+
+    def values(self, look: Look) -> Floats:
+        """NaN where one of its numbers is not there, or where it divides by nothing."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            values = self.part.compute(look)
+        return np.where(np.isfinite(values), values, np.nan)
+
+    @property
+    def span_s(self) -> int:
+        return max((term.span_s for term in self.terms), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    op: str
+    number: float
+    text: str
+
+    def holds(self, values: Floats) -> npt.NDArray[np.bool_]:
+        """Of what is not there: no."""
+        return np.asarray(OPERATIONS[self.op](values, self.number)) & ~np.isnan(values)
+
+
+OPERATIONS: dict[str, Callable[[Floats, float], npt.NDArray[np.bool_]]] = {
+    "<": lambda values, number: values < number,
+    "<=": lambda values, number: values <= number,
+    ">": lambda values, number: values > number,
+    ">=": lambda values, number: values >= number,
+    "=": lambda values, number: values == number,
+    "!=": lambda values, number: values != number,
+}
+
+
+def parse_limit(text: str, unit: str | None) -> Limit:
+    """`unit`: of what it limits."""
+    match = LIMIT.fullmatch(text)
+    if match is None:
+        raise RuleError(f"{text!r} is not a comparison; write for example '>= 85', '< 5%' or "
+                        "'> 10/h'")
+    number = float(match["number"]) * _factor(match["unit"].lower(), unit, match.start("unit"))
+    if not math.isfinite(number):
+        raise RuleError(f"{match['number']} is too large", match.start("number"))
+    return Limit({"==": "="}.get(match["op"], match["op"]), number, " ".join(text.split()))
+
+
+def _factor(written: str, unit: str | None, at: int) -> float:
+    if not written:
+        return 1.0
+    base, _, per = written.rpartition("/")
+    if unit is not None and unit.endswith("/s") and unit not in UNITS:  # a rate
+        allowed = {"": 1.0} | UNITS[unit[:-2]]
+        if "/" in written and per in PER and base in allowed:
+            return allowed[base] / PER[per]
+        raise RuleError(f"this is a rate: write it as for example '> 10/h', not in {written!r}", at)
+    allowed = UNITS.get(unit or "", {}) if unit is not None else {}
+    if written not in allowed:
+        fits = ", ".join(sorted(allowed)) or "a plain number"
+        raise RuleError(f"what is compared is not measured in {written!r}; {fits} fits", at)
+    return allowed[written]
+
+
+def parse_span(text: str) -> int:
+    """Whole seconds."""
+    match = re.fullmatch(r"\s*([0-9]{1,9})\s*(s|m|h|d)\s*", text)
+    if match is None:
+        raise RuleError(f"{text[:40]!r} is not a span of time; write for example 30s, 5m, 2h or 7d")
+    return int(match[1]) * SPANS[match[2]]
+
+
+def parse(text: str, names: Mapping[str, str]) -> Signal:
+    """`names`: the numbers that a target of this kind has, and their units."""
+    if len(text) > MAX_LENGTH:
+        raise RuleError(f"a signal has at most {MAX_LENGTH} characters", MAX_LENGTH)
+    parser = _Parser(_tokens(text), len(text), names)
+    part = parser.whole()
+    if not parser.terms:
+        raise RuleError("this is a constant: a signal needs something that is measured")
+    return Signal(" ".join(text.split()), tuple(dict.fromkeys(parser.terms)), part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    at: int
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    at = 0
+    while at < len(text.rstrip()):
+        match = TOKEN.match(text, at)
+        if match is None:
+            at += len(text[at:]) - len(text[at:].lstrip())
+            raise RuleError(f"what is {text[at]!r}?", at)
+        kind = match.lastgroup or ""
+        found.append(_Token(kind, match.group(kind).lower(), match.start(kind)))
+        at = match.end()
+    return found
+
+
+class _Parser:
+    def __init__(self, tokens: list[_Token], end: int, names: Mapping[str, str]) -> None:
+        self._tokens = tokens
+        self._end = end
+        self._names = names
+        self._next = 0
+        self.terms: list[Term] = []
+
+    def whole(self) -> Part:
+        part = self._sum(0)
+        left = self._peek()
+        if left is not None:
+            raise RuleError(f"{left.text!r} is not expected here", left.at)
+        return part
+
+    def _peek(self) -> _Token | None:
+        return self._tokens[self._next] if self._next < len(self._tokens) else None
+
+    def _take(self, *texts: str) -> str | None:
+        token = self._peek()
+        if token is None or token.kind != "mark" or token.text not in texts:
+            return None
+        self._next += 1
+        return token.text
+
+    def _expect(self, mark: str) -> None:
+        if self._take(mark) is None:
+            raise RuleError(f"{mark!r} is missing", self._at())
+
+    def _sum(self, depth: int) -> Part:
+        part = self._product(depth)
+        while (mark := self._take("+", "-")) is not None:
+            at = self._at()
+            other = self._product(depth)
+            if None not in (part.unit, other.unit) and part.unit != other.unit:
+                raise RuleError(f"{part.unit or 'a plain number'} and "
+                                f"{other.unit or 'a plain number'} cannot be put together", at)
+            part = _combined(mark, part, other, part.unit)
+        return part
+
+    def _product(self, depth: int) -> Part:
+        part = self._one(depth)
+        while (mark := self._take("*", "/")) is not None:
+            other = self._one(depth)
+            part = _combined(mark, part, other, _unit_of(mark, part, other))
+        return part
+
+    def _at(self) -> int:
+        token = self._peek()
+        return self._end if token is None else token.at
+
+    def _one(self, depth: int) -> Part:
+        token = self._peek()
+        if token is None:
+            raise RuleError("something is missing at the end", self._end)
+        if depth >= MAX_DEPTH:
+            raise RuleError(f"more than {MAX_DEPTH} levels deep", token.at)
+        if self._take("("):
+            part = self._sum(depth + 1)
+            self._expect(")")
+            return part
+        self._next += 1
+        if token.kind == "number":
+            return _constant(float(token.text))
+        if token.kind != "name":
+            raise RuleError(f"a name or a number is expected, not {token.text!r}", token.at)
+        return self._term(token)
+
+    def _term(self, token: _Token) -> Part:
+        if len(self.terms) >= MAX_TERMS:
+            raise RuleError(f"more than {MAX_TERMS} measured numbers", token.at)
+        if self._take("(") is None:
+            return self._look(Term("last", self._named(token)))
+        how = next((how for how in HOWS if how == token.text), None)
+        if how is None:
+            raise RuleError(f"there is no {token.text!r}; known: {', '.join(HOWS)}", token.at)
+        name = self._peek()
+        if name is None or name.kind != "name":
+            raise RuleError(f"{how} of what? Write {how}(util_pct, 5m)",
+                            self._end if name is None else name.at)
+        self._next += 1
+        self._expect(",")
+        term = Term(how, self._named(name), self._span())
+        self._expect(")")
+        return self._look(term)
+
+    def _named(self, token: _Token) -> str:
+        if token.text in self._names:
+            return token.text
+        near = difflib.get_close_matches(token.text, list(self._names), n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(self._names))}"
+        raise RuleError(f"there is no number {token.text!r} here; {hint}", token.at)
+
+    def _span(self) -> int:
+        token = self._peek()
+        if token is None or token.kind != "span":
+            raise RuleError("a span of time is missing, such as 5m",
+                            self._end if token is None else token.at)
+        self._next += 1
+        span_s = parse_span(token.text)
+        if not 2 <= span_s <= SPAN_MOST_S:
+            raise RuleError("a span is between 2s and 1d", token.at)
+        return span_s
+
+    def _look(self, term: Term) -> Part:
+        self.terms.append(term)
+        unit = self._names[term.name]
+        return Part(lambda look: look(term), f"{unit}/s" if term.how == "rate" else unit)
+
+
+COMBINE: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "/": lambda left, right: left / right,
+}
+
+
+def _combined(mark: str, left: Part, right: Part, unit: str | None) -> Part:
+    combine = COMBINE[mark]
+    return Part(lambda look: combine(left.compute(look), right.compute(look)), unit)
+
+
+def _constant(number: float) -> Part:
+    value = np.array(number)
+    return Part(lambda look: value, None)
+
+
+def _unit_of(mark: str, left: Part, right: Part) -> str | None:
+    """A constant has none, and leaves that of the other; what is divided by its like is a share."""
+    if mark == "/" and left.unit is not None and left.unit == right.unit:
+        return ""
+    if right.unit is None:
+        return left.unit
+    return right.unit if left.unit is None and mark == "*" else None
+
+
+CONDITION = re.compile(r"(?P<signal>[^<>=!]+)(?P<limit>[<>=!].*)", re.DOTALL)
+
+
+def parse_condition(text: str, names: Mapping[str, str]) -> tuple[Signal, Limit]:
+    """`mem_used_bytes >= 1GiB`."""
+    match = CONDITION.fullmatch(text)
+    if match is None:
+        raise RuleError(f"{text!r} is not a condition; write for example 'age_s > 2h'")
+    signal = parse(match["signal"], names)
+    try:
+        return signal, parse_limit(match["limit"], signal.part.unit)
+    except RuleError as error:
+        raise RuleError(str(error), match.start("limit") + error.at) from None

@@ -1,0 +1,255 @@
+"""One Rule over all its targets, once a second: from what is measured to what moved."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ...fleet.filters import Filter
+from .flap_cooldown import Cooldowns, Flaps
+from .rolling_windows import Window
+from .rule import Ready
+from .rule_signal import Floats, Term
+from .state_machine import Health, Look, Machine, Mask, Moves, Rows, Timing
+
+LATE_S = 10.0  # what is told later than this after it was so is history, on which nothing acts
+WARM_AT_LEAST_S = 60.0
+SKEW_S = 2.0
+SLACK_S = 1.0  # on top of two periods: a look is no more punctual than that
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """One number of all targets. NaN: not there; `cannot`: and never will be, or is refused."""
+
+    values: Floats
+    cannot: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of where each target is: for how long hub, agent and driver have been there without a break,
+    and how far the clock there is from ours. NaN: not known."""
+
+    steady_s: Floats
+    skew_s: Floats
+
+
+class Scene(Protocol):
+    """All targets of one kind at this moment. A row is one target for as long as it is there; one
+    that is given to another is in `fresh` that once."""
+
+    @property
+    def there(self) -> Mask: ...
+
+    @property
+    def fresh(self) -> Rows: ...
+
+    def sampled_at(self, names: frozenset[str]) -> Floats:
+        """When these were told last, by our clock; what is known of who is silent, is known now."""
+
+    def numbers(self, term: Term) -> Numbers: ...
+
+    def in_scope(self, scope: Filter) -> Mask: ...
+
+    def standing(self) -> Standing | None:
+        """None: it is taken to be steady."""
+
+
+class _OfRows(Protocol):
+    def grow(self, room: int) -> None: ...
+
+    def forget(self, rows: Rows) -> None: ...
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the last look showed, for people."""
+
+    values: Floats
+    scope: Mask
+
+
+class Watch:
+    """`former`: the same Rule, whose targets begin again at rest; that they came and went, and how
+    long they cool down, stays."""
+
+    def __init__(self, ready: Ready, former: "Watch | None" = None) -> None:
+        self.ready = ready
+        timing = Timing(ready.for_s, ready.keep_s, ready.gap_s, ready.period_s,
+                        ready.rule.min_coverage, ready.has_ladder)
+        self.machine = Machine(timing)
+        terms = (*ready.signal.terms, *(term for signal, _ in ready.where for term in signal.terms))
+        self._windows = {term: Window(term, ready.period_s, ready.rule.min_coverage)
+                         for term in terms if term.how != "last"}
+        self.terms = terms
+        self.names = frozenset(term.name for term in terms)
+        self.seen = Seen(np.empty(0), np.empty(0, bool))
+        self.flaps: Flaps = Flaps(ready.for_s) if former is None else former.flaps
+        self.cooldowns: Cooldowns = (
+            Cooldowns(ready.cooldown_s) if former is None else former.cooldowns)
+        self._parts: tuple[_OfRows, ...] = (self.machine, self.flaps, self.cooldowns,
+                                            *self._windows.values())
+        self.failures = 0  # in a row
+        self.trouble = ""
+        self.looked_at = 0.0  # by the clock, where `now` may be the end of a minute
+        self._taken_at = np.empty(0)
+        self._standing: Standing | None = None
+        self._cannot_of: dict[str, Mask] = {}
+
+    def step(self, scene: Scene, now: float, looked_at: float | None = None) -> list[Moves]:
+        self.looked_at = now if looked_at is None else looked_at
+        left = self._leave(scene)
+        look = self.look(scene, now)
+        moves = [*left, *self.machine.step(look, now)]
+        self.flaps.take(moves, now)
+        if self.ready.has_ladder:
+            self.cooldowns.take(moves, now)
+        self._standing = scene.standing()
+        self.failures, self.trouble = 0, ""
+        return moves
+
+    def stepped(self, by_s: float) -> None:
+        """The clock that all times here are of was set."""
+        self._taken_at += by_s
+        for part in (self.machine, self.flaps, self.cooldowns):
+            part.stepped(by_s)
+
+    def glance(self, scene: Scene, now: float) -> Look:
+        """Without any hold."""
+        self.make_room(len(scene.there))
+        return self.look(scene, now)
+
+    def look(self, scene: Scene, now: float) -> Look:
+        room = len(scene.there)
+        cannot = np.zeros(room, bool)
+        at = scene.sampled_at(self.names)
+        punctual = self._punctual(at, now)
+        look_at = self._looker(scene, at, punctual, int(now), cannot)
+        values = self.ready.signal.values(look_at)
+        values = np.broadcast_to(values, (room,))
+        known = punctual & ~np.isnan(values)
+        so = np.ones(room, bool)
+        for signal, limit in self.ready.where:
+            beside = np.broadcast_to(signal.values(look_at), (room,))
+            known = known & ~np.isnan(beside)
+            so &= limit.holds(beside)
+        scope = self._scope(scene, room)
+        self.seen = Seen(values, scope)
+        breach = known & scope & so & self.ready.fire.holds(values)
+        # Who is not meant (any more), or of whom what stands beside is not so, is at rest.
+        clear = self.ready.clear.holds(values) | (known & ~so) | ~scope
+        return Look(scene.there, at, known | ~scope, breach, clear & ~breach, cannot)
+
+    def _punctual(self, at: Floats, now: float) -> Mask:
+        """Of a Rule that acts. Minutes are made of nothing else to begin with."""
+        if self.ready.has_ladder and not self.ready.is_by_minutes:
+            return ~(now - at > LATE_S)
+        return np.ones(len(at), bool)
+
+    def _leave(self, scene: Scene) -> list[Moves]:
+        """Of rows that are another's from now on, who was there is gone."""
+        self.make_room(len(scene.there))
+        if not len(scene.fresh):
+            return []
+        left = self.machine.leave(scene.fresh)
+        for part in self._parts:
+            part.forget(scene.fresh)
+        self._taken_at[scene.fresh] = np.nan
+        return left
+
+    def make_room(self, room: int) -> None:
+        if room > len(self._taken_at):
+            self._taken_at = np.concatenate(
+                [self._taken_at, np.full(room - len(self._taken_at), np.nan)])
+        for part in self._parts:
+            part.grow(room)
+
+    def _looker(self, scene: Scene, at: Floats, punctual: Mask, second: int, cannot: Mask
+                ) -> Callable[[Term], Floats]:
+        """Each number is asked for once; a window takes only samples that are new."""
+        is_new = scene.there & punctual & ~(at <= self._taken_at)
+        self._taken_at = np.where(is_new, at, self._taken_at)
+        found: dict[Hashable, Floats] = {}
+
+        def look(term: Term) -> Floats:
+            if term not in found:
+                numbers = scene.numbers(term)
+                np.logical_or(cannot, numbers.cannot, out=cannot)
+                self._cannot_of[term.name] = numbers.cannot
+                window = self._windows.get(term)
+                if window is None:
+                    found[term] = numbers.values
+                else:
+                    window.take(second, np.where(is_new, numbers.values, np.nan))
+                    found[term] = window.values()
+            return found[term]
+
+        return look
+
+    def _scope(self, scene: Scene, room: int) -> Mask:
+        if self.ready.scope is None:
+            return np.ones(room, bool)
+        return scene.in_scope(self.ready.scope)
+
+    # -- what is in the way
+
+    def failed(self, error: Exception) -> None:
+        """It could not be looked at: nothing moves until it can."""
+        self.failures += 1
+        self.trouble = f"it cannot be evaluated: {type(error).__name__}: {error}"[:400]
+        self.machine.health[:] = Health.ERROR
+
+    def holds(self, row: int, now: float | None = None) -> list[str]:
+        """Why nothing may be done about this row, though its Rule fires; each in words. `now`: by
+        the clock; without it, that of the last look."""
+        return [*self._unknown(row, self.looked_at if now is None else now), *self._unsteady(row)]
+
+    def _unknown(self, row: int, now: float) -> list[str]:
+        if self.trouble:
+            return [self.trouble]
+        health = Health(self.machine.health[row])
+        if health is not Health.OK:
+            return [self.why(row)]
+        age_s = now - float(self.machine.seen_at[row])
+        if age_s < -2 * self.ready.period_s - SLACK_S:
+            return [f"its newest sample is of a time that is still {-age_s:.0f} s ahead: a clock "
+                    "was set"]
+        if age_s <= 2 * self.ready.period_s + SLACK_S:
+            return []
+        return [f"its newest sample is {age_s:.0f} s old"]
+
+    def why(self, row: int) -> str:
+        """Of one whose health is not OK."""
+        match Health(self.machine.health[row]):
+            case Health.OK:
+                return ""
+            case Health.CANNOT:
+                names = [name for name, cannot in sorted(self._cannot_of.items())
+                         if row < len(cannot) and cannot[row]]
+                return f"cannot evaluate: {' and '.join(names) or 'a number'} is not reported there"
+            case Health.ERROR:
+                return self.trouble
+            case Health.NO_DATA:
+                age_s = self.looked_at - float(self.machine.seen_at[row])
+                return "no data: nothing was told yet" if np.isnan(age_s) else (
+                    f"no data: nothing that says whether it is so has come for {age_s:.0f} s")
+
+    def _unsteady(self, row: int) -> list[str]:
+        found = []
+        if self._standing is not None:
+            steady_s, skew_s = self._standing.steady_s[row], self._standing.skew_s[row]
+            warm_s = max(WARM_AT_LEAST_S, 2 * self.ready.period_s)
+            if not steady_s >= warm_s:
+                found.append(f"warming up: hub, agent and driver are there together for "
+                             f"{max(0.0, np.nan_to_num(steady_s)):.0f} s, and {warm_s:.0f} s are "
+                             "waited for")
+            if abs(skew_s) > SKEW_S:
+                found.append(f"its node's clock is {abs(skew_s):.1f} s off; set it right (NTP)")
+        if self.flaps.is_flapping[row]:
+            found.append(self.flaps.words(row))
+        left_s = float(self.cooldowns.until[row]) - self.looked_at
+        if left_s > 0:
+            found.append(f"cooling down after its last episode, for {left_s:.0f} s more")
+        return found

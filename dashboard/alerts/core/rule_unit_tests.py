@@ -1,0 +1,205 @@
+"""Unit tests of Rules, as they stand in a file beside them: what is measured, and what the Rule
+must be at which moment.
+
+    tests:
+      - rule: gpu-hot
+        targets:
+          a: {temp_margin_c: "20 x60  3 x180  20"}     # 60 s of 20, 180 s of 3, and 20 to the end
+          b: {temp_margin_c: "20..3 x120  _ x60  3"}   # falls for 2 minutes, then none for one
+        expect:
+          - {at: 2m, a: pending, b: inactive}
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from ...fleet.filters import Filter
+from .evaluator import Evaluator
+from .rule import NAMES, Problem, Ready, RuleProblems
+from .rule_signal import Floats, RuleError, Term, parse_span
+from .rule_tracker import Numbers, Standing
+from .state_machine import Health, Mask, Phase, Rows
+
+MOST_S = 7 * 86_400
+MOST_TARGETS = 50
+BEGIN = 60 * 10_000  # at a whole minute
+WORDS = {"inactive": Phase.INACTIVE, "pending": Phase.PENDING, "firing": Phase.FIRING,
+         "resolving": Phase.RESOLVING}
+NO_DATA = "no data"
+PIECE = re.compile(r"(?P<what>_|-?\d+\.?\d*(?:\.\.-?\d+\.?\d*)?)(?:\s*x\s*(?P<times>\d+))?"
+                   r"(?:\s+|$)")
+Name = Annotated[str, Meta(max_length=100)]
+
+
+class Drill(Struct, frozen=True, forbid_unknown_fields=True):
+    rule: Name
+    targets: Annotated[dict[Name, dict[Name, str]], Meta(min_length=1, max_length=MOST_TARGETS)]
+    expect: Annotated[tuple[dict[Name, str], ...], Meta(min_length=1, max_length=200)]
+    name: Name = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    at_s: int
+    target: str
+    wanted: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"at {self.at_s}s {self.target} is {self.found}, and should be {self.wanted}"
+
+
+# Of fields that are of another kind than they must be.
+HOW = {
+    "rule": "the id of a rule in this file",
+    "targets": f"1 to {MOST_TARGETS} names, each with its numbers: {{a: {{temp_c: '60 x5 90'}}}}",
+    "expect": "1 to 200 lines, such as {at: 14s, a: pending}; a moment has a unit",
+    "name": "a text of 100 characters at most",
+}
+
+
+def read(data: Any) -> Drill:
+    try:
+        return msgspec.convert(_with_texts(data), Drill)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        name = re.split(r"[.\[`]", path)[0]
+        raise RuleProblems([Problem(name or "test", HOW.get(name, message))]) from None
+
+
+def _with_texts(data: Any) -> Any:
+    """A plain number is what a target is at all the time."""
+    targets = data.get("targets") if isinstance(data, dict) else None
+    if not isinstance(targets, dict):
+        return data
+    return data | {"targets": {target: {
+        name: str(value) if type(value) in (int, float) else value
+        for name, value in numbers.items()} if isinstance(numbers, dict) else numbers
+        for target, numbers in targets.items()}}
+
+
+def run(ready: Ready, drill: Drill) -> list[Difference]:
+    """Every second up to the last that something is expected of. The scope is not asked: who is
+    named in it is meant."""
+    wanted = sorted(_expected(drill), key=lambda each: each[0])
+    series = {target: {name: _series(text, f"targets.{target}.{name}", wanted[-1][0])
+                       for name, text in numbers.items()}
+              for target, numbers in drill.targets.items()}
+    _all_named(ready, series)
+    evaluator = Evaluator()
+    evaluator.set_rules({ready.rule.id: ready})
+    machine = evaluator.watches[ready.rule.id].machine
+    found: list[Difference] = []
+    stage, targets = _Stage(series), list(series)
+    for second in range(wanted[-1][0] + 1):
+        stage.second = second
+        list(evaluator.step({ready.rule.of: stage}, float(BEGIN + second)))
+        while wanted and wanted[0][0] == second:
+            _, target, word = wanted.pop(0)
+            row = targets.index(target)
+            now = _word(Phase(machine.phase[row]), Health(machine.health[row]), word)
+            if now != word:
+                found.append(Difference(second, target, word, now))
+    return found
+
+
+def _word(phase: Phase, health: Health, wanted: str) -> str:
+    if wanted == NO_DATA and health is not Health.OK:
+        return NO_DATA
+    return phase.name.lower()
+
+
+def _expected(drill: Drill) -> Iterator[tuple[int, str, str]]:
+    for number, line in enumerate(drill.expect):
+        where = f"expect[{number}]"
+        if "at" not in line or len(line) < 2:
+            raise RuleProblems([Problem(where, "says when and of whom: {at: 2m, a: firing}")])
+        try:
+            at_s = parse_span(line["at"])
+        except RuleError as error:
+            raise RuleProblems([Problem(where, str(error))]) from None
+        if at_s > MOST_S:
+            raise RuleProblems([Problem(where, "a test lasts at most 7d")])
+        for target, word in line.items():
+            if target == "at":
+                continue
+            if target not in drill.targets:
+                raise RuleProblems([Problem(where, f"there is no target {target!r}; there are "
+                                                   f"{', '.join(drill.targets)}")])
+            if word not in WORDS and word != NO_DATA:
+                raise RuleProblems([Problem(where, f"{word!r} is no state; there are "
+                                                   f"{', '.join(WORDS)} and {NO_DATA}")])
+            yield at_s, target, word
+
+
+def _series(text: str, where: str, last_s: int) -> Floats:
+    """One value a second; the last piece without a count goes on to the end."""
+    values: list[float] = []
+    at = 0
+    text = text.strip()
+    while at < len(text):
+        match = PIECE.match(text, at)
+        if match is None:
+            raise RuleProblems([Problem(where, f"what is {text[at:at + 12]!r}? Write '20 x60 3 "
+                                               "x180', '20..3 x120' or '_ x5' for none", at)])
+        at = match.end()
+        is_last = at >= len(text) and match["times"] is None
+        times = max(1, last_s + 1 - len(values)) if is_last else int(match["times"] or 1)
+        if len(values) + times > MOST_S + 1 and not is_last:
+            raise RuleProblems([Problem(where, "lasts longer than 7d")])
+        values += _piece(match["what"], times)
+    if not values:
+        raise RuleProblems([Problem(where, "is empty")])
+    filled = np.full(last_s + 1, np.nan)
+    filled[: len(values)] = values[: last_s + 1]
+    return filled
+
+
+def _piece(what: str, times: int) -> list[float]:
+    if what == "_":
+        return [np.nan] * times
+    first, _, last = what.partition("..")
+    return list(np.linspace(float(first), float(last or first), times))
+
+
+def _all_named(ready: Ready, series: dict[str, dict[str, Floats]]) -> None:
+    terms = (*ready.signal.terms, *(term for signal, _ in ready.where for term in signal.terms))
+    for target, numbers in series.items():
+        for name in sorted({term.name for term in terms} - set(numbers)):
+            raise RuleProblems([Problem(f"targets.{target}", f"{ready.rule.id} looks at {name}, "
+                                                             "which is not given")])
+        for name in sorted(set(numbers) - set(NAMES[ready.rule.of])):
+            raise RuleProblems([Problem(f"targets.{target}", f"there is no number {name!r} of a "
+                                                             f"{ready.rule.of}")])
+
+
+@dataclass(slots=True)
+class _Stage:
+    series: dict[str, dict[str, Floats]]
+    second: int = 0
+    there: Mask = field(init=False)
+    fresh: Rows = field(default_factory=lambda: np.empty(0, np.intp))
+
+    def __post_init__(self) -> None:
+        self.there = np.ones(len(self.series), bool)
+
+    def sampled_at(self, names: frozenset[str]) -> Floats:
+        return np.full(len(self.series), float(BEGIN + self.second))
+
+    def numbers(self, term: Term) -> Numbers:
+        nothing = np.full(self.second + 1, np.nan)
+        values = np.array([numbers.get(term.name, nothing)[self.second]
+                           for numbers in self.series.values()])
+        return Numbers(values, np.zeros(len(values), bool))
+
+    def in_scope(self, scope: Filter) -> Mask:
+        return self.there
+
+    def standing(self) -> Standing | None:
+        return None

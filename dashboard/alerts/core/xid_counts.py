@@ -1,0 +1,71 @@
+"""How many Xids came of each Gpu, of whose making, since this hub watches: two counters a slot."""
+
+import numpy as np
+
+from gpudeck.xid import UNKNOWN_CODE, Xid, explain
+
+from ...fleet.events import Events, KeptEvent
+from ...fleet.fleet import Fleet
+from .rule_signal import Floats
+
+BY_TASK, BY_BOARD = "xids_of_tasks", "xids_of_boards"
+RECENT_S = 600.0
+TORN_DOWN = 45  # comes with every task that is ended, by us too
+
+
+def is_of_task(xid: Xid) -> bool:
+    """Of the program's own making."""
+    return xid.blame == "task" and xid.code != TORN_DOWN
+
+
+class Xids:
+    """What was there before the first look does not count, nor what is brought late: it was told,
+    or it is history."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._version = -1
+        self._seen: set[str] = set()
+        self._counts: dict[str, dict[tuple[str, str], int]] = {BY_TASK: {}, BY_BOARD: {}}
+        self._last_of_task: dict[tuple[str, str], float] = {}
+
+    def look(self, now: float) -> None:
+        if self._events.version == self._version:
+            return
+        is_first, self._version = self._version == -1, self._events.version
+        found = {kept.id: kept for kept in self._events
+                 if kept.event.kind == "xid" and kept.event.gpu_uuid is not None}
+        for kept in () if is_first else [found[each] for each in found.keys() - self._seen]:
+            if now - kept.at <= RECENT_S:
+                self._count(kept)
+        self._seen = set(found)
+
+    def _count(self, kept: KeptEvent) -> None:
+        """An agent says several of one kind at once."""
+        numbers, gpu = kept.event.numbers, (kept.node_id, kept.event.gpu_uuid or "")
+        xid, count = explain(int(numbers.get("xid", UNKNOWN_CODE))), int(numbers.get("count", 1))
+        if is_of_task(xid):
+            name = BY_TASK
+            self._last_of_task[gpu] = max(kept.at, self._last_of_task.get(gpu, 0.0))
+        elif xid.severity == "critical":
+            name = BY_BOARD
+        else:
+            return
+        self._counts[name][gpu] = self._counts[name].get(gpu, 0) + count
+
+    def counts(self, fleet: Fleet, name: str) -> Floats:
+        counts = np.zeros(len(fleet))
+        for gpu, count in self._counts[name].items():
+            slot = fleet.slot_on(*gpu)
+            if slot is not None:
+                counts[slot] = count
+        return counts
+
+    def recent(self, fleet: Fleet, now: float) -> Floats:
+        """1 where a Task failed by an Xid of its own making within the last ten minutes."""
+        found = np.zeros(len(fleet))
+        for gpu, at in self._last_of_task.items():
+            slot = fleet.slot_on(*gpu)
+            if slot is not None and now - at <= RECENT_S:
+                found[slot] = 1.0
+        return found

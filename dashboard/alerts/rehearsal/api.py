@@ -1,0 +1,62 @@
+"""REST of rehearsals. What is allowed, the service decides; a rehearsal is of the whole fleet."""
+
+from http import HTTPStatus
+
+from flask import Blueprint, Flask, Response, request
+
+from ...access.api import asker, body
+from ...fleet.api import PREFIX, Wrong, answer, bad, check_names
+from ...fleet.visibility import Lenses, Sight
+from ...web.openapi_parts import MAX_WORD
+from ..core.rule import RuleProblems, read
+from .service import Rehearsals
+from .views import BacktestList, NewBacktest, backtest_view
+
+
+class RehearsalsApi:
+    def __init__(self, rehearsals: Rehearsals, lenses: Lenses) -> None:
+        self._rehearsals = rehearsals
+        self._lenses = lenses
+
+    def _of_whole_fleet(self) -> None:
+        if not self._lenses.of(Sight.of(asker())).is_whole:
+            raise Wrong(HTTPStatus.FORBIDDEN, "a rehearsal tells of the whole fleet, and you see "
+                                              "a part of it")
+
+    def begin(self) -> Response:
+        asked = body(NewBacktest)
+        self._of_whole_fleet()
+        try:
+            made = self._rehearsals.begin(asker(), read(asked.rule), asked.start, asked.end)
+        except RuleProblems as error:
+            raise bad("; ".join(map(str, error.problems))) from None
+        return answer(backtest_view(made), HTTPStatus.ACCEPTED)
+
+    def all_of_them(self) -> Response:
+        check_names(("rule",))
+        rule = request.args.get("rule")
+        if len(rule or "") > MAX_WORD:
+            raise bad(f"rule has at most {MAX_WORD} characters")
+        self._of_whole_fleet()
+        return answer(BacktestList([backtest_view(each, is_short=True)
+                                    for each in self._rehearsals.of_rule(rule)]))
+
+    def one(self, backtest_id: str) -> Response:
+        self._of_whole_fleet()
+        return answer(backtest_view(self._rehearsals.get(backtest_id)))
+
+    def approve(self, backtest_id: str) -> Response:
+        self._of_whole_fleet()
+        return answer(backtest_view(self._rehearsals.approve(asker(), backtest_id)))
+
+
+def add_rehearsals_api(server: Flask, api: RehearsalsApi) -> None:
+    routes = Blueprint("rehearsals", __name__, url_prefix=PREFIX)
+    for method, rule, view in (
+        ("GET", "/rules/backtests", api.all_of_them), ("POST", "/rules/backtests", api.begin),
+        ("GET", "/rules/backtests/<backtest_id>", api.one),
+        ("POST", "/rules/backtests/<backtest_id>/approve", api.approve),
+    ):
+        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
+                            provide_automatic_options=False)
+    server.register_blueprint(routes)

@@ -1,0 +1,262 @@
+"""A Rule over the past: which alerts there would have been, and whom its ladder would have reached.
+
+It is the same computation as in life, minute by minute, by the same Watch. What never breaches in a
+stretch is not looked at in it: a row at rest that nothing happens to stays at rest.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...fleet.filters import Filter
+from ..core.rule import Do, Ready
+from ..core.rule_signal import Floats, Term
+from ..core.rule_tracker import Numbers, Standing, Watch
+from ..core.state_machine import Mask, Moves, Phase, Rows
+
+AnyFloats = npt.NDArray[np.floating[Any]]
+ACTS: frozenset[Do] = frozenset(("pause", "end"))
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A part of the past, as long as lies in memory at once. `values`: of a Term's number, these
+    rows x columns. A row keeps its number from one stretch to the next; new ones come at the end.
+    """
+
+    t0: int
+    step_s: int
+    width: int
+    size: int
+    values: Callable[[Term, Rows | slice], AnyFloats]
+    scope: Mask  # of each row: whether it is meant, at any time of it
+    there: Callable[[int], Mask] | None = None  # of a column; None: all are there at any time
+    meant: Callable[[int], Mask] | None = None  # of a column, where it changes; else as `scope`
+    fresh: Callable[[int], Mask] | None = None  # who came in a column, gone meanwhile or not
+
+    def ends_at(self, column: int) -> float:
+        """Of a second, the sample's own time; of a minute, its end."""
+        return float(self.t0 + column * self.step_s + (self.step_s if self.step_s > 1 else 0))
+
+
+class WouldBe(Struct, frozen=True):
+    """One alert that there would have been. `acts`: what its ladder would have done, and when."""
+
+    row: int
+    since: float
+    fired_at: float
+    value: float | None
+    ended_at: float | None = None
+    why: str = ""
+    comebacks: int = 0
+    acts: tuple[tuple[Do, float], ...] = ()
+
+    @property
+    def acted_at(self) -> float | None:
+        return next((at for do, at in self.acts if do in ACTS), None)
+
+
+@dataclass(slots=True)
+class _Climb:
+    began_at: float
+    done: int = 0
+
+
+class _Column:
+    """The rows of interest at one moment, as a Watch looks at them."""
+
+    def __init__(self, stretch: Stretch, rows: Rows) -> None:
+        self.stretch = stretch
+        self.rows = rows
+        self.column = 0
+        self._all = np.ones(len(rows), bool)
+        self._scope = stretch.scope[rows]
+        self._can = np.zeros(len(rows), bool)
+        self._values: dict[Term, AnyFloats] = {}
+        self._next: dict[Term, tuple[int, Floats]] = {}  # from this column on, columns x rows
+
+    @property
+    def there(self) -> Mask:
+        return self._all if self.stretch.there is None else (
+            self.stretch.there(self.column)[self.rows])
+
+    @property
+    def fresh(self) -> Rows:
+        came = self.stretch.fresh
+        return NO_ROWS if came is None else np.flatnonzero(came(self.column)[self.rows])
+
+    def sampled_at(self, names: frozenset[str]) -> Floats:
+        return np.full(len(self.rows), self.stretch.ends_at(self.column))
+
+    def numbers(self, term: Term) -> Numbers:
+        """Column after column is read, row after row they lie: some columns at a time are laid side
+        by side, or each number would be fetched from far away."""
+        first = self.column - self.column % AT_ONCE
+        if self._next.get(term, (-1, None))[0] != first:
+            if term not in self._values:
+                rows = slice(None) if len(self.rows) == self.stretch.size else self.rows
+                self._values[term] = self.stretch.values(term, rows)
+            part = self._values[term][:, first : first + AT_ONCE]
+            self._next[term] = first, np.ascontiguousarray(part.T, np.float64)
+        return Numbers(self._next[term][1][self.column - first], self._can)
+
+    def in_scope(self, scope: Filter) -> Mask:
+        meant = self.stretch.meant
+        return self._scope if meant is None else meant(self.column)[self.rows]
+
+    def standing(self) -> Standing | None:
+        return None
+
+
+class Rehearsal:
+    """Stretch after stretch, in the order of time."""
+
+    def __init__(self, ready: Ready, rest: Callable[[], None] = lambda: None) -> None:
+        """`rest`: called now and then, so that others may have their turn."""
+        self._ready = ready
+        self._rest = rest
+        self._whole = Watch(ready)
+        self._has_window = any(term.how != "last" for term in self._whole.terms)
+        self._open: dict[int, WouldBe] = {}
+        self._climbs: dict[int, _Climb] = {}
+        self._over: list[WouldBe] = []
+        self.targets = 0  # that were meant at any time
+        self.pending = 0  # times that it began to wait and came to nothing, or still waits
+
+    def take(self, stretch: Stretch) -> None:
+        self._whole.make_room(stretch.size)
+        self.targets = max(self.targets, int(stretch.scope.sum()))
+        rows = self._of_interest(stretch)
+        if not len(rows):
+            return
+        watch = self._part(rows)
+        scene = _Column(stretch, rows)
+        for column in range(stretch.width):
+            scene.column = column
+            if column % RESTS_EVERY == 0:
+                self._rest()
+            at = stretch.ends_at(column)
+            for moves in watch.step(scene, at):
+                self._note(moves, rows, watch, at)
+            if self._climbs:
+                self._climb(rows, watch, at)
+        self._put_back(watch, rows)
+
+    # -- which rows
+
+    def _of_interest(self, stretch: Stretch) -> Rows:
+        """A window remembers, so that all are looked at; else those who breach at all, and who is
+        not at rest."""
+        if self._has_window:
+            return np.arange(stretch.size)
+        busy = self._whole.machine.phase[: stretch.size] != Phase.INACTIVE
+        found = [busy]
+        for first in range(0, stretch.size, ROWS_AT_ONCE):
+            found_here = self._breaches(stretch, slice(first, first + ROWS_AT_ONCE))
+            found.append(_at(found_here, first, stretch.size))
+        return np.flatnonzero(np.logical_or.reduce(found) & stretch.scope)
+
+    def _breaches(self, stretch: Stretch, rows: slice) -> Mask:
+        def look(term: Term) -> Floats:
+            return stretch.values(term, rows).astype(np.float64)
+
+        so = self._ready.fire.holds(self._ready.signal.values(look))
+        for signal, limit in self._ready.where:
+            so &= limit.holds(signal.values(look))
+        return np.asarray(so.any(axis=1))
+
+    def _part(self, rows: Rows) -> Watch:
+        """A Watch of these rows only; where a window remembers, always the same one."""
+        if self._has_window:
+            return self._whole
+        part = Watch(self._ready)
+        part.make_room(len(rows))
+        for of, name in _arrays(part):
+            getattr(of, name)[:] = getattr(_same(self._whole, part, of), name)[rows]
+        part.flaps.catch_up(self._whole.flaps)
+        return part
+
+    def _put_back(self, part: Watch, rows: Rows) -> None:
+        if part is self._whole:
+            return
+        self._whole.flaps.catch_up(part.flaps)
+        for of, name in _arrays(part):
+            getattr(_same(self._whole, part, of), name)[rows] = getattr(of, name)
+
+    # -- what comes of it
+
+    def _note(self, moves: Moves, rows: Rows, watch: Watch, at: float) -> None:
+        if moves.after is Phase.PENDING:
+            self.pending += len(moves.rows)
+            return
+        for place in moves.rows.tolist():
+            row = int(rows[place])
+            match moves.after:
+                case Phase.FIRING if row not in self._open:
+                    value = float(watch.seen.values[place])
+                    self._open[row] = WouldBe(row, float(watch.machine.since[place]), at,
+                                              None if np.isnan(value) else value)
+                    self._begin_climb(row, at)
+                case Phase.FIRING:
+                    was = self._open[row]
+                    self._open[row] = replace(was, comebacks=was.comebacks + 1)
+                    self._begin_climb(row, at)
+                case Phase.RESOLVING:
+                    self._climbs.pop(row, None)
+                case Phase.INACTIVE if row in self._open:
+                    self._climbs.pop(row, None)
+                    self._over.append(replace(self._open.pop(row), ended_at=at,
+                                              why=moves.reason))
+
+    def _begin_climb(self, row: int, at: float) -> None:
+        """At its first step, also after a rest; what was reached is reached once."""
+        if self._ready.steps and self._open[row].acted_at is None:
+            self._climbs[row] = _Climb(at)
+
+    def _climb(self, rows: Rows, watch: Watch, at: float) -> None:
+        for row, climb in list(self._climbs.items()):
+            do, after_s = self._ready.steps[climb.done]
+            place = int(np.searchsorted(rows, row))
+            if at < climb.began_at + after_s or watch.holds(place):
+                continue
+            self._open[row] = replace(self._open[row], acts=(*self._open[row].acts, (do, at)))
+            climb.began_at, climb.done = at, climb.done + 1
+            if climb.done == len(self._ready.steps) or do == "end":
+                del self._climbs[row]
+
+    def alerts(self) -> list[WouldBe]:
+        """Those that are over, and those that would still be open at the end."""
+        return sorted([*self._over, *self._open.values()], key=lambda one: (one.fired_at, one.row))
+
+
+NO_ROWS = np.empty(0, np.intp)
+ROWS_AT_ONCE, AT_ONCE = 1_024, 16  # columns
+RESTS_EVERY = 60
+
+
+def _at(found: Mask, first: int, size: int) -> Mask:
+    mask = np.zeros(size, bool)
+    mask[first : first + len(found)] = found
+    return mask
+
+
+def _arrays(watch: Watch) -> list[tuple[object, str]]:
+    return [(of, name) for of in (watch.machine, watch.flaps, watch.cooldowns)
+            for name in of.ARRAYS]
+
+
+def _same(whole: Watch, part: Watch, of: object) -> object:
+    return {id(part.machine): whole.machine, id(part.flaps): whole.flaps,
+            id(part.cooldowns): whole.cooldowns}[id(of)]
+
+
+def pieces(start: int, end: int, at_once_s: int) -> Sequence[tuple[int, int]]:
+    """Of a span, cut where the clock turns."""
+    cuts = [start, *range(start - start % at_once_s + at_once_s, end, at_once_s), end]
+    return list(pairwise(cuts))

@@ -1,0 +1,196 @@
+"""What a Rule of the fleet looked at, out of history, for a rehearsal: each second of all Gpus, put
+together as life does, and minutes made of those.
+
+A time in which nobody was sampled says nothing: this hub may have been away. Whoever was cut off
+and brought its samples later was not silent, as far as history knows.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpudeck.wire import GPU_STATES
+
+from ...fleet.fleet import SILENT_AFTER_S, STALE_AFTER_S, Fleet
+from ...fleet.members import Member
+from ...fleet.mig import NO_PARENT
+from ...history.grid import SEEN, Grid, Name
+from ...history.rule_reads import Spans
+from ..core.firing_alerts import Named
+from ..core.node_targets import FLEET
+from ..core.rule import Ready
+from ..core.rule_signal import Floats, Term
+from ..core.rule_tracker import Watch
+from ..core.state_machine import Mask, Rows
+from .engine import AnyFloats, Stretch, pieces
+from .fleet_replay import Heard, Known, Told
+from .gpus import MOST_SECONDS, CannotRehearse
+from .nodes import AT_ONCE_S, CELLS, MINUTE_S, closed
+
+OK, LOST = (GPU_STATES.index(state) for state in ("ok", "lost"))
+METRICS = frozenset(("util_pct", "power_w"))
+OF_THE_HUB = frozenset(("rules_failing", "blind_s", "brakes_on", "is_unrecorded"))
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Nodes by id: from when on each belonged to this hub, and who was sent away since. Of whom it
+    is not known, from when on it was heard of."""
+
+    since: Mapping[str, float] = field(default_factory=dict)
+    left: Collection[str] = ()
+
+
+def members_of(nodes: Iterable[Member]) -> Members:
+    known = list(nodes)
+    return Members({node.node_id: node.enrolled_at for node in known if node.access == "approved"},
+                   {node.node_id for node in known if node.access == "revoked"})
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The fleet, second by second. `is_board`: of each Gpu; instances are counted with theirs.
+    `boards`: how many each Node has now."""
+
+    known: Known
+    node_at: Rows
+    is_board: Mask
+    boards: Rows
+
+    def of_live(self, name: str) -> Floats:
+        """Gpus x seconds, as long as a sample is shown as live."""
+        known = self.known
+        works = known.is_listed & (known.state == OK) & (known.age_s < STALE_AFTER_S)
+        works &= ~known.is_silent[self.node_at]
+        return np.where(works, known.values[name], np.nan)
+
+
+def _mean(whole: Whole, name: str) -> Floats:
+    values = whole.of_live(name)
+    count = (~np.isnan(values)).sum(axis=0)
+    return np.where(count > 0, np.nansum(values, axis=0) / np.maximum(count, 1), np.nan)
+
+
+def _total(whole: Whole, name: str) -> Floats:
+    values = whole.of_live(name)
+    return np.where(np.isnan(values).all(axis=0), np.nan, np.nansum(values, axis=0))
+
+
+def _boards(whole: Whole, which: Mask) -> Floats:
+    return np.asarray((which & whole.is_board[:, None]).sum(axis=0), float)
+
+
+def _gpus(whole: Whole) -> Floats:
+    """Of who was not heard of yet, as many as now."""
+    known = whole.known
+    unheard = (known.is_there & ~known.is_heard) * whole.boards[:, None]
+    return np.asarray(_boards(whole, known.is_listed) + unheard.sum(axis=0), float)
+
+
+NUMBERS: dict[str, Callable[[Whole], Floats]] = {
+    "nodes": lambda whole: whole.known.is_there.sum(axis=0).astype(float),
+    "nodes_silent": lambda whole: whole.known.is_silent.sum(axis=0).astype(float),
+    "gpus": _gpus,
+    "gpus_lost": lambda whole: _boards(whole, whole.known.is_listed & (
+        whole.known.state == LOST) & ~whole.known.is_silent[whole.node_at]),
+    "util_pct": lambda whole: _mean(whole, "util_pct"),
+    "power_w": lambda whole: _total(whole, "power_w"),
+}
+
+
+class FleetPast:
+    reads_s = 1
+
+    def __init__(self, spans: Spans, fleet: Fleet, ready: Ready,
+                 members: Members | None = None) -> None:
+        self._spans = spans
+        self._fleet = fleet
+        self._members = members or Members()
+        self.step_s = ready.period_s
+        self._names = sorted(Watch(ready).names)
+        self._gpus: dict[Name, int] = {}
+        self._nodes: dict[str, int] = {}
+        _refuse([name for name in self._names if name not in NUMBERS])
+
+    def stretches(self, start: int, end: int) -> Iterator[Stretch]:
+        many = max(1, len(self._fleet))
+        if many * (end - start) > MOST_SECONDS:
+            raise CannotRehearse(
+                f"a rule of the fleet looks at each second of all Gpus: over {many:,} Gpus at most "
+                f"{MOST_SECONDS // many // 3_600} hours at once")
+        first_known = start - int(SILENT_AFTER_S)
+        begins = self._spans.begins(1)
+        self._heard = Heard(max(first_known, start if begins is None else begins))
+        self._look(first_known, start)  # who is silent as it begins
+        at_once_s = min(3_600, max(1, CELLS // many // AT_ONCE_S) * AT_ONCE_S)
+        for first, last in pieces(start, end, at_once_s):
+            yield self._stretch(first, last)
+
+    def _stretch(self, first: int, last: int) -> Stretch:
+        whole = self._look(first, last)
+        found = {name: np.where(whole.known.is_blind, np.nan, NUMBERS[name](whole))[None]
+                 for name in self._names}
+        minutes = {name: closed(values) for name, values in found.items()
+                   } if self.step_s == MINUTE_S else {}
+
+        def values(term: Term, rows: Rows | slice) -> AnyFloats:
+            by_second: Floats = found[term.name]
+            return (minutes[term.name].values(term.how) if minutes else by_second)[rows]
+
+        return Stretch(first, self.step_s, (last - first) // self.step_s, 1, values,
+                       np.ones(1, bool))
+
+    def _look(self, first: int, last: int) -> Whole:
+        grid = Grid(first, 1, last - first, self._gpus)
+        self._spans.seen(grid)
+        metrics = METRICS.intersection(self._names)
+        if metrics:
+            self._spans.past({name: frozenset(("mean",)) for name in metrics}, grid)
+        here = [at for at, (_, node) in enumerate(self._gpus) if node not in self._members.left]
+        names = list(self._gpus)
+        node_at = np.array([self._nodes.setdefault(names[at][1], len(self._nodes))
+                            for at in here], np.intp)
+        self._number_the_unheard(last)
+        told = Told(first, _of(grid, SEEN)[here], {name: _of(grid, name)[here]
+                                                  for name in metrics})
+        since = np.array([self._members.since.get(node, np.inf) for node in self._nodes], float)
+        return Whole(self._heard.take(told, node_at, since), node_at,
+                     np.array([self._is_board(names[at]) for at in here], bool),
+                     np.array([self._boards_of(node) for node in self._nodes], np.intp))
+
+    def _number_the_unheard(self, last: int) -> None:
+        """Who has Gpus and belonged to this hub by then is missed."""
+        for node_id, node in list(self._fleet.nodes.items()):  # the loop goes on
+            since = self._members.since.get(node_id, np.inf)
+            if (since < last and node.listing is not None and node.listing.order
+                    and node_id not in self._members.left):
+                self._nodes.setdefault(node_id, len(self._nodes))
+
+    def _is_board(self, name: Name) -> bool:
+        slot = self._fleet.slot_on(name[1], name[0])
+        return slot is None or bool(self._fleet.parent[slot] == NO_PARENT)
+
+    def _boards_of(self, node_id: str) -> int:
+        node = self._fleet.nodes.get(node_id)
+        slots = [] if node is None or node.listing is None else node.listing.order
+        return int((self._fleet.parent[slots] == NO_PARENT).sum())
+
+    def name(self, row: int) -> Named:
+        return Named(FLEET, "", "")
+
+
+def _of(grid: Grid, name: str) -> Floats:
+    found = grid.of(name, "mean")
+    return np.full((len(grid.rows), grid.width), np.nan) if found is None else (
+        found.astype(np.float64))
+
+
+def _refuse(odd: list[str]) -> None:
+    of_hub = [name for name in odd if name in OF_THE_HUB]
+    if of_hub:
+        raise CannotRehearse(f"what this hub knows of itself, such as {' and '.join(of_hub)}, is "
+                             "not in history: this rule can only be watched live")
+    if odd:
+        raise CannotRehearse(f"history does not keep {' and '.join(odd)} of the fleet: this rule "
+                             "can only be watched live")

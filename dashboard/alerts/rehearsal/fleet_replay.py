@@ -1,0 +1,131 @@
+"""What was known of each Gpu and Node at each second, out of what was sampled in each: as the live
+picture of the fleet knows it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.wire import GPU_STATES
+
+from ...fleet.fleet import SILENT_AFTER_S
+from ..core.rule_signal import Floats
+from ..core.state_machine import Mask, Rows
+
+STALE = GPU_STATES.index("stale")
+AWAY_S = 5.0  # while for longer none of the fleet is sampled, it is this hub that is away
+NEVER = -1e15
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Of one stretch, Gpus x seconds from `t0` on. NaN: that was not told then."""
+
+    t0: int
+    state: Floats
+    values: Mapping[str, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Gpus x seconds: the newest of each; `is_listed`: its Node tells of it still. Nodes x seconds:
+    who belongs to the fleet, who of them was heard of by then, and who is silent. `is_blind`:
+    nobody looked in that second."""
+
+    age_s: Floats
+    state: Floats
+    values: dict[str, Floats]
+    is_listed: Mask
+    is_there: Mask
+    is_heard: Mask
+    is_silent: Mask
+    is_blind: Mask
+
+
+class Heard:
+    """Stretch after stretch, in the order of time; Gpus and Nodes only become more."""
+
+    def __init__(self, listens_from: float) -> None:
+        self._listens_from = listens_from
+        self._at = self._state = np.zeros(0)  # of each Gpu, its newest
+        self._values: dict[str, Floats] = {}
+        # Of each Node, by a clock that stands still while this hub is away.
+        self._heard = self._since = np.zeros(0)
+        self._away_s, self._looked_at = 0.0, NEVER
+
+    def take(self, told: Told, node_at: Rows, since: Floats) -> Known:
+        """`since`: from when on each Node is known to belong to the fleet, heard of or not; inf:
+        that is not known."""
+        seconds = told.t0 + np.arange(told.state.shape[1], dtype=np.float64)
+        at, state, values = self._newest(told, seconds)
+        of_node = _by_node(np.maximum, at, node_at, len(since), NEVER)
+        clock, is_blind = self._clock(told, seconds)
+        tells = of_node == seconds
+        is_there = self._there(tells, seconds, since)
+        is_listed = (at == of_node[node_at]) & (at > NEVER)
+        silent_s = clock - self._last_heard(tells, clock)
+        # Whose agent said that nothing is read any more is heard of, though its Gpus are not.
+        is_read = _by_node(np.logical_or, is_listed & (state != STALE), node_at, len(since), False)
+        is_heard = of_node > NEVER
+        is_silent = is_there & (silent_s >= SILENT_AFTER_S) & (is_read | ~is_heard)
+        return Known(seconds - at, state, values, is_listed, is_there, is_heard, is_silent,
+                     is_blind)
+
+    def _newest(self, told: Told, seconds: Floats) -> tuple[Floats, Floats, dict[str, Floats]]:
+        size = len(told.state)
+        is_told = ~np.isnan(told.state)
+        place = np.where(is_told, np.arange(1, len(seconds) + 1, dtype=np.int32), 0)
+        place = np.maximum.accumulate(place, axis=1)
+
+        def newest(before: Floats, values: Floats, nothing: float) -> Floats:
+            whole = np.concatenate([_padded(before, size, nothing)[:, None], values], axis=1)
+            return np.take_along_axis(whole, place, axis=1)
+
+        at = newest(self._at, np.broadcast_to(seconds, told.state.shape), NEVER)
+        state = newest(self._state, told.state, np.nan)
+        values = {name: newest(self._values.get(name, np.zeros(0)), found, np.nan)
+                  for name, found in told.values.items()}
+        self._at, self._state = at[:, -1].copy(), state[:, -1].copy()
+        self._values = {name: found[:, -1].copy() for name, found in values.items()}
+        return at, state, values
+
+    def _clock(self, told: Told, seconds: Floats) -> tuple[Floats, Mask]:
+        """Silence while this hub is away is not theirs."""
+        looks = (~np.isnan(told.state)).any(axis=0)
+        last = np.maximum.accumulate(np.where(looks, seconds, self._looked_at))
+        before = np.append(self._looked_at, last[:-1])
+        gap_s = np.where(looks & (before > NEVER) & (seconds - before > AWAY_S),
+                         seconds - before, 0.0)
+        away_s = self._away_s + np.cumsum(gap_s)
+        self._away_s, self._looked_at = float(away_s[-1]), float(last[-1])
+        return seconds - away_s, seconds - last > AWAY_S
+
+    def _there(self, tells: Mask, seconds: Floats, since: Floats) -> Mask:
+        first = np.where(tells.any(axis=1), seconds[tells.argmax(axis=1)], np.inf)
+        self._since = np.minimum(_padded(self._since, len(since), np.inf),
+                                 np.minimum(since, first))
+        return np.asarray(seconds >= self._since[:, None])
+
+    def _last_heard(self, tells: Mask, clock: Floats) -> Floats:
+        before = _padded(self._heard, len(tells), NEVER)
+        heard = np.maximum.accumulate(np.where(tells, clock, before[:, None]), axis=1)
+        self._heard = heard[:, -1].copy()
+        return np.asarray(np.maximum(heard, np.maximum(self._since,
+                                                       self._listens_from)[:, None]))
+
+
+def _padded(before: Floats, size: int, nothing: float) -> Floats:
+    return np.concatenate([before, np.full(size - len(before), nothing)])
+
+
+def _by_node(join: np.ufunc, values: npt.NDArray[Any], node_at: Rows, size: int, nothing: float
+             ) -> npt.NDArray[Any]:
+    """Nodes x seconds."""
+    found = np.full((size, values.shape[1]), nothing, values.dtype)
+    by = np.argsort(node_at, kind="stable")
+    if len(by):
+        starts = np.flatnonzero(np.append(True, np.diff(node_at[by]) != 0))
+        found[node_at[by][starts]] = join.reduceat(values[by], starts, axis=0)
+    return found

@@ -1,0 +1,123 @@
+"""What a Rule of Gpus looked at, out of history: stretch by stretch, for a rehearsal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpudeck.metrics import COLUMN, SLOW_COLUMN
+
+from ...fleet.fleet import Fleet
+from ...history.columns import NO_MEAN
+from ...history.grid import End, Grid, Name
+from ...history.rule_reads import Spans
+from ..core.evaluator import Asks, wanted_of
+from ..core.firing_alerts import Named
+from ..core.minute_aggregates import ENOUGH, MINUTE_S, Closed
+from ..core.rule import Ready
+from ..core.rule_signal import Floats, Term
+from ..core.rule_tracker import Watch
+from ..core.state_machine import Mask, Rows
+from .engine import AnyFloats, Stretch, pieces
+
+ENDS: tuple[End, ...] = ("min", "mean", "max")
+FACTS = ("mem_total_bytes", "power_limit_max_w", "temp_slowdown_c", "temp_shutdown_c",
+         "pcie_width_max")
+LIVE = frozenset(COLUMN) - NO_MEAN  # what a live rule by the minute looks at as history has it
+MOST_CELLS = 16_000_000  # of one number in memory at once
+MOST_SECONDS = 300_000_000  # Gpu-seconds of a Rule that looks at seconds
+MOST_S = 92 * 86_400
+
+
+class CannotRehearse(ValueError):
+    """Says why not, and what to ask instead."""
+
+
+def closed_minute(grid: Grid, fleet: Fleet, asks: Asks) -> dict[str, Closed]:
+    """By slot."""
+    slots = [fleet.slot_on(node, gpu) for gpu, node in grid.rows]
+    known = np.array([at for at, slot in enumerate(slots) if slot is not None], np.intp)
+    at = np.array([slot for slot in slots if slot is not None], np.intp)
+
+    def by_slot(found: Any, nothing: float) -> Floats:
+        values = np.full(len(fleet), nothing)
+        if found is not None:
+            values[at] = found[known, 0]
+        return values
+
+    return {key: Closed(by_slot(grid.count(key), 0.0), *(
+        by_slot(grid.of(key, end), np.nan) for end in ENDS)) for key in asks.wanted}
+
+
+class GpuPast:
+    def __init__(self, spans: Spans, fleet: Fleet, ready: Ready) -> None:
+        self._spans = spans
+        self._fleet = fleet
+        self._ready = ready
+        self.step_s = self.reads_s = MINUTE_S if ready.is_by_minutes else 1
+        self.rows: dict[Name, int] = {}
+        names = Watch(ready).names
+        odd = sorted(name for name in names
+                     if name not in COLUMN and name not in SLOW_COLUMN and name not in FACTS)
+        if odd:
+            raise CannotRehearse(f"history does not keep {' and '.join(odd)}: this rule can only "
+                                 "be watched live (mode observe)")
+
+    def stretches(self, start: int, end: int) -> Iterator[Stretch]:
+        many = max(1, len(self._fleet))
+        if self.step_s == 1 and many * (end - start) > MOST_SECONDS:
+            raise CannotRehearse(
+                f"a rule that holds less than 5 minutes looks at each second: over {many:,} Gpus "
+                f"at most {MOST_SECONDS // many // 3_600} hours at once")
+        at_once_s = max(3_600, min(86_400, MOST_CELLS // many * self.step_s // 3_600 * 3_600))
+        for first, last in pieces(start, end, at_once_s):
+            yield self._stretch(first, last)
+
+    def _stretch(self, first: int, last: int) -> Stretch:
+        grid = Grid(first, self.step_s, (last - first) // self.step_s, self.rows)
+        terms = Watch(self._ready).terms
+        if self.step_s == 1:  # a second has one value
+            wanted: dict[str, frozenset[End]] = {
+                term.name: frozenset(("mean",)) for term in terms
+                if term.name in COLUMN or term.name in SLOW_COLUMN}
+        else:
+            wanted = wanted_of(terms, {*COLUMN, *SLOW_COLUMN})
+        self._spans.past(wanted, grid)
+        grid.blank(1 if self.step_s == 1 else ENOUGH * MINUTE_S)
+        names = list(self.rows)
+
+        def values(term: Term, rows: Rows | slice) -> AnyFloats:
+            if term.name in FACTS:
+                facts = self._facts(names, term.name)[rows]
+                return np.broadcast_to(facts[:, None], (len(facts), grid.width))
+            return _of(grid, term, rows)
+
+        return Stretch(first, self.step_s, grid.width, len(names), values, self._scope(names))
+
+    def _facts(self, names: Sequence[Name], fact: str) -> Floats:
+        """As the boards are now; of one that is gone, nobody knows any more."""
+        return np.array([None if (slot := self._fleet.slot_on(node, gpu)) is None
+                         else getattr(self._fleet.facts[slot], fact) for gpu, node in names], float)
+
+    def _scope(self, names: Sequence[Name]) -> Mask:
+        """As it would be answered now: where a Gpu is and what it is does not change much."""
+        if self._ready.scope is None:
+            return np.ones(len(names), bool)
+        meant = self._ready.scope.matches(self._fleet, 0.0)
+        slots = [self._fleet.slot_on(node, gpu) for gpu, node in names]
+        return np.array([slot is not None and bool(meant[slot]) for slot in slots], bool)
+
+    def name(self, row: int) -> Named:
+        gpu, node_id = list(self.rows)[row]
+        node, slot = self._fleet.nodes.get(node_id), self._fleet.slot_on(node_id, gpu)
+        return Named(gpu, node_id, node_id if node is None else node.hello.host,
+                     "" if slot is None else self._fleet.facts[slot].place)
+
+
+def _of(grid: Grid, term: Term, rows: Rows | slice) -> AnyFloats:
+    end: End = "mean" if grid.step_s == 1 or term.how in ("last", "avg") else (
+        "min" if term.how == "min" else "max")
+    found: AnyFloats | None = grid.of(term.name, end)
+    if found is None:
+        found = np.broadcast_to(np.nan, (len(grid.rows), grid.width))
+    return found[rows]

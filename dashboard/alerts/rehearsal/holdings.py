@@ -1,0 +1,229 @@
+"""Which Owner held which Gpus in the past, out of history: piece by piece, in the order of time."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...history.grid import SEEN, Grid, Name, TaskRows
+from ...history.rule_reads import Spans
+from ..core.minute_aggregates import ENOUGH, MINUTE_S
+from ..core.rule_signal import Floats
+from ..core.state_machine import Rows
+from .intervals import Spells, in_minutes
+from .task_runs import BEFORE, Chains, Runs, Seconds, chained, joined_runs
+
+Key = tuple[str, ...]
+MEMORY = ("mem_byte_s", "mem_s")
+
+
+class Numbered:
+    """Whoever comes gets the next number."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self._number: dict[Key, int] = {}
+
+    def of(self, key: Key) -> int:
+        found = self._number.setdefault(key, len(self.keys))
+        if found == len(self.keys):
+            self.keys.append(key)
+        return found
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(slots=True)
+class Piece:
+    """`rows`: one for each unbroken time that a Task held a Gpu, and `spells` when, in seconds from
+    `t0` on. The last minute is the next piece's first: whether somebody stays is seen in it."""
+
+    t0: int
+    minutes: int
+    grid: Grid
+    seen_s: Seconds  # of each pair in each minute
+    rows: Runs
+    spells: Spells
+    tasks: list[Key]
+    byte_s: dict[int, Floats]  # of each Owner in each minute
+
+    @property
+    def looked_s(self) -> Rows:
+        """Of each minute, for how many seconds somebody was heard of: in the others nobody may have
+        listened."""
+        return np.asarray(self.seen_s.max(axis=0, initial=0))
+
+    def by(self, which: Rows) -> Spells:
+        return Spells(which, self.spells.start, self.spells.end)
+
+
+class HeldPast:
+    """`owners` are numbered as they come, for all pieces; all else is of one. `names`: what is
+    asked of them."""
+
+    def __init__(self, spans: Spans, names: Collection[str]) -> None:
+        self._spans = spans
+        self._with_memory = "mem_used_bytes" in names
+        self._with_jobs = "jobs" in names
+        self.owners = Numbered()
+        self.pairs: dict[Name, int] = {}
+        self._uses, self._tasks, self._jobs = Numbered(), Numbered(), Numbered()
+        # Who goes on into the next piece: uses, Jobs, and their last runs.
+        self._left: tuple[list[Key], list[Key], Runs | None] = ([], [], None)
+        self._byte_s: dict[int, Floats] = {}
+
+    def piece(self, first: int, last: int) -> Piece:
+        grid = Grid(first, MINUTE_S, (last - first) // MINUTE_S + 1, self.pairs)
+        self._spans.seen(grid)
+        self._uses, self._tasks, self._jobs = Numbered(), Numbered(), Numbered()
+        self._byte_s = {}
+        wanted = ("task", "user", "seconds", *(("job", "launch") if self._with_jobs else ()),
+                  *(MEMORY if self._with_memory else ()))
+        runs = joined_runs([*self._carried(), *(
+            self._runs(part, grid) for part in self._spans.held(first, grid.ends_at, wanted))])
+        seen_s = _heard_s(grid, runs)
+        chains = chained(runs, seen_s)
+        if self._with_memory:
+            self._fill(runs, chains, seen_s)
+        self._leave(runs, chains, last - first)
+        return Piece(first, grid.width, grid, seen_s, runs.take(chains.heads), chains.spells,
+                     self._tasks.keys, self._byte_s)
+
+    def _carried(self) -> Iterator[Runs]:
+        """Whoever held a Gpu when the piece before ended."""
+        uses, jobs, runs = self._left
+        if runs is not None:
+            runs.use[:] = [self._uses.of(use) for use in uses]
+            runs.task[:] = [self._tasks.of(use[1:]) for use in uses]
+            runs.job[:] = [self._jobs.of(job) for job in jobs]
+            runs.first[:] = runs.last[:] = BEFORE
+            runs.last_s[:] = MINUTE_S
+            yield runs
+
+    def _leave(self, runs: Runs, chains: Chains, at: int) -> None:
+        tails = chains.tails[(chains.spells.start < at) & (chains.spells.end > at)]
+        self._left = ([self._uses.keys[use] for use in runs.use[tails].tolist()],
+                      [self._jobs.keys[job] for job in runs.job[tails].tolist()],
+                      runs.take(tails))
+
+    def _runs(self, part: TaskRows, grid: Grid) -> Runs:
+        """Nobody's are left out."""
+        task, words = part.words["task"]
+        key = part.name_at * np.int64(len(words)) + task
+        rows = np.flatnonzero(part.words["user"][0] >= 0)
+        rows = rows[np.argsort(key[rows], kind="stable")]
+        minute = ((part.t[rows] - grid.t0) // MINUTE_S).astype(np.intp)
+        apart = (np.diff(key[rows]) != 0) | (np.diff(minute) != 1)
+        starts = np.flatnonzero(np.append(True, apart)[: len(rows)])
+        ends = np.flatnonzero(np.append(apart, True)[: len(rows)])
+        seconds = part.numbers["seconds"][rows].astype(np.intp)
+        held = _mean_bytes(part)[rows] if self._with_memory else np.zeros(len(rows))
+        runs = Runs(*self._who(part, rows[starts], grid), minute[starts], minute[ends],
+                    seconds[starts], seconds[ends], held[starts], held[ends])
+        if self._with_memory:
+            self._add_runs(runs, grid, seconds, held)
+        return runs
+
+    def _who(self, part: TaskRows, rows: Rows, grid: Grid) -> tuple[Rows, Rows, Rows, Rows, Rows]:
+        """Use, Owner, pair, Task and Job of each."""
+        words = part.words
+        pair_of = np.array([grid.rows.setdefault(name, len(grid.rows)) for name in part.names],
+                           np.intp)
+        users, at = np.unique(words["user"][0][rows], return_inverse=True)
+        owner_of = np.array([self.owners.of((words["user"][1][user],))
+                             for user in users.tolist()], np.intp)
+        names, tasks = part.name_at[rows].tolist(), words["task"][0][rows].tolist()
+        use, task = np.zeros(len(rows), np.intp), np.zeros(len(rows), np.intp)
+        for row, (name, word) in enumerate(zip(names, tasks, strict=True)):
+            (gpu, node), task_id = part.names[name], words["task"][1][word]
+            use[row] = self._uses.of((gpu, node, task_id))
+            task[row] = self._tasks.of((node, task_id))
+        return (use, owner_of[at.reshape(-1)], pair_of[part.name_at[rows]], task,
+                self._jobs_of(part, rows))
+
+    def _jobs_of(self, part: TaskRows, rows: Rows) -> Rows:
+        words, found = part.words, np.full(len(rows), self._jobs.of(("",)), np.intp)
+        if self._with_jobs:
+            columns = [words[name][0][rows].tolist() for name in ("task", "user", "job", "launch")]
+            for row, (name, *at) in enumerate(zip(part.name_at[rows].tolist(), *columns,
+                                                  strict=True)):
+                task, user, job, launch = at
+                found[row] = self._jobs.of(
+                    (words["user"][1][user], words["launch"][1][launch]) if launch >= 0 else
+                    (part.names[name][1], words["job"][1][job] if job >= 0
+                     else words["task"][1][task], ""))
+        return found
+
+    # -- memory
+
+    def _of_owner(self, owner: int, width: int) -> Floats:
+        if owner not in self._byte_s:
+            self._byte_s[owner] = np.zeros(width)
+        return self._byte_s[owner]
+
+    def _add_runs(self, runs: Runs, grid: Grid, seconds: Rows, held: Floats) -> None:
+        """`seconds` and `held` of their minutes, one run after the other."""
+        told, at = grid.count(SEEN), 0
+        for owner, pair, first, last in zip(runs.owner.tolist(), runs.pair.tolist(),
+                                            runs.first.tolist(), runs.last.tolist(), strict=True):
+            mine, there = slice(at, at + last + 1 - first), slice(first, last + 1)
+            seen_s = seconds[mine] if told is None else told[pair, there]
+            self._of_owner(owner, grid.width)[there] += held[mine] * _lasted_s(seconds[mine],
+                                                                              seen_s)
+            at = mine.stop
+
+    def _add_up(self, owner: Rows, minute: Rows, byte_s: Floats, width: int) -> None:
+        used, at = np.unique(owner, return_inverse=True)
+        found = np.bincount(at * width + minute, byte_s, len(used) * width).reshape(-1, width)
+        for one, sums in zip(used.tolist(), found, strict=True):
+            self._of_owner(one, width)[:] += sums
+
+    def _fill(self, runs: Runs, chains: Chains, seen_s: Seconds) -> None:
+        """While nobody tells, they hold what they held last; and of the first and the last minute
+        it is known better by now how long it was."""
+        heads, tails, spells, width = chains.heads, chains.tails, chains.spells, seen_s.shape[1]
+        inner = np.setdiff1d(np.arange(len(runs)), tails)
+        over = (runs.last + 1) * MINUTE_S
+        for at, start, end in ((inner, over[inner], runs.first[inner + 1] * MINUTE_S),
+                               (tails, over[tails], spells.end)):
+            rows = in_minutes(Spells(at, start, np.maximum(start, end)), width)
+            self._add_up(runs.owner[rows.of], rows.minute,
+                         runs.last_bytes[rows.of] * (rows.until_s - rows.from_s), width)
+        for at, minute, listed_s, held in (
+            (heads, runs.first[heads], runs.first_s[heads], runs.first_bytes[heads]),
+            (tails, np.where(runs.last[tails] == runs.first[heads], BEFORE, runs.last[tails]),
+             runs.last_s[tails], runs.last_bytes[tails]),
+        ):
+            is_here = minute != BEFORE
+            lasted_s = np.minimum(spells.end, (minute + 1) * MINUTE_S) - np.maximum(
+                spells.start, minute * MINUTE_S)
+            more_s = lasted_s - _lasted_s(listed_s, seen_s[runs.pair[at], minute])
+            self._add_up(runs.owner[at][is_here], minute[is_here], (held * more_s)[is_here], width)
+
+
+def _lasted_s(listed_s: Rows, seen_s: npt.NDArray[np.integer[Any]]) -> Floats:
+    """Whoever was listed whenever something was heard, was there all the time."""
+    heard_s = np.minimum(np.maximum(seen_s, listed_s), MINUTE_S)
+    return np.asarray(MINUTE_S * listed_s / np.maximum(heard_s, 1))
+
+
+def _heard_s(grid: Grid, runs: Runs) -> Seconds:
+    """Of who was listed, something was heard."""
+    told = grid.count(SEEN)
+    found = np.zeros((len(grid.rows), grid.width), np.int32)
+    if told is not None:
+        np.minimum(told, MINUTE_S, out=found)
+    for minute, listed_s in ((runs.first, runs.first_s), (runs.last, runs.last_s)):
+        inside = minute != BEFORE
+        np.maximum.at(found, (runs.pair[inside], minute[inside]), listed_s[inside])
+    return found
+
+
+def _mean_bytes(part: TaskRows) -> Floats:
+    """NaN where too little of the minute is known."""
+    known_s, seconds = part.numbers["mem_s"], part.numbers["seconds"]
+    mean = part.numbers["mem_byte_s"] / np.maximum(known_s, 1)
+    return np.where(known_s >= ENOUGH * seconds, mean, np.nan)

@@ -1,0 +1,62 @@
+"""The record of a rehearsal: what was asked, what would have been, and who has approved it."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ..core.firing_alerts import Named
+from ..core.rule import Rule
+from .engine import WouldBe
+
+State = Literal["running", "done", "failed"]
+MOST_LISTED = 1_000
+
+
+class Told(Struct, frozen=True):
+    """One alert that there would have been."""
+
+    target: Named
+    since: float
+    fired_at: float
+    ended_at: float | None  # None: it was still so at the end of the span
+    value: float | None
+    comebacks: int
+    acts: tuple[tuple[str, float], ...]
+
+
+class Victim(Struct, frozen=True):
+    """Whom its ladder would have reached. `gpu_hours`: what it had held by then, as far as history
+    goes back; that is what would be lost."""
+
+    target: Named
+    do: str
+    at: float
+    gpu_hours: float | None
+
+
+class Backtest(Struct, frozen=True):
+    id: str
+    rule: Rule
+    rule_id: str
+    rule_version: str
+    start: float
+    end: float
+    by: str
+    asked_at: float
+    grain_s: int  # each second, or closed minutes as in life
+    state: State = "running"
+    progress: float = 0.0
+    why: str = ""
+    targets: int = 0
+    alerts_count: int = 0
+    alerts: tuple[Told, ...] = ()
+    victims_count: int = 0
+    victims: tuple[Victim, ...] = ()
+    gpu_hours: float | None = None
+    approved_by: str | None = None
+    approved_at: float | None = None
+
+
+def told(alert: WouldBe, target: Named) -> Told:
+    return Told(target, alert.since, alert.fired_at, alert.ended_at, alert.value,
+                alert.comebacks, alert.acts)

@@ -1,0 +1,190 @@
+"""Rehearsals of rules: one at a time, beside the loop, and their records."""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable
+
+import gevent
+from gevent.lock import BoundedSemaphore
+from msgspec.structs import replace
+
+from ...access.policy import Actor, may
+from ...access.service import Refused
+from ...access.store import CannotChange, NoSuch
+from ...audit.recorder import Auditor, by
+from ...fleet.fleet import Fleet
+from ...fleet.members import Member
+from ...history.protocol import TooMuch
+from ...history.rule_reads import Spans
+from ..core.rule import Of, Ready, Rule, check
+from ..store import AlertsStore
+from .engine import ACTS, Rehearsal, WouldBe
+from .fleet import FleetPast, members_of
+from .gpus import MOST_S, CannotRehearse, GpuPast
+from .nodes import NodePast
+from .owners import OwnerPast
+from .record import MOST_LISTED, Backtest, Victim, told
+from .tasks import TaskPast
+
+log = logging.getLogger("gpudeck.rehearsals")
+
+Past = GpuPast | TaskPast | NodePast | OwnerPast | FleetPast
+
+MOST_WAITING = 4
+DUTY = 0.6  # the share of the time that it takes for itself
+
+
+class Rehearsals:
+    def __init__(self, store: AlertsStore, auditor: Auditor, fleet: Fleet, spans: Spans) -> None:
+        self._store = store
+        self._auditor = auditor
+        self._fleet = fleet
+        self._spans = spans
+        # Who is behind a token: nobody approves their own rule by one.
+        self.person_of: Callable[[Actor], str] = lambda actor: actor.name
+        self.members: Callable[[], Iterable[Member]] = tuple
+        self._turn = BoundedSemaphore(1)
+        self._running: dict[str, Backtest] = {}
+        for left in store.backtests():
+            if left.state == "running":
+                store.put_backtest(replace(left, state="failed",
+                                           why="the hub was started anew; ask again"))
+
+    def begin(self, actor: Actor, rule: Rule, start: float, end: float) -> Backtest:
+        self._may(actor, "POST /api/v1/rules/backtests")
+        ready, now = check(rule), time.time()
+        past = self._past(ready)
+        first, last = self._span(past, start, min(end, now))
+        if len(self._running) >= MOST_WAITING:
+            raise CannotChange("enough rehearsals are under way; ask again when one has ended")
+        asked = Backtest("b" + secrets.token_hex(8), rule, rule.id, ready.version, first, last,
+                         actor.name, now, past.step_s)
+        with self._auditor.change("backtest", by(actor) | {"action": "begin", "detail": {
+                "backtest": asked.id, "rule": rule.id, "version": ready.version,
+                "start": first, "end": last}}):
+            self._store.put_backtest(asked)
+        self._running[asked.id] = asked
+        gevent.spawn(self._run, asked, ready, past)
+        return asked
+
+    def _past(self, ready: Ready) -> Past:
+        kinds: dict[Of, type[GpuPast] | type[TaskPast] | type[NodePast] | type[OwnerPast]] = {
+            "gpu": GpuPast, "task": TaskPast, "job": TaskPast, "node": NodePast,
+            "owner": OwnerPast}
+        try:
+            if ready.rule.of == "fleet":
+                return FleetPast(self._spans, self._fleet, ready,
+                                 members_of(self.members()))
+            return kinds[ready.rule.of](self._spans, self._fleet, ready)
+        except CannotRehearse as error:
+            raise CannotChange(str(error)) from error
+
+    def _span(self, past: Past, start: float, end: float) -> tuple[int, int]:
+        """Within what is kept."""
+        begin = self._spans.begins(past.reads_s)
+        if begin is None:
+            raise CannotChange("history has nothing to rehearse on yet")
+        first, last = whole_steps(start, end, begin, past.step_s)
+        if first >= last:
+            raise CannotChange(
+                f"there is no history of that time; it begins at {_clock(begin)}" + (
+                    "" if past.reads_s > 1 else ", for a rule that looks at each second"))
+        if last - first > MOST_S:
+            raise CannotChange(f"at most {MOST_S // 86_400} days at once")
+        return first, last
+
+    def _run(self, asked: Backtest, ready: Ready, past: Past) -> None:
+        with self._turn:
+            found = gevent.get_hub().threadpool.apply(self._rehearsed, (asked, ready, past))
+        del self._running[asked.id]
+        self._store.put_backtest(found)
+
+    def _rehearsed(self, asked: Backtest, ready: Ready, past: Past) -> Backtest:
+        """In a native thread; nothing may leave it."""
+        try:
+            return self._computed(asked, ready, past)
+        except (CannotRehearse, TooMuch) as error:
+            return replace(asked, state="failed", why=str(error))
+        except Exception as error:
+            log.exception("rehearsal_failed")
+            return replace(asked, state="failed", why=f"{type(error).__name__}: {error}"[:400])
+
+    def _computed(self, asked: Backtest, ready: Ready, past: Past) -> Backtest:
+        rehearsal = Rehearsal(ready, _breather())
+        for stretch in past.stretches(int(asked.start), int(asked.end)):
+            rehearsal.take(stretch)
+            if isinstance(past, TaskPast):
+                past.settle(rehearsal.alerts())
+            done_s = stretch.t0 + stretch.width * stretch.step_s - asked.start
+            self._running[asked.id] = replace(asked, progress=done_s / (asked.end - asked.start))
+        found = rehearsal.alerts()
+        victims = self._victims(found, past)
+        known = [each.gpu_hours for each in victims if each.gpu_hours is not None]
+        return replace(
+            asked, state="done", progress=1.0, targets=rehearsal.targets, alerts_count=len(found),
+            alerts=tuple(told(each, past.name(each.row)) for each in found[:MOST_LISTED]),
+            victims_count=len(victims), victims=tuple(victims[:MOST_LISTED]),
+            gpu_hours=sum(known) if len(known) == len(victims) else None)
+
+    @staticmethod
+    def _victims(found: list[WouldBe], past: Past) -> list[Victim]:
+        if not isinstance(past, TaskPast):
+            return []  # nothing is done to a Gpu
+        return [Victim(past.name(each.row), do, at, past.hours.get((each.row, at)))
+                for each in found for do, at in each.acts[-1:] if do in ACTS]
+
+    # -- records
+
+    def get(self, backtest_id: str) -> Backtest:
+        found = self._running.get(backtest_id) or self._store.backtest(backtest_id)
+        if found is None:
+            raise NoSuch("there is no such rehearsal")
+        return found
+
+    def of_rule(self, rule_id: str | None = None) -> list[Backtest]:
+        """Newest first."""
+        return [self._running.get(each.id, each) for each in self._store.backtests(rule_id)]
+
+    def approve(self, actor: Actor, backtest_id: str) -> Backtest:
+        """By whoever has read its report. That this is another than the rule's author, whoever
+        lets the rule act by itself looks at."""
+        self._may(actor, "POST /api/v1/rules/backtests/<backtest_id>/approve")
+        found = self.get(backtest_id)
+        if found.state != "done":
+            raise CannotChange("it has no report that could be approved")
+        approved = replace(found, approved_by=self.person_of(actor), approved_at=time.time())
+        with self._auditor.change("backtest", by(actor) | {"action": "approve", "detail": {
+                "backtest": found.id, "rule": found.rule_id, "version": found.rule_version,
+                "victims": found.victims_count}}):
+            self._store.put_backtest(approved)
+        return approved
+
+    def _may(self, actor: Actor, verb: str) -> None:
+        refusal = may(actor, verb, now=time.time())
+        if refusal is not None:
+            raise Refused(refusal)
+
+
+def _breather() -> Callable[[], None]:
+    """Sleeps for a part of what was used since, so that the loop has its turn."""
+    last = time.monotonic()
+
+    def rest() -> None:
+        nonlocal last
+        used_s = time.monotonic() - last
+        time.sleep(min(0.2, used_s * (1 - DUTY) / DUTY))
+        last = time.monotonic()
+
+    return rest
+
+
+def whole_steps(start: float, end: float, kept_from: float, step_s: int) -> tuple[int, int]:
+    """In whole minutes, or seconds. A week that was asked for is one: what a rehearsal proves goes
+    by its span."""
+    first = max(int(start // step_s), -int(-kept_from // step_s)) * step_s
+    return first, int(end) // step_s * step_s
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))

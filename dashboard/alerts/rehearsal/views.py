@@ -1,0 +1,95 @@
+"""Rehearsals as the API shows them. Pure."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from ..core.rule import Of, Rule, Severity
+from .record import Backtest, State, Told, Victim
+
+Seconds = Annotated[float, Meta(ge=0, le=1e11)]
+
+
+class NewBacktest(Struct, forbid_unknown_fields=True):
+    """`rule`: as it is being written; it needs not be kept."""
+
+    rule: dict[str, Any]
+    start: Seconds
+    end: Seconds
+
+
+class ToldView(Struct):
+    target: str
+    node: str
+    host: str
+    place: str
+    users: list[str]
+    since: float
+    fired_at: float
+    ended_at: float | None
+    value: float | None
+    comebacks: int
+    acts: list[tuple[str, float]]
+
+
+class VictimView(Struct):
+    target: str
+    node: str
+    host: str
+    users: list[str]
+    do: str
+    at: float
+    gpu_hours: float | None
+
+
+class BacktestView(Struct):
+    """`grain_s`: 60 where it is the same computation as in life; a rule that holds less than five
+    minutes looks at each second, over what is kept of those, and life may differ by a sample."""
+
+    id: str
+    rule: Rule
+    rule_version: str
+    of: Of
+    severity: Severity
+    start: float
+    end: float
+    by: str
+    asked_at: float
+    grain_s: int
+    state: State
+    progress: float
+    why: str
+    targets: int
+    alerts_count: int
+    alerts: list[ToldView]
+    victims_count: int
+    victims: list[VictimView]
+    gpu_hours: float | None
+    approved_by: str | None
+    approved_at: float | None
+
+
+class BacktestList(Struct):
+    """Without their alerts and victims: one by one they have them."""
+
+    items: list[BacktestView]
+
+
+def backtest_view(of: Backtest, is_short: bool = False) -> BacktestView:
+    return BacktestView(
+        of.id, of.rule, of.rule_version, of.rule.of, of.rule.severity, of.start, of.end, of.by,
+        of.asked_at, of.grain_s, of.state, of.progress, of.why, of.targets, of.alerts_count,
+        [] if is_short else [_told(each) for each in of.alerts], of.victims_count,
+        [] if is_short else [_victim(each) for each in of.victims], of.gpu_hours, of.approved_by,
+        of.approved_at)
+
+
+def _told(of: Told) -> ToldView:
+    return ToldView(of.target.key, of.target.node_id, of.target.host, of.target.place,
+                    [*of.target.users], of.since, of.fired_at, of.ended_at, of.value,
+                    of.comebacks, [*of.acts])
+
+
+def _victim(of: Victim) -> VictimView:
+    return VictimView(of.target.key, of.target.node_id, of.target.host, [*of.target.users], of.do,
+                      of.at, of.gpu_hours)

@@ -1,0 +1,197 @@
+"""Rules as YAML: read strictly, with the line of what is wrong. The only file that knows YAML."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from .core import rule, rule_unit_tests
+from .core.rule import Ready, RuleProblems
+from .core.rule_unit_tests import Drill
+
+MOST_BYTES = 1_000_000
+MOST_RULES = 500
+PACK = Path(__file__).with_name("rules.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something wrong in a file; `who`: the rule or test."""
+
+    line: int | None
+    who: str
+    message: str
+
+    def __str__(self) -> str:
+        where = "" if self.line is None else f"line {self.line}: "
+        return f"{where}{self.who + ': ' if self.who else ''}{self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class RulesFile:
+    rules: dict[str, Ready]
+    drills: tuple[Drill, ...]
+    faults: tuple[Fault, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """Nothing that is not data: no aliases, which can make a file of 1 kB one of 1 GB; no tags,
+    which make texts of what is none; no key twice, of which YAML takes the last without a word."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        mark, tag = event.start_mark, getattr(event, "tag", None)
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not taken", problem_mark=mark)
+        if tag is not None:
+            raise yaml.MarkedYAMLError(problem="tags (!name) are not taken", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except ValueError:  # Python reads no number of more than some thousands
+            raise yaml.MarkedYAMLError(problem="a number of too many digits",
+                                       problem_mark=node.start_mark) from None
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a field is called by one word",
+                                           problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands here twice",
+                                           problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+# `no`, `on`, 12:30, 0x1F and 2027-01-31 are words to people, not booleans, numbers or dates.
+_Loader.yaml_implicit_resolvers = {}
+for tag, how, firsts in (
+        ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
+        ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+        ("int", r"[-+]?(?:0|[1-9]\d*)", [*"-+0123456789"]),
+        ("float", r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?", [*"-+.0123456789"])):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{how})$"), firsts)
+
+
+class _NotYaml(ValueError):
+    def __init__(self, line: int | None, why: str) -> None:
+        super().__init__(why)
+        self.line = line
+
+
+def _load(text: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise _NotYaml(None if mark is None else mark.line + 1, str(error.problem)) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise _NotYaml(line, "a character that cannot be printed stands here") from None
+    except RecursionError:
+        raise _NotYaml(None, "it is nested too deep") from None
+
+
+def parse(text: str) -> RulesFile:
+    """Everything that is wrong at once."""
+    if len(text.encode()) > MOST_BYTES:
+        return RulesFile({}, (), (Fault(None, "", f"a file has at most {MOST_BYTES} bytes"),))
+    try:
+        data = _load(text)
+    except _NotYaml as error:
+        return RulesFile({}, (), (Fault(error.line, "", f"this is not YAML: {error}"),))
+    return _checked(data, text)
+
+
+def _checked(data: Any, text: str) -> RulesFile:
+    if not isinstance(data, dict) or not set(data) <= {"rules", "tests"} or "rules" not in data:
+        return RulesFile({}, (), (Fault(None, "", "a file of rules has 'rules:', and may have "
+                                                  "'tests:'; nothing else"),))
+    faults: list[Fault] = []
+    rules: dict[str, Ready] = {}
+    for number, given in enumerate(_list(data, "rules", faults)[:MOST_RULES]):
+        _read_rule(given, number, text, rules, faults)
+    drills = []
+    for number, given in enumerate(_list(data, "tests", faults)):
+        try:
+            drills.append(rule_unit_tests.read(given))
+        except RuleProblems as error:
+            faults += [Fault(None, f"tests[{number}]", str(each)) for each in error.problems]
+    return RulesFile(rules, tuple(drills), tuple(faults))
+
+
+def _list(data: dict[str, Any], name: str, faults: list[Fault]) -> list[Any]:
+    found = data.get(name)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        faults.append(Fault(None, name, "is a list: begin each with '- '"))
+        return []
+    if len(found) > MOST_RULES:
+        faults.append(Fault(None, name, f"more than {MOST_RULES}"))
+    return found
+
+
+def _read_rule(given: Any, number: int, text: str, rules: dict[str, Ready], faults: list[Fault]
+               ) -> None:
+    who = str(given.get("id", f"rules[{number}]")) if isinstance(given, dict) else (
+        f"rules[{number}]")
+    line = _line_of(text, who)
+    try:
+        ready = rule.check(rule.read(given))
+    except RuleProblems as error:
+        faults += [Fault(line, who, str(each)) for each in error.problems]
+        return
+    if ready.rule.id in rules:
+        faults.append(Fault(line, who, "is there twice"))
+    rules[ready.rule.id] = ready
+
+
+def _line_of(text: str, rule_id: str) -> int | None:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip("- ").replace('"', "").replace("'", "").strip() == f"id: {rule_id}":
+            return number
+    return None
+
+
+def one_rule(text: str) -> Any:
+    """The fields of the one Rule that is written there, with or without `rules:` around it."""
+    try:
+        data = _load(text)
+    except _NotYaml as error:
+        line = "" if error.line is None else f"line {error.line}: "
+        raise rule.RuleProblems([rule.Problem("yaml", f"{line}{error}")]) from None
+    if isinstance(data, dict) and set(data) == {"rules"}:
+        data = data["rules"]
+    if isinstance(data, list) and len(data) == 1:
+        data = data[0]
+    if not isinstance(data, dict):
+        raise rule.RuleProblems([rule.Problem("yaml", "one rule is expected here, as `field: "
+                                                      "value` on lines of its own")])
+    return data
+
+
+def dump_one(of: rule.Rule) -> str:
+    text: str = yaml.safe_dump(_short(of, msgspec.to_builtins(of)), sort_keys=False,
+                               allow_unicode=True, width=80)
+    return text
+
+
+def dump(rules: list[rule.Rule]) -> str:
+    """As it would be written by hand: what is as it is anyway is left out."""
+    return yaml.safe_dump({"rules": [_short(each, msgspec.to_builtins(each)) for each in rules]},
+                          sort_keys=False, allow_unicode=True, width=100)
+
+
+def _short(of: rule.Rule, data: dict[str, Any]) -> dict[str, Any]:
+    plain = {"for" if field == "for_" else field: default for field, default in zip(
+        of.__struct_fields__[-len(of.__struct_defaults__):], of.__struct_defaults__, strict=True)}
+    return {key: value for key, value in data.items()
+            if key not in plain or value != msgspec.to_builtins(plain[key])}

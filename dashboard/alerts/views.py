@@ -1,0 +1,176 @@
+"""Rules, alerts and silences, as the API and the pages show them. Pure."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from ..automation.views import LadderView
+from .core.firing_alerts import Alert, Named
+from .core.momentary_rule import Basis
+from .core.rule import Mode, Of, Problem, Rule, Severity
+from .core.rule_tracker import Watch
+from .core.silence import Silence
+from .core.state_machine import Health, Phase
+
+Text = Annotated[str, Meta(max_length=400)]
+Word = Annotated[str, Meta(max_length=1_024)]
+
+
+class AlertView(Struct):
+    """`gpus`: where it is marked, as far as one may see them; of a Node and of the fleet empty, as
+    it is about all of theirs."""
+
+    id: str
+    rule: str
+    title: str
+    severity: Severity
+    of: Of
+    target: str
+    node: str
+    host: str
+    place: str
+    users: list[str]
+    gpus: list[str]
+    state: Literal["pending", "firing", "resolving", "ended"]
+    since: float
+    fired_at: float
+    changed_at: float
+    ended_at: float | None
+    value: float | None
+    comebacks: int
+    why: str
+    holds: list[str]
+    silenced_by: list[str]
+    ladder: LadderView | None = None
+
+
+class AlertList(Struct):
+    items: list[AlertView]
+
+
+class ProblemView(Struct):
+    field: str
+    message: str
+    at: int | None
+
+
+class RuleView(Struct):
+    """`phases`: how many of its targets are in each; `cannot`: of how many it cannot be told."""
+
+    rule: Rule
+    number: int
+    version: str
+    mode: Mode
+    is_watched: bool
+    targets: int
+    pending: int
+    firing: int
+    resolving: int
+    no_data: int
+    cannot: int
+    why_not: str
+
+
+class RuleList(Struct):
+    """`proof_h`: hours of dry run, or of history in a rehearsal, that `auto` takes here."""
+
+    items: list[RuleView]
+    proof_h: int
+
+
+class RuleDraft(Struct, forbid_unknown_fields=True):
+    """As it is being written, as fields or as YAML: anything may be wrong with it. `is_new`: it
+    must not take the place of another one."""
+
+    rule: dict[str, Any] | None = None
+    yaml: Annotated[str, Meta(max_length=20_000)] | None = None
+    is_new: bool = False
+
+
+class RuleCheck(Struct):
+    """`matches`: whom its condition is true of at this moment, without any hold; at most 100, and
+    `names` of these, as people call them. `rule` and `yaml`: the same both ways, as far as it can
+    be read. `basis`: by what; of a rule that looks back over a span by the `newest` samples alone,
+    and of what `grows` over one nothing can be said of one moment."""
+
+    problems: list[ProblemView]
+    targets: int = 0
+    matching: int = 0
+    matches: list[str] = []
+    names: list[str] = []
+    rule: Rule | None = None
+    yaml: str = ""
+    basis: Basis = "now"
+
+
+class NewSilence(Struct, forbid_unknown_fields=True):
+    until: float
+    because: Annotated[str, Meta(min_length=1, max_length=400)]
+    rule: Word = ""
+    node: Word = ""
+    target: Word = ""
+    user: Word = ""
+    begins: float | None = None
+
+
+class SilenceView(Struct):
+    id: str
+    by: str
+    because: str
+    begins: float
+    until: float
+    rule: str
+    node: str
+    host: str  # of that node, where it is known
+    target: str
+    user: str
+    is_on: bool
+    ended_at: float | None
+
+
+class SilenceList(Struct):
+    items: list[SilenceView]
+
+
+def alert_view(alert: Alert, gpus: list[str], silenced_by: list[str], holds: list[str],
+               ladder: LadderView | None = None) -> AlertView:
+    target = alert.target
+    return AlertView(
+        alert.id, alert.rule_id, alert.title, alert.severity, alert.of, target.key, target.node_id,
+        target.host, target.place, [*target.users], gpus, alert.state, alert.since, alert.fired_at,
+        alert.changed_at, alert.ended_at, alert.value, alert.comebacks, alert.why, holds,
+        silenced_by, ladder)
+
+
+def rule_view(rule: Rule, number: int, version: str, watch: Watch | None, why_not: str
+              ) -> RuleView:
+    if watch is None or not len(watch.seen.scope):
+        return RuleView(rule, number, version, rule.mode, watch is not None, 0, 0, 0, 0, 0, 0,
+                        why_not)
+    size = len(watch.seen.scope)
+    phase, health = watch.machine.phase[:size], watch.machine.health[:size]
+    meant = watch.seen.scope
+    return RuleView(
+        rule, number, version, rule.mode, True, int(meant.sum()),
+        int((phase == Phase.PENDING).sum()), int((phase == Phase.FIRING).sum()),
+        int((phase == Phase.RESOLVING).sum()), int((meant & (health == Health.NO_DATA)).sum()),
+        int((meant & (health == Health.CANNOT)).sum()), why_not)
+
+
+def name_of(of: Of, target: Named) -> str:
+    """As people call it."""
+    place = f"GPU {target.place}" if target.place else ""
+    words = [word for word in (target.host, place) if word]
+    if of in ("task", "job"):
+        words += [*target.users[:3]]
+    return " · ".join(words) or target.key
+
+
+def problem_view(problem: Problem) -> ProblemView:
+    return ProblemView(problem.field, problem.message, problem.at)
+
+
+def silence_view(silence: Silence, host: str, now: float) -> SilenceView:
+    return SilenceView(
+        silence.id, silence.by, silence.because, silence.begins, silence.until, silence.rule,
+        silence.node, host, silence.target, silence.user, silence.is_on(now), silence.ended_at)

@@ -1,0 +1,167 @@
+"""REST of the Audit: page through it, verify it, take it away."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from typing import Any
+
+import gevent
+from flask import Blueprint, Flask, Response, request
+from gevent.lock import BoundedSemaphore
+
+from gpudeck.audit_chain import Link
+
+from ..access.api import asker
+from ..access.policy import EVERYTHING, Actor, Role
+from ..fleet.api import DEFAULT_LIMIT, PREFIX, Wrong, answer, problem
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import Lenses, Sight
+from ..openapi.document import MAX_LIMIT
+from ..web.openapi_parts import MAX_WORD
+from .file_copy import line_of
+from .recorder import Auditor, CannotRecord, by
+from .store import Wanted
+from .verify import Verifier
+from .views import RecordList, record_view
+
+FILTERS = ("kind", "actor", "node", "task", "since", "until")
+KNOWN = ("limit", "cursor", *FILTERS)
+STEP = 200
+LOOKED_AT_MOST = 20_000
+EXPORT_STEP = 500
+NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+
+
+class AuditApi:
+    def __init__(self, auditor: Auditor, verifier: Verifier, fleet: Fleet, lenses: Lenses) -> None:
+        self._auditor = auditor
+        self._verifier = verifier
+        self._fleet = fleet
+        self._lenses = lenses
+        self._busy = BoundedSemaphore(1)
+
+    def records(self) -> Response:
+        limit, before, wanted = _question()
+        found, following = self._page(asker(), wanted, before, limit)
+        return answer(RecordList([record_view(link) for link in found],
+                                 None if following is None else str(following)))
+
+    def _page(self, actor: Actor, wanted: Wanted, before: int | None, limit: int
+              ) -> tuple[list[Link], int | None]:
+        """Newest first. Who does not see all may have to look on from the cursor."""
+        sees = self._sight(actor)
+        found: list[Link] = []
+        looked = 0
+        while looked < LOOKED_AT_MOST:
+            some = self._auditor.store.newest(wanted, before, STEP)
+            for link in some:
+                if sees(link):
+                    found.append(link)
+                    if len(found) == limit:
+                        return found, link.seq
+            if len(some) < STEP:
+                return found, None
+            before, looked = some[-1].seq, looked + STEP
+        return found, before
+
+    def _sight(self, actor: Actor) -> Callable[[Link], bool]:
+        """Admins of everything see everything; others what was done on nodes of theirs."""
+        is_admin = actor.role is not None and actor.role.covers(Role.ADMIN)
+        if is_admin and EVERYTHING in actor.scope.groups:
+            return lambda _: True
+        lens = self._lenses.of(Sight.of(actor))
+
+        def sees(link: Link) -> bool:
+            node = record_view(link).node
+            return node is not None and lens.sees_node(node)
+
+        return sees
+
+    def verify(self) -> Response:
+        _no_parameters()
+        if not self._busy.acquire(timeout=0):
+            return problem(503, "the audit is being verified already; ask again in a minute")
+        try:
+            verdict = gevent.get_hub().threadpool.apply(self._verifier.verdict)
+        finally:
+            self._busy.release()
+        for each in verdict.nodes:
+            node = self._fleet.nodes.get(each.node)
+            each.host = None if node is None else node.hello.host
+        return answer(verdict)
+
+    def export(self) -> Response:
+        _no_parameters()
+        self._auditor.record("audit", by(asker()) | {
+            "action": "export", "outcome": "done", "sentence": f"{asker().name} took the whole "
+            "audit away"})
+        return Response(self._lines(), mimetype="application/jsonl", headers={
+            "Content-Disposition": 'attachment; filename="gpudeck-audit.jsonl"'})
+
+    def _lines(self) -> Iterator[bytes]:
+        """In steps: the loop goes on between them, and memory stays what it is."""
+        last, _ = self._auditor.store.head()
+        at = 0
+        while at < last:
+            some = list(self._auditor.store.links(at, EXPORT_STEP))
+            if not some:
+                return
+            yield b"".join(line_of(link) for link in some)
+            at = some[-1].seq
+            gevent.sleep(0)
+
+
+def _question() -> tuple[int, int | None, Wanted]:
+    args = request.args
+    for name in args:
+        if name not in KNOWN or len(args.getlist(name)) > 1:
+            raise Wrong(HTTPStatus.BAD_REQUEST, f"there is no parameter {name[:40]!r}, or it is "
+                        f"given twice; there are {', '.join(KNOWN)}")
+    limit = _whole("limit") or DEFAULT_LIMIT
+    if limit > MAX_LIMIT:
+        raise Wrong(HTTPStatus.BAD_REQUEST, f"limit is a whole number from 1 to {MAX_LIMIT}")
+    wanted = Wanted(_word("kind"), _word("actor"), _word("node"), _word("task"),
+                    _moment("since"), _moment("until"))
+    return limit, _whole("cursor"), wanted
+
+
+def _whole(name: str) -> int | None:
+    raw = request.args.get(name)
+    if raw is None:
+        return None
+    if not raw.isascii() or not raw.isdigit() or len(raw) > 15 or int(raw) < 1:
+        raise Wrong(HTTPStatus.BAD_REQUEST, f"{name} is a whole number from 1 on")
+    return int(raw)
+
+
+def _word(name: str) -> str | None:
+    raw = request.args.get(name)
+    if raw is not None and len(raw) > MAX_WORD:
+        raise Wrong(HTTPStatus.BAD_REQUEST, f"{name} has at most {MAX_WORD} characters")
+    return raw
+
+
+def _moment(name: str) -> float | None:
+    raw = request.args.get(name)
+    if raw is None:
+        return None
+    if not NUMBER.fullmatch(raw):
+        raise Wrong(HTTPStatus.BAD_REQUEST,
+                    f"{name} is in UTC seconds; now it is {time.time():.0f}")
+    return float(raw)
+
+
+def _no_parameters() -> None:
+    if request.args:
+        raise Wrong(HTTPStatus.BAD_REQUEST, "there are no parameters here")
+
+
+def add_audit_api(server: Flask, api: AuditApi) -> None:
+    routes = Blueprint("audit", __name__, url_prefix=PREFIX)
+    table: tuple[tuple[str, Callable[[], Any]], ...] = (
+        ("/audit", api.records), ("/audit/verify", api.verify), ("/audit/export", api.export))
+    for rule, view in table:
+        routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
+    server.register_blueprint(routes)
+    server.register_error_handler(CannotRecord, lambda error: problem(503, str(error)))

@@ -1,0 +1,98 @@
+"""The Audit once more, in a file of the operator's choice: one record per line, only ever appended.
+
+Whoever can rewrite the hub's folder can rewrite the chain in it from the start. Not this, if it
+lies where they cannot write: on another mount, or with `chattr +a`.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from gpudeck.audit_chain import START, Link
+from gpudeck.errors import CommandError, ExitCode
+
+from .store import AuditStore, CannotRecord
+
+READ_BACK_BYTES = 65_536
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Link).decode
+
+
+def line_of(link: Link) -> bytes:
+    return _encode(link) + b"\n"
+
+
+def _link(line: bytes) -> Link | None:
+    try:
+        return _decode(line)
+    except msgspec.MsgspecError:
+        return None
+
+
+class AuditCopy:
+    def __init__(self, path: Path, store: AuditStore) -> None:
+        self._path = path
+        self._store = store
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+                                 | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CommandError(f"cannot append to {path}: {error.strerror}; name another file "
+                               "with --audit-copy", ExitCode.CANNOT_START) from error
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            os.close(self._file)
+            raise CommandError(f"{path} is no plain file; name another with --audit-copy",
+                               ExitCode.CANNOT_START)
+        self._is_due = False  # written and not on disk yet
+        self._at, self._head, self._is_torn = self._end()
+        self.misfit = self._misfit()
+
+    def _end(self) -> tuple[int, str, bool]:
+        """The last record that is whole, and whether something follows it."""
+        size = os.fstat(self._file).st_size
+        start, tail = size, b""
+        while start > 0:
+            step = min(READ_BACK_BYTES, start)
+            start -= step
+            tail = os.pread(self._file, step, start) + tail
+            lines = tail.split(b"\n")
+            for line in reversed(lines if start == 0 else lines[1:]):
+                found = _link(line)
+                if found is not None:
+                    return found.seq, found.hash, not tail.endswith(b"\n")
+        return 0, START, size > 0 and not tail.endswith(b"\n")
+
+    def _misfit(self) -> str | None:
+        if self._store.hash_at(self._at) == self._head:
+            return None
+        return (f"the audit in the hub's folder does not go on from record {self._at} of "
+                f"{self._path}: it was cut, rewritten, or restored from a backup; run `gpudeck "
+                "audit verify`, then move that file away to begin another")
+
+    def catch_up(self) -> None:
+        """All that the chain has and the file has not, on disk. Raises CannotRecord."""
+        if self.misfit is not None:
+            raise CannotRecord(self.misfit)
+        try:
+            for link in self._store.links(self._at):
+                self._write(line_of(link))
+                self._at, self._is_due = link.seq, True
+            if self._is_due:
+                os.fdatasync(self._file)
+                self._is_due = False
+        except OSError as error:
+            raise CannotRecord(f"the copy of the audit, {self._path}, cannot be written "
+                               f"({error.strerror}), and what cannot be recorded is not done; "
+                               "make room there") from error
+
+    def _write(self, line: bytes) -> None:
+        whole = b"\n" + line if self._is_torn else line
+        self._is_torn = True
+        if os.write(self._file, whole) != len(whole):
+            raise OSError(28, "no space left")
+        self._is_torn = False
+
+    def close(self) -> None:
+        os.close(self._file)

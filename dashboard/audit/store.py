@@ -1,0 +1,156 @@
+"""The SQL of the Audit: the hub's hash chain, and the heads that hub and nodes keep of each other.
+
+Used by the hub and, over connections of their own, by its threads and by `gpudeck user` and its
+like: so each record finds its place in the chain within one transaction.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gpudeck.audit_chain import START, Link, link
+
+from ..runtime.sql_transaction import together
+
+# What is looked for is read from the record itself: a column of its own could say otherwise.
+SCHEMA = """
+create table audit (
+  seq integer primary key, body text not null, hash text not null,
+  at real generated always as (json_extract(body, '$.at')) virtual,
+  kind text generated always as (json_extract(body, '$.kind')) virtual,
+  actor text generated always as (json_extract(body, '$.actor')) virtual,
+  node text generated always as (json_extract(body, '$.node')) virtual,
+  task_id text generated always as (json_extract(body, '$.task_id')) virtual
+);
+create index audit_at on audit (at);
+create index audit_kind on audit (kind);
+create index audit_actor on audit (actor);
+create index audit_node on audit (node) where node is not null;
+create index audit_task on audit (task_id) where task_id is not null;
+create table vouched (
+  node_id text primary key, seq integer not null, head text not null, at real not null
+) without rowid;
+create table node_heads (
+  node_id text primary key, seq integer not null, head text not null, at real not null,
+  broken text
+) without rowid;
+"""
+
+
+class CannotRecord(Exception):
+    """The Audit cannot be written, so what was to be recorded must not happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which records; None: any."""
+
+    kind: str | None = None
+    actor: str | None = None
+    node: str | None = None
+    task_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def clause(self) -> tuple[str, list[Any]]:
+        asked = (("kind =", self.kind), ("actor =", self.actor), ("node =", self.node),
+                 ("task_id =", self.task_id), ("at >=", self.since), ("at <", self.until))
+        said = [(words, value) for words, value in asked if value is not None]
+        return "".join(f" and {words} ?" for words, _ in said), [value for _, value in said]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Of one chain, as the other side keeps it."""
+
+    seq: int
+    head: str
+    at: float
+    broken: str | None = None
+
+
+def _is_of_the_disk(error: sqlite3.DatabaseError) -> bool:
+    """It is full, cannot be written, is busy or damaged; and not that what was asked is wrong."""
+    return type(error) in (sqlite3.OperationalError, sqlite3.DatabaseError)
+
+
+class AuditStore:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is written within, or nothing of it."""
+        try:
+            with together(self._db):
+                yield
+        except sqlite3.DatabaseError as error:
+            if not _is_of_the_disk(error):
+                raise
+            if self._db.in_transaction:
+                self._db.execute("rollback")
+            raise CannotRecord(f"the audit cannot be written ({error}), and what cannot be "
+                               "recorded is not done; free space on the hub's disk") from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All that is read within is of one moment."""
+        self._db.execute("begin")
+        try:
+            yield
+        finally:
+            self._db.execute("rollback")
+
+    def append(self, record: Mapping[str, Any]) -> Link:
+        """Within `together`."""
+        seq, head = self.head()
+        made = link(seq + 1, head, dict(record))
+        self._db.execute("insert into audit (seq, body, hash) values (?, ?, ?)",
+                         (made.seq, made.body, made.hash))
+        return made
+
+    def head(self) -> tuple[int, str]:
+        row = self._db.execute("select seq, hash from audit order by seq desc limit 1").fetchone()
+        return (0, START) if row is None else (int(row[0]), str(row[1]))
+
+    def hash_at(self, seq: int) -> str | None:
+        if seq == 0:
+            return START
+        row = self._db.execute("select hash from audit where seq = ?", (seq,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def links(self, after: int = 0, at_most: int = -1) -> Iterator[Link]:
+        """Oldest first, as they lie there; one after the other, however many there are."""
+        for row in self._db.execute("select seq, body, hash from audit where seq > ? order by seq "
+                                    "limit ?", (after, at_most)):
+            yield Link(*row)
+
+    def newest(self, wanted: Wanted, before: int | None, at_most: int) -> list[Link]:
+        where, values = wanted.clause()
+        if before is not None:
+            where, values = where + " and seq < ?", [*values, before]
+        return [Link(*row) for row in self._db.execute(
+            f"select seq, body, hash from audit where 1{where} order by seq desc limit ?",
+            (*values, at_most))]
+
+    # -- heads
+
+    def vouched(self) -> dict[str, Head]:
+        """Heads of ours, by the node that keeps them."""
+        return {row[0]: Head(*row[1:]) for row in self._db.execute(
+            "select node_id, seq, head, at from vouched")}
+
+    def put_vouched(self, heads: Mapping[str, Head]) -> None:
+        self._db.executemany("insert or replace into vouched values (?, ?, ?, ?)", [
+            (node_id, head.seq, head.head, head.at) for node_id, head in heads.items()])
+
+    def node_heads(self) -> dict[str, Head]:
+        """The nodes' own."""
+        return {row[0]: Head(*row[1:]) for row in self._db.execute("select * from node_heads")}
+
+    def put_node_heads(self, heads: Mapping[str, Head]) -> None:
+        self._db.executemany("insert or replace into node_heads values (?, ?, ?, ?, ?)", [
+            (node_id, head.seq, head.head, head.at, head.broken)
+            for node_id, head in heads.items()])

@@ -1,0 +1,76 @@
+"""Records of the Audit -> what people and programs read. Pure."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from gpudeck.audit_chain import Link
+from gpudeck.audit_words import SPOILED, actor_of, content, outcome_of, sentence_of, word
+
+
+class RecordView(Struct):
+    seq: int
+    at: float | None
+    kind: str
+    actor: str | None
+    actor_kind: str | None
+    address: str | None
+    action: str | None
+    node: str | None
+    host: str | None
+    task_id: str | None
+    command_id: str | None
+    outcome: str | None
+    sentence: str
+    detail: dict[str, Any]
+    hash: str
+
+
+class RecordList(Struct):
+    items: list[RecordView]
+    next: str | None = None
+
+
+class BreakView(Struct):
+    """The first place where the chain does not hold."""
+
+    seq: int
+    sentence: str
+
+
+class NodeAudit(Struct):
+    """Of the node's own Audit, as far as its Beats tell."""
+
+    node: str
+    host: str | None
+    audit_seq: int
+    audit_head: str
+    broken: str | None
+
+
+class Verdict(Struct):
+    records: int
+    head: str
+    broken: BreakView | None
+    nodes: list[NodeAudit]
+
+
+SHOWN = frozenset(("at", "kind", "actor", "actor_kind", "address", "action", "node", "host",
+                   "task_id", "command_id", "outcome", "sentence", "detail"))
+
+
+def record_view(link: Link) -> RecordView:
+    """Whatever lies there: what somebody has spoiled is shown as that."""
+    body = content(link)
+    if body is None:
+        return RecordView(link.seq, None, "unreadable", None, None, None, None, None, None, None,
+                          None, None, SPOILED, {}, link.hash)
+    at = body.get("at")
+    detail = body.get("detail")
+    more = {name: value for name, value in body.items() if name not in SHOWN}
+    return RecordView(
+        link.seq, float(at) if isinstance(at, int | float) else None, word(body, "kind") or "",
+        actor_of(body), word(body, "actor_kind"), word(body, "address"), word(body, "action"),
+        word(body, "node"), word(body, "host"), word(body, "task_id"), word(body, "command_id"),
+        outcome_of(body), sentence_of(body), more | (detail if isinstance(detail, dict) else {}),
+        link.hash)

@@ -1,0 +1,149 @@
+"""The brakes as they stand, on the disk before anything moves; the breaker and its reset."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from ..access.policy import Actor, may
+from ..access.service import Refused
+from ..access.store import CannotChange
+from ..alerts.core.gpu_targets import HubSays
+from ..audit.recorder import Auditor, CannotRecord, by
+from . import brake_limits
+from .brake_limits import Ask, Braked, Held, Name, Spent, Trip
+from .store import BrakesStore, CannotStore
+
+log = logging.getLogger("gpudeck.brakes")
+
+RESET = "POST /api/v1/brakes"
+MAX_REASON = 400
+
+
+class Brakes:
+    """`on_trip`: who wants to hear that something holds from now on. `on_reset`: whatever waited is
+    to be dropped."""
+
+    def __init__(self, store: BrakesStore, auditor: Auditor) -> None:
+        self._store = store
+        self._auditor = auditor
+        # Reads like UTC, and does not step: a clock that is set forward gives no budget back.
+        self._base = time.time() - time.monotonic()
+        self.on_trip: list[Callable[[Trip], None]] = []
+        self.on_reset: list[Callable[[], None]] = []
+        self._is_unkept = False
+        self._unsaid: list[tuple[Trip, str]] = []  # with what tripped it
+        self._said = ""  # of the disk's trouble
+        self.state = self._kept()
+        auditor.on_trouble.append(lambda why: self.trip(
+            "breaker", f"what is done cannot be recorded: {why}"))
+
+    def _kept(self) -> Braked:
+        """What cannot be read was not harmless, as far as anybody knows."""
+        try:
+            return self._store.braked() or Braked()
+        except ValueError as error:
+            log.error("brakes_not_read why=%r", str(error))
+            return Braked(breaker=Trip(time.time(), "breaker", "what the brakes were before the "
+                                       "hub started cannot be read"))
+
+    def now(self) -> float:
+        return self._base + time.monotonic()
+
+    # -- asked by who wants to act
+
+    def says(self) -> HubSays:
+        """For the rules by which a hub watches itself."""
+        return HubSays(brakes_on=(self.state.breaker is not None) + len(self.state.storms),
+                       is_unrecorded=bool(self._auditor.trouble))
+
+    def mutes(self, source: str) -> list[Held]:
+        return brake_limits.mutes(self.state, source)
+
+    def holds(self, ask: Ask) -> list[Held]:
+        return brake_limits.holds(self.state, ask, self.now())
+
+    def take(self, ask: Ask) -> Spent | list[Held]:
+        """Spent, and on the disk: it may be done. Hitting the fleet's bound opens the breaker."""
+        found = self.holds(ask)
+        if (hit := brake_limits.opens_breaker(found)) is not None:
+            self.trip("fleet", f"{ask.source} wanted to act, and {hit.sentence}")
+        if found:
+            return found
+        spent = brake_limits.spend(self.state, ask.source, ask.node_id, self.now())
+        try:
+            self._store.put_braked(spent)
+        except CannotStore as error:
+            self.trip("breaker", f"an act cannot be counted, since the disk takes nothing: {error}")
+            return self.mutes(ask.source)
+        self.state = spent
+        return spent.spent[-1]
+
+    def give_back(self, spent: Spent) -> None:
+        """Nothing was touched. What cannot be kept stays spent after a restart, and that is all."""
+        self.state = brake_limits.given_back(self.state, spent)
+        try:
+            self._store.put_braked(self.state)
+        except CannotStore as error:
+            log.warning("brakes_not_kept why=%r", str(error))
+
+    # -- what holds until it is reset
+
+    def look_for_storm(self, source: str, began: Iterable[float], targets: int) -> None:
+        if source in self.state.storms:
+            return
+        trip = brake_limits.storm(source, began, targets, time.time())
+        if trip is not None:
+            self._put(brake_limits.stormed(self.state, source, trip), trip, source)
+
+    def trip(self, brake: Name, sentence: str) -> None:
+        """In force at once, whatever the disk says."""
+        if self.state.breaker is None:
+            trip = Trip(self.now(), brake, sentence[:1_024])
+            self._put(brake_limits.tripped(self.state, trip), trip, "")
+
+    def _put(self, state: Braked, trip: Trip, source: str) -> None:
+        self.state, self._is_unkept = state, True
+        self._unsaid.append((trip, source))
+        log.error("brake=%s source=%s why=%r", trip.brake, source or "-", trip.sentence)
+        self.tick()
+        for tell in self.on_trip:
+            tell(trip)
+
+    def tick(self) -> None:
+        """What the disk did not take is kept and recorded as soon as it does: the breaker has to
+        outlive the hub, and a disk that is full is what opens it."""
+        try:
+            if self._is_unkept:
+                self._store.put_braked(self.state)
+                self._is_unkept = False
+            while self._unsaid:
+                trip, source = self._unsaid[0]
+                self._auditor.record("brake", {
+                    "actor": source or "gpudeck", "actor_kind": "rule", "outcome": "done",
+                    "action": "storm" if trip.brake == "storm" else "trip",
+                    "sentence": trip.sentence, "detail": {"at": trip.at}})
+                del self._unsaid[0]
+        except (CannotStore, CannotRecord) as error:
+            if str(error) != self._said:
+                log.error("brakes_not_kept why=%r", str(error))
+            self._said = str(error)
+
+    def reset(self, actor: Actor, reason: str) -> None:
+        refusal = may(actor, RESET, now=time.time())
+        if refusal is not None:
+            raise Refused(refusal)
+        reason = " ".join(reason.split())
+        if not reason or len(reason) > MAX_REASON or not reason.isprintable():
+            raise CannotChange(f"say why it is safe again, in one line of at most {MAX_REASON} "
+                               "characters")
+        if self.state.breaker is None and not self.state.storms:
+            raise CannotChange("nothing holds that could be reset")
+        was = self.state
+        with self._auditor.change("brake", by(actor) | {
+                "action": "reset", "reason": reason, "detail": {
+                    "breaker": None if was.breaker is None else was.breaker.sentence,
+                    "storms": sorted(was.storms)}}):
+            self._store.put_braked(brake_limits.reset(was))
+        self.state, self._is_unkept = brake_limits.reset(was), False
+        for drop in self.on_reset:
+            drop()

@@ -1,0 +1,76 @@
+"""The way of automatic acts to the nodes: the same as that of people's, from the preview on."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gpudeck.actions import Condition, Params, Preview, Recall, Refusal, TaskAction
+
+from ..actions.commander import Commander, Wire
+from ..actions.lifecycle import CommandRecord
+from ..actions.preview_requests import Looker
+from ..fleet.state_machine import Room
+
+
+class Hands(Protocol):
+    """The way to the nodes."""
+
+    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params
+             ) -> Preview | Refusal: ...
+
+    def order(self, record: CommandRecord, preview: Preview, condition: Condition | None,
+              **fields: Any) -> CommandRecord: ...
+
+    def recall(self, node_id: str, command_id: str, why: str) -> None:
+        """What has not happened yet is not to happen."""
+
+    def fenced(self, node_id: str) -> Refusal | None:
+        """Another hub with this key has taken over: this one gives no orders, and says nothing."""
+
+    def find(self, command_id: str) -> CommandRecord | None: ...
+
+    def acting(self) -> set[str]:
+        """Nodes on which an act of a rule or quota is in flight, also one of before a restart."""
+
+    def sampled_mono(self, node_id: str) -> float | None:
+        """Of the newest sample of this node."""
+
+    def nodes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HubHands:
+    room: Room
+    looker: Looker
+    commander: Commander
+    wire: Wire
+
+    def look(self, node_id: str, task_id: str, action: TaskAction, params: Params
+             ) -> Preview | Refusal:
+        return self.fenced(node_id) or self.looker.look(node_id, task_id, action, params, "rule")
+
+    def order(self, record: CommandRecord, preview: Preview, condition: Condition | None,
+              **fields: Any) -> CommandRecord:
+        return self.commander.order(record, preview, None, condition, **fields)
+
+    def recall(self, node_id: str, command_id: str, why: str) -> None:
+        if not self.commander.withdraw(command_id, why):
+            self.wire.tell(node_id, Recall(command_id, why[:1_024]))
+
+    def fenced(self, node_id: str) -> Refusal | None:
+        return self.room.fence.refusal(node_id, len(self.room.link_of))
+
+    def find(self, command_id: str) -> CommandRecord | None:
+        return self.commander.find(command_id)
+
+    def acting(self) -> set[str]:
+        return {record.node_id for record in self.commander.in_flight()
+                if record.asker.kind == "rule" and record.action != "notify"}
+
+    def sampled_mono(self, node_id: str) -> float | None:
+        fleet, node = self.room.fleet, self.room.fleet.nodes.get(node_id)
+        slots = [] if node is None or node.listing is None else node.listing.order
+        return max((float(fleet.sampled_mono[slot]) for slot in slots), default=None)
+
+    def nodes(self) -> int:
+        """That are here: of a fleet that is half gone less is done."""
+        return len(self.room.link_of)

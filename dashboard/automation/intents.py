@@ -1,0 +1,121 @@
+"""What a Rule or a Quota wants done to one target, as it is so at this moment. Pure.
+
+Whatever comes out of a source is stepped by one service (dashboard/automation/service.py), by the
+ladder that all share (gpudeck/ladder.py), within the same brakes.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpudeck.actions import Condition, Preview, Refusal, RefusalCode, TaskAction
+from gpudeck.ladder import Do, OutcomeKind, Rung, So
+
+from ..actions.lifecycle import CommandRecord
+
+# `dry_run`: all is computed and nothing sent. `confirm`: what harms waits for a person.
+WantMode = Literal["dry_run", "confirm", "auto"]
+ACTION: dict[Do, TaskAction] = {"tell": "notify", "pause": "pause", "end": "end"}
+WAITS = "waits for a person to confirm it"
+
+# These will not be different in a minute; of all others it is tried again.
+LASTING: frozenset[RefusalCode] = frozenset((
+    "schema", "signature", "node", "type", "rules", "pidns", "protected", "managed", "mps",
+    "multi_process", "permission", "identity", "made_up", "changed", "too_many", "kept", "scope"))
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """`task_ids`: of what would be acted on, all of it; none: whoever is meant can only be told.
+    `sample_age_s`: of the oldest number that counts."""
+
+    cause: str  # with its version
+    source: str  # without: what budgets are counted by
+    title: str
+    target: str  # by what is never reused
+    node_id: str
+    host: str
+    task_ids: tuple[str, ...]
+    owner: str | None
+    rungs: tuple[Rung, ...]
+    mode: WantMode
+    so: So
+    sample_age_s: float | None
+    since: float
+    sentence: str  # what is so, for people
+    acts: int = 5
+    within_s: float = 600.0
+    holds: tuple[str, ...] = ()
+    mutes: tuple[str, ...] = ()
+    kept_until: float | None = None  # UTC
+    kept: str = ""
+    alert_id: str = ""
+    condition: Condition | None = None
+    place: str = ""  # the target without its episode; without it, `target` is that
+    goes_on: bool = False  # it has been so ever since the hub was started
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.cause, self.target
+
+
+def outcome_of(record: CommandRecord) -> tuple[OutcomeKind, str] | None:
+    """None: it is not known yet."""
+    match record.state:
+        case "done":
+            return "done", record.step
+        case "not_effective" if record.action == "notify":
+            return "done", record.step  # no terminal was open; mail and notices go their own way
+        case "expired":
+            return "put_off", record.step or "it was not with the node in time"
+        case "refused":
+            return refused(record)
+        case "not_effective" | "unkillable" | "unknown" if record.action == "notify":
+            return "put_off", "the node has not said whether its owner was told"
+        case "not_effective" | "unkillable" | "unknown":
+            return "failed", f"the outcome is {record.state.replace('_', ' ')}: {record.step}"
+        case _:
+            return None
+
+
+def refused(record: CommandRecord) -> tuple[OutcomeKind, str]:
+    if record.refusal is None:
+        return "refused", "the node refused it without a reason"
+    kind: OutcomeKind = "refused" if record.refusal.code in LASTING else "put_off"
+    return kind, record.refusal.sentence
+
+
+def alarm(record: CommandRecord) -> str | None:
+    """Why all automatic acts have to stop after this one; None: they need not."""
+    if record.asker.kind != "rule" or record.action == "notify":
+        return None
+    what = f"{record.asker.name}: the {record.action} of task {record.task_id} on {record.host}"
+    if record.state == "unknown":
+        return f"{what} has an unknown outcome"
+    if record.verified is not None and record.verified.bystanders_alive is False:
+        gone = ", ".join(record.verified.vanished)
+        return f"{what} took bystanders with it ({gone or 'not known which'})"
+    return None
+
+
+def preview_flaw(want: Want, do: Do, preview: Preview) -> Refusal | None:
+    """What its node would hit must be what is meant: all of it, and nothing beside it."""
+    if preview.refusals:
+        return preview.refusals[0]
+    if do == "tell":
+        return None
+    tasks = {victim.task_id for victim in preview.victims if victim.task_id is not None}
+    beside = sorted(tasks - set(want.task_ids))
+    if beside:
+        return Refusal("changed", f"its processes are one job with task {beside[0]}, which is not "
+                                  "meant; write the rule about jobs (of: job)")
+    if want.task_ids[0] not in tasks:
+        return Refusal("gone", "its node does not show this task among what would be hit")
+    if missing := set(want.task_ids) - tasks:
+        return Refusal("multi_process", f"{len(missing)} of its {len(want.task_ids)} tasks are in "
+                                        "processes of their own; by itself only one tree of "
+                                        "processes is acted on")
+    users = {victim.user for victim in preview.victims}
+    if want.owner is not None and users != {want.owner}:
+        others = ", ".join(sorted(user or "somebody unknown" for user in users - {want.owner}))
+        return Refusal("scope", f"processes of it belong to {others}, and {want.owner} is meant")
+    return None

@@ -1,0 +1,74 @@
+"""What of the climbs is kept over a restart of the hub, and which go on after it. Pure.
+
+A short stop is like a gap in the samples: whoever was told is not told again, and whoever waited
+waits again. After a longer one nobody knows what was so meanwhile: all begins at the first rung.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpudeck.ladder import Climb, resumed, settle
+
+from ..actions.lifecycle import CommandRecord
+from .intents import Want, WantMode, outcome_of
+from .quota_intents import SOURCE as QUOTAS
+
+# Agents that come back all at once are all here by then, and summed up (DESIGN 5).
+RETURN_WITHIN_S = 120.0
+GAP_MOST_S = 600.0  # as long as an alert waits for samples before it ends
+BACK_S = 5.0  # a clock that was set back by more says nothing of how long it was
+MOST = 2_000
+MAX_SENTENCE = 160
+Place = tuple[str, str]  # cause, and target without its episode
+
+
+class Left(Struct, frozen=True):
+    source: str
+    place: str
+    mode: WantMode
+    climb: Climb
+    command_id: str | None = None  # of the step that was acting
+
+
+class Climbed(Struct, frozen=True):
+    at: float  # UTC
+    climbs: tuple[Left, ...] = ()
+
+
+def place_of(want: Want) -> Place:
+    return want.cause, want.place or want.target
+
+
+def kept(climbs: Iterable[tuple[Climb, Want, str | None]], before: Iterable[Left], now: float
+         ) -> Climbed:
+    """`before`: of the last restart, what has not come again. Of rules that is not kept twice:
+    what was so in between nobody noted."""
+    found = [Left(want.source, place_of(want)[1], want.mode, _short(climb), command_id)
+             for climb, want, command_id in climbs
+             if climb.done and climb.state not in ("resting", "over")]
+    found += [each for each in before if each.source == QUOTAS]
+    return Climbed(now, tuple(found[:MOST]))
+
+
+def left(climbed: Climbed | None, now: float) -> dict[Place, Left]:
+    if climbed is None or not -BACK_S <= now - climbed.at <= GAP_MOST_S:
+        return {}
+    return {(each.climb.cause, each.place): each for each in climbed.climbs}
+
+
+def goes_on(was: Left | None, want: Want, record: CommandRecord | None, now: float) -> Climb | None:
+    """None: it begins at the first rung. Who was told in a rehearsal was not told. `record`: of the
+    step that was acting, with what became of it since."""
+    if was is None or not want.goes_on or was.mode != want.mode or was.climb.rungs != want.rungs:
+        return None
+    climb, outcome = was.climb, None if record is None else outcome_of(record)
+    if climb.state == "acting" and outcome is not None:
+        climb = settle(climb, *outcome, now)
+    return replace(resumed(climb, now), target=want.target)
+
+
+def _short(climb: Climb) -> Climb:
+    return replace(climb, why=climb.why[:MAX_SENTENCE], done=tuple(
+        replace(each, sentence=each.sentence[:MAX_SENTENCE]) for each in climb.done))

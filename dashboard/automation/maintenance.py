@@ -1,0 +1,77 @@
+"""Nodes that people work on: kept here, asked by whoever is about to act there."""
+
+import time
+from typing import Any
+
+from ..access.policy import Actor, may
+from ..access.service import Refused
+from ..access.store import CannotChange, NoSuch
+from ..audit.recorder import Auditor, by
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import Lens, Lenses, Sight
+from .maintenance_rule import MOST_S, Maintenance
+from .store import BrakesStore
+
+PUT = "PUT /api/v1/nodes/<node_id>/maintenance"
+END = "DELETE /api/v1/nodes/<node_id>/maintenance"
+MAX_BECAUSE = 200
+
+
+class MaintenanceDesk:
+    def __init__(self, store: BrakesStore, auditor: Auditor, fleet: Fleet, lenses: Lenses) -> None:
+        self._store = store
+        self._auditor = auditor
+        self._fleet = fleet
+        self._lenses = lenses
+        self._on = store.maintenance()
+
+    def of(self, node_id: str) -> Maintenance | None:
+        found = self._on.get(node_id)
+        return found if found is not None and found.is_on(time.time()) else None
+
+    def why(self, node_id: str) -> str | None:
+        one = self.of(node_id)
+        return None if one is None else one.sentence
+
+    def seen_by(self, lens: Lens) -> list[Maintenance]:
+        return [one for node_id in sorted(self._on)
+                if (one := self.of(node_id)) is not None and lens.sees_node(node_id)]
+
+    def put(self, actor: Actor, node_id: str, because: str, until: float) -> Maintenance:
+        self._check(actor, PUT, node_id)
+        now = time.time()
+        because = " ".join(because.split())
+        if not because or len(because) > MAX_BECAUSE or not because.isprintable():
+            raise CannotChange(f"say why, in one line of at most {MAX_BECAUSE} characters")
+        if not now < until <= now + MOST_S:
+            raise CannotChange("`until` is in UTC seconds, ahead of now and within 30 days")
+        made = Maintenance(node_id, actor.name, because, now, until)
+        # What only makes acts rarer waits for no copy of the record.
+        with self._change(actor, "begin", made, takes_away=True):
+            self._store.put_maintenance(made)
+        self._on[node_id] = made
+        return made
+
+    def end(self, actor: Actor, node_id: str) -> None:
+        self._check(actor, END, node_id)
+        found = self.of(node_id)
+        if found is None:
+            raise NoSuch("this node is not in maintenance")
+        with self._change(actor, "end", found):
+            self._store.drop_maintenance(node_id)
+        del self._on[node_id]
+
+    def _change(self, actor: Actor, action: str, one: Maintenance, takes_away: bool = False) -> Any:
+        node = self._fleet.nodes.get(one.node_id)
+        return self._auditor.change("maintenance", by(actor) | {
+            "action": action, "node": one.node_id,
+            "host": None if node is None else node.hello.host,
+            "detail": {"because": one.because, "until": one.until}}, takes_away)
+
+    def _check(self, actor: Actor, verb: str, node_id: str) -> None:
+        refusal = may(actor, verb, now=time.time())
+        if refusal is not None:
+            raise Refused(refusal)
+        if node_id not in self._fleet.nodes or not self._lenses.of(
+                Sight.of(actor)).sees_node(node_id):
+            raise NoSuch(f"there is no node {node_id[:64]!r} here")

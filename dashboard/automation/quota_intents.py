@@ -1,0 +1,130 @@
+"""What Quotas want done, from who is over them: for the ladder that Rules climb as well."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gpudeck.actions import Bound, Condition
+from gpudeck.ladder import Climb
+from gpudeck.quota import Quota, span_words
+from gpudeck.quota_usage import Balance, Offender
+
+from .brake_limits import FLEET_S, fleet_most
+from .intents import Want
+
+# Of all Quotas together: many owners may be over at once and nothing be wrong, so they share what
+# the fleet bears and wait for it. To hit the fleet's own bound would open the breaker.
+SOURCE = "quotas"
+HOLD_S = 30.0  # a job that is just being replaced by its next one is not told
+Key = tuple[str, str, str]  # Quota, node and job
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Until when its owner asked that it be kept, and that for people."""
+
+    until: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What holds back, as the hub knows it. `sample_age_s`: of a node's newest sample."""
+
+    generation: Callable[[str], int]  # of a Quota
+    held: Callable[[str], str | None]
+    kept: Callable[[tuple[str, ...]], Kept | None]
+    sample_age_s: Callable[[str], float | None]
+    nodes: int = 1
+    returned_by: float = 0.0  # until then whoever was over before a restart is seen to be so again
+
+
+@dataclass(slots=True)
+class Over:
+    """Since when which job has been one that would go. Only a sum that was made anew counts."""
+
+    since: dict[Key, float] = field(default_factory=dict)
+
+    def saw(self, found: Iterable[Balance], now: float) -> None:
+        keys = {_key(each.quota, offender) for each in found if each.is_over
+                for offender in each.offenders}
+        self.since = {key: self.since.get(key, now) for key in keys}
+
+
+def cause_of(quota_id: str, generation: int) -> str:
+    return f"quota {quota_id} v{generation}"
+
+
+def target_of(offender: Offender) -> str:
+    return f"{offender.node_id}/{offender.job_id}"
+
+
+def progress(climb: Climb, now: float) -> str:
+    """How far its ladder is, for people. `now`: by the clock of the ladder."""
+    told = sum(each.do == "tell" and each.outcome == "done" for each in climb.done)
+    parts = [("not told yet", "told once", "told twice")[told] if told < 3 else
+             f"told {told} times"]
+    rung = climb.next_rung
+    if climb.state == "acting" and climb.done:
+        parts.append(f"'{climb.done[-1].do}' is being done")
+    elif rung is not None and climb.state in ("waiting", "settling"):
+        left_s = max(0.0, climb.due_at - now)
+        when = f"in {span_words(math.ceil(left_s))}" if left_s > 0 else "next"
+        parts.append(f"'{rung.do}' comes {when}")
+    is_news = climb.due_at <= now and not climb.why.startswith("'")  # when it comes, was just said
+    if climb.why and climb.state != "acting" and (is_news or climb.state == "stopped"):
+        parts.append(climb.why)
+    return "; ".join(parts)
+
+
+def wants(found: Iterable[Balance], over: Over, beside: Beside, hold_s: float, now: float
+          ) -> Iterator[Want]:
+    """One per Quota and job: a job that is over two limits of one is told once."""
+    said: set[Key] = set()
+    for each in found:
+        if not each.is_over or each.quota.mode == "observe":
+            continue
+        for offender in each.offenders:
+            key = _key(each.quota, offender)
+            since = over.since.get(key, now)
+            if key not in said and now - since >= hold_s:
+                said.add(key)
+                yield _want(each, offender, since, beside)
+
+
+def _want(balance: Balance, offender: Offender, since: float, beside: Beside) -> Want:
+    quota = balance.quota
+    held, kept = beside.held(offender.node_id), beside.kept(offender.task_ids)
+    rungs = quota.ladder if quota.mode == "act" else tuple(
+        rung for rung in quota.ladder if rung.do == "tell")
+    return Want(
+        cause=cause_of(quota.id, beside.generation(quota.id)), source=SOURCE,
+        title=f"over the quota {quota.id}", target=target_of(offender),
+        node_id=offender.node_id, host=offender.host, task_ids=offender.task_ids,
+        owner=offender.user, rungs=rungs, mode="auto", so="yes",
+        sample_age_s=beside.sample_age_s(offender.node_id), since=since,
+        sentence=_sentence(balance), holds=() if held is None else (held,),
+        kept_until=None if kept is None else kept.until,
+        kept="" if kept is None else kept.sentence, condition=_condition(balance),
+        acts=fleet_most(beside.nodes), within_s=FLEET_S, goes_on=since <= beside.returned_by)
+
+
+def _sentence(balance: Balance) -> str:
+    why = f" ({balance.quota.because})" if balance.quota.because else ""
+    return f"{balance.sentence}{why}"[:900]
+
+
+def _condition(balance: Balance) -> Condition:
+    """As far as the node of the job can see it by itself."""
+    bounds = () if balance.limit != "max_age_s" else (Bound("age_s", ">", balance.most),)
+    return Condition(bounds, balance.sentence[:1_024])
+
+
+def _key(quota: Quota, offender: Offender) -> Key:
+    return quota.id, offender.node_id, offender.job_id
+
+
+def still_there(spared: Mapping[str, str], tasks: Iterable[str]) -> dict[str, str]:
+    """What its node would not let go, as long as it is there."""
+    there = set(tasks)
+    return {task_id: why for task_id, why in spared.items() if task_id in there}

@@ -1,0 +1,286 @@
+"""From Alerts that fire to what is wanted of whom: the Rules' source of Wants. Pure."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from gpudeck.actions import Bound, Condition
+from gpudeck.ladder import Rung, So
+
+from ..alerts.core.firing_alerts import Alert
+from ..alerts.core.promotion import effective
+from ..alerts.core.rule import ACTED_ON, Of, Ready
+from ..alerts.core.rule_signal import Limit, Signal
+from ..alerts.core.rule_tracker import Watch
+from ..alerts.core.silence import Silence
+from ..alerts.core.state_machine import Health
+from ..fleet.fleet import Fleet, Node
+from .intents import Want, WantMode
+
+BOUNDS = ("sm_pct", "busy_pct", "mem_used_bytes", "age_s")
+PLAIN = re.compile(r"\s*(?:(?:avg|min|max)\s*\(\s*)?([a-z_]+)\s*(?:,\s*\d+[smhd]\s*\))?\s*")
+MODES: Mapping[str, WantMode] = {"dry_run": "dry_run", "confirm": "confirm", "auto": "auto"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What its Owner asked for."""
+
+    until: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What else counts. Each says in words why nothing may be done by itself; None: it may."""
+
+    silences: Sequence[Silence] = ()
+    held: Callable[[str], str | None] = lambda node_id: None
+    kept: Callable[[Iterable[str]], Kept | None] = lambda task_ids: None
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What of a Want is its Rule's."""
+
+    rungs: tuple[Rung, ...]
+    sentence: str
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """All Alerts of one moment, and what their Rules want."""
+
+    fleet: Fleet
+    now: float
+    mono: float
+    open: Sequence[tuple[int, Alert]]  # by row
+    ready: Mapping[str, Ready]
+    watches: Mapping[str, Watch]
+    matters_to: Callable[[Of, int], list[tuple[str, str]]]  # node and id of a row's Tasks
+    beside: Beside = field(default_factory=Beside)
+    # Monotonic: until then whoever was meant before a restart is seen to be so again.
+    returned_by: float = math.inf
+    _modes: dict[str, WantMode | None] = field(default_factory=dict)
+    _matters: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    _of_rule: "dict[str, _Said]" = field(default_factory=dict)
+
+    def wants(self) -> Iterator[Want]:
+        for row, alert in self.open:
+            mode = self.mode(alert.rule_id)
+            if mode is not None:
+                yield self._want(row, alert, self.ready[alert.rule_id], mode)
+
+    def mode(self, rule_id: str) -> WantMode | None:
+        """None: it only observes, or has nothing to do."""
+        if rule_id not in self._modes:
+            ready = self.ready.get(rule_id)
+            self._modes[rule_id] = None if ready is None or not ready.has_ladder else MODES.get(
+                effective(ready.rule, self.now))
+        return self._modes[rule_id]
+
+    def _want(self, row: int, alert: Alert, ready: Ready, mode: WantMode) -> Want:
+        rule, target, said = ready.rule, alert.target, self._said(ready)
+        task_ids = self.task_ids(row, alert)
+        kept = self.beside.kept(task_ids) if task_ids else None
+        return Want(
+            cause=key_of(alert)[0], source=f"rule {rule.id}", title=rule.title,
+            target=key_of(alert)[1], node_id=target.node_id, host=target.host,
+            task_ids=task_ids, owner=target.users[0] if len(target.users) == 1 else None,
+            rungs=said.rungs, mode=mode,
+            so=self._so(row, alert), sample_age_s=self._age_s(alert, task_ids),
+            since=alert.fired_at, sentence=said.sentence, acts=rule.budget.acts,
+            within_s=float(ready.budget_s), holds=tuple(self.holds(row, alert)),
+            mutes=tuple(self.mutes(alert)), kept_until=None if kept is None else kept.until,
+            kept="" if kept is None else kept.sentence, alert_id=alert.id,
+            condition=said.condition, place=place_of(alert),
+            goes_on=self._goes_on(row, alert))
+
+    def _said(self, ready: Ready) -> "_Said":
+        """Once for all its Alerts."""
+        found = self._of_rule.get(ready.rule.id)
+        if found is None:
+            rungs = tuple(Rung(do, float(after_s)) for do, after_s in ready.steps)
+            found = self._of_rule[ready.rule.id] = _Said(rungs, _sentence(ready), condition(ready))
+        return found
+
+    def _goes_on(self, row: int, alert: Alert) -> bool:
+        """Whoever comes back later, nobody has seen meanwhile: that is another story."""
+        watch = self.watches.get(alert.rule_id)
+        if watch is None or watch.machine.has_rested[row]:
+            return False
+        ready = watch.ready
+        span_s = max(signal.span_s for signal in (ready.signal, *(each for each, _ in ready.where)))
+        since_mono = self.mono - (self.now - alert.since)
+        return since_mono <= self.returned_by + span_s + 2 * ready.period_s
+
+    def _so(self, row: int, alert: Alert) -> So:
+        if self._health(row, alert) != Health.OK:
+            return "unknown"
+        return "yes" if alert.state == "firing" else "clearing"
+
+    def _health(self, row: int, alert: Alert) -> int:
+        watch = self.watches.get(alert.rule_id)
+        if watch is None or row >= len(watch.machine.health):
+            return Health.NO_DATA
+        return int(watch.machine.health[row])
+
+    # -- whom it is about
+
+    def task_ids(self, row: int, alert: Alert) -> tuple[str, ...]:
+        """All of what would be acted on; of a Gpu or a Node nothing can be ended."""
+        if alert.of not in ACTED_ON:
+            return ()
+        return tuple(task_id for node_id, task_id in self._tasks(row, alert)
+                     if node_id == alert.target.node_id)
+
+    def _tasks(self, row: int, alert: Alert) -> list[tuple[str, str]]:
+        if alert.id not in self._matters:
+            self._matters[alert.id] = self.matters_to(alert.of, row)
+        return self._matters[alert.id]
+
+    def _elsewhere(self, row: int, alert: Alert) -> int:
+        """On how many other Nodes some of it is: an act stays on its Node."""
+        if alert.of not in ACTED_ON:
+            return 0
+        return len({node_id for node_id, _ in self._tasks(row, alert)} - {alert.target.node_id})
+
+    def _age_s(self, alert: Alert, task_ids: tuple[str, ...]) -> float | None:
+        """Of the oldest number that counts; what is not about Gpus is known now."""
+        if alert.of not in ("gpu", "task", "job"):
+            return 0.0
+        node = self.fleet.nodes.get(alert.target.node_id)
+        if node is None:
+            return None
+        slots = self._slots(node, alert, task_ids)
+        age_s = max((self.mono - float(self.fleet.sampled_mono[slot]) for slot in slots),
+                    default=math.inf)
+        return max(age_s, 0.0) if math.isfinite(age_s) else None
+
+    def _slots(self, node: Node, alert: Alert, task_ids: tuple[str, ...]) -> set[int]:
+        if alert.of == "gpu":
+            slot = self.fleet.slot_on(node.hello.node_id, alert.target.key)
+            return set() if slot is None else {slot}
+        order = [] if node.listing is None else node.listing.order
+        return {order[use.gpu] for use in node.uses
+                if use.task_id in task_ids and use.gpu < len(order)}
+
+    # -- why not now
+
+    def holds(self, row: int, alert: Alert) -> Iterator[str]:
+        for silence in self._silenced(alert):
+            if silence.holds_acts:
+                yield _silenced(silence)
+        yield from self._inhibited(row, alert)
+        if self.mode(alert.rule_id) is None:
+            return  # nothing would be done anyway
+        yield from self._below(row, alert)
+        if (held := self.beside.held(alert.target.node_id)) is not None:
+            yield held
+        watch = self.watches.get(alert.rule_id)
+        if watch is not None:
+            yield from watch.holds(row, self.now)
+        if (nodes := self._elsewhere(row, alert)):
+            yield f"some of it runs on {nodes} more node{'s' * (nodes > 1)}; an act stays on one"
+
+    def mutes(self, alert: Alert) -> Iterator[str]:
+        return (_silenced(silence) for silence in self._silenced(alert) if silence.mutes)
+
+    def is_muted(self, row: int | None, alert: Alert) -> bool:
+        """Whether nobody is told of it now; row None: it is over."""
+        return any(True for _ in self.mutes(alert)) or (
+            row is not None and any(True for _ in self._inhibited(row, alert)))
+
+    def _silenced(self, alert: Alert) -> Iterator[Silence]:
+        return (silence for silence in self.beside.silences
+                if silence.is_on(self.now) and silence.matches(alert))
+
+    def _inhibited(self, row: int, alert: Alert) -> Iterator[str]:
+        """By another Alert that stands above it; it stays visible."""
+        ready = self.ready.get(alert.rule_id)
+        by = frozenset(ready.rule.inhibited_by) if ready is not None else frozenset()
+        if not by:
+            return
+        for _, other in self.open:
+            if other.rule_id in by and other.id != alert.id and self._stands_above(
+                    other, row, alert):
+                yield f"inhibited by {other.title!r} on {other.target.host or 'the fleet'}"
+
+    def _stands_above(self, other: Alert, row: int, alert: Alert) -> bool:
+        match other.of:
+            case "fleet":
+                return True
+            case "owner":
+                return bool(set(other.target.users) & set(alert.target.users))
+            case "node":
+                return other.target.node_id == alert.target.node_id
+            case "gpu":
+                return (other.target.node_id == alert.target.node_id
+                        and other.target.key in self._uuids(row, alert))
+            case _:
+                return (other.target.node_id, other.target.key) == (
+                    alert.target.node_id, alert.target.key)
+
+    def _uuids(self, row: int, alert: Alert) -> set[str]:
+        if alert.of == "gpu":
+            return {alert.target.key}
+        node = self.fleet.nodes.get(alert.target.node_id)
+        if node is None:
+            return set()
+        return {self.fleet.uuids[slot] for slot in self._slots(
+            node, alert, self.task_ids(row, alert))}
+
+    def _below(self, row: int, alert: Alert) -> Iterator[str]:
+        """Whatever rules there are: below a Node that is silent, a driver that is gone or a Gpu
+        that is lost, nothing is sure."""
+        node = self.fleet.nodes.get(alert.target.node_id)
+        if node is None:
+            return
+        if not node.connected or node.state != "live":
+            yield "its node is not heard of at this moment"
+        elif node.beat is not None and node.beat.reader != "ok":
+            yield f"its node does not read its Gpus (reader: {node.beat.reader})"
+        slots = self._slots(node, alert, self.task_ids(row, alert))
+        if any(self.fleet.reported[slot] == 2 for slot in slots):
+            yield "one of its Gpus is lost"
+
+
+def key_of(alert: Alert) -> tuple[str, str]:
+    """Of the Climb that is about this Alert; another episode is another Climb."""
+    return (f"rule {alert.rule_id}@{alert.version[:8]}",
+            f"{place_of(alert)} {int(alert.fired_at * 1_000)}")
+
+
+def place_of(alert: Alert) -> str:
+    return f"{alert.target.node_id} {alert.target.key}"
+
+
+def _silenced(silence: Silence) -> str:
+    until = datetime.fromtimestamp(silence.until, UTC)
+    return f"silenced by {silence.by} until {until:%Y-%m-%d %H:%M} UTC: {silence.because}"
+
+
+def _sentence(ready: Ready) -> str:
+    rule = ready.rule
+    held = f" for {rule.for_}" if ready.for_s else ""
+    beside = "".join(f", and {text}" for text in rule.where)
+    return f"{rule.title}: {rule.signal} {rule.fire}{held}{beside}"[:400]
+
+
+def condition(ready: Ready) -> Condition:
+    """What of it an agent can see for itself in one sample of the Task."""
+    bounds = [] if ready.rule.of != "task" else [
+        bound for signal, limit in ((ready.signal, ready.fire), *ready.where)
+        if (bound := _bound(signal, limit)) is not None]
+    return Condition(tuple(bounds[:8]), _sentence(ready))
+
+
+def _bound(signal: Signal, limit: Limit) -> Bound | None:
+    found = PLAIN.fullmatch(signal.text)
+    if found is None or found[1] not in BOUNDS or not 0 <= limit.number <= 1e18:
+        return None
+    op = "=" if limit.op == "==" else limit.op
+    return Bound(found[1], op, limit.number)  # type: ignore[arg-type]

@@ -1,0 +1,59 @@
+"""The SQL of what bounds automatic acts: the brakes as they stand, how far each ladder is, and
+nodes in maintenance."""
+
+import sqlite3
+
+import msgspec
+
+from .brake_limits import Braked
+from .ladder_state import Climbed
+from .maintenance_rule import Maintenance
+
+SCHEMA = """
+create table brakes (name text primary key, body blob not null) without rowid;
+create table maintenance (node_id text primary key, body blob not null) without rowid;
+"""
+NAME, CLIMBS = "fleet", "climbs"
+CannotStore = sqlite3.Error
+
+_encode = msgspec.json.Encoder().encode
+_braked = msgspec.json.Decoder(Braked)
+_climbs = msgspec.json.Decoder(Climbed)
+_maintenance = msgspec.json.Decoder(Maintenance)
+
+
+class BrakesStore:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def braked(self) -> Braked | None:
+        """None: there never was one. Raises ValueError where it cannot be read."""
+        row = self._db.execute("select body from brakes where name = ?", (NAME,)).fetchone()
+        return None if row is None else _braked.decode(row[0])
+
+    def put_braked(self, state: Braked) -> None:
+        """Raises CannotStore."""
+        self._db.execute("insert or replace into brakes values (?, ?)", (NAME, _encode(state)))
+
+    def climbs(self) -> Climbed | None:
+        """None: there are none, or none that can be read."""
+        row = self._db.execute("select body from brakes where name = ?", (CLIMBS,)).fetchone()
+        try:
+            return None if row is None else _climbs.decode(row[0])
+        except ValueError:
+            return None
+
+    def put_climbs(self, climbs: Climbed) -> None:
+        """Raises CannotStore."""
+        self._db.execute("insert or replace into brakes values (?, ?)", (CLIMBS, _encode(climbs)))
+
+    def maintenance(self) -> dict[str, Maintenance]:
+        return {node_id: _maintenance.decode(body) for node_id, body in self._db.execute(
+            "select node_id, body from maintenance")}
+
+    def put_maintenance(self, one: Maintenance) -> None:
+        self._db.execute("insert or replace into maintenance values (?, ?)",
+                         (one.node_id, _encode(one)))
+
+    def drop_maintenance(self, node_id: str) -> None:
+        self._db.execute("delete from maintenance where node_id = ?", (node_id,))

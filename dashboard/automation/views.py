@@ -1,0 +1,181 @@
+"""Ladders, brakes and maintenance, as the API and the pages show them. Pure."""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gpudeck.ladder import Climb
+
+from ..alerts.core.rule import Mode
+from . import brake_limits
+from .brake_limits import Ask, Braked, Trip
+from .intents import WAITS, Want
+from .maintenance_rule import Maintenance
+
+Text = Annotated[str, Meta(max_length=400)]
+Word = Annotated[str, Meta(max_length=1_024)]
+STORMS_SAID = 2
+
+
+class DoneView(Struct):
+    do: str
+    at: float
+    ended_at: float | None
+    outcome: str | None
+    sentence: str
+
+
+class RungView(Struct):
+    do: str
+    after_s: float
+
+
+class LadderView(Struct):
+    """`next`: what comes, at the earliest at `due_at`; `confirm`: as soon as a person lets it."""
+
+    mode: str
+    state: str
+    next: str | None
+    due_at: float | None
+    why: str
+    confirm: bool
+    task_ids: list[str]
+    rungs: list[RungView]
+    done: list[DoneView]
+
+
+def ladder_view(climb: Climb, want: Want, holds: list[str], utc: Callable[[float], float]
+                ) -> LadderView:
+    rung = climb.next_rung if climb.is_open else None
+    is_due = climb.state == "waiting"
+    return LadderView(
+        want.mode, climb.state, None if rung is None else rung.do,
+        utc(climb.due_at) if is_due and rung is not None else None, climb.why,
+        is_due and holds == [WAITS], [*want.task_ids],
+        [RungView(each.do, each.after_s) for each in climb.rungs],
+        [DoneView(each.do, utc(each.at), None if each.ended_at is None else utc(each.ended_at),
+                  each.outcome, each.sentence) for each in climb.done])
+
+
+class TripView(Struct):
+    at: float
+    brake: str
+    sentence: str
+
+
+class BrakeView(Struct):
+    """`used` of `most`; both None where it is not about a number."""
+
+    name: str
+    title: str
+    limit: str
+    lets_go: str
+    holds: bool
+    used: int | None
+    most: int | None
+    sentence: str
+
+
+class StormView(Struct):
+    source: str
+    trip: TripView
+
+
+class SpentView(Struct):
+    at: float
+    source: str
+    node: str
+
+
+class BrakesView(Struct):
+    breaker: TripView | None
+    storms: list[StormView]
+    brakes: list[BrakeView]
+    in_flight: list[str]  # nodes
+    spent: list[SpentView]  # of the last hour, newest first
+
+
+def brakes_view(state: Braked, nodes: int, busy: Iterable[str], sees: Callable[[str], bool],
+                now: float) -> BrakesView:
+    """Of nodes that are not seen, the numbers alone."""
+    busy = sorted(busy)
+    used: dict[str, int] = {"fleet": brake_limits.count(state, now, brake_limits.FLEET_S),
+            "pace": brake_limits.count(state, now, brake_limits.PACE_S), "node": len(busy),
+            "storm": len(state.storms), "breaker": int(state.breaker is not None)}
+    most: dict[str, int] = {"fleet": brake_limits.fleet_most(nodes), "pace": 1}
+    fleet_ask = Ask("", "", 1, 0.0, nodes, frozenset())
+    said: dict[str, str] = {
+        each.brake: each.sentence for each in brake_limits.holds(state, fleet_ask, now)
+        if each.brake != "cause"}
+    if state.storms:
+        said["storm"] = _storms_words(state)
+    if busy:
+        said["node"] = f"acts are in flight on {len(busy)} node{'s' * (len(busy) > 1)}"
+    shown = [BrakeView(each.name, each.title, each.limit, each.lets_go, each.name in said,
+                       used.get(each.name), most.get(each.name), said.get(each.name, ""))
+             for each in brake_limits.TABLE]
+    recent = [each for each in reversed(state.spent) if each.at > now - brake_limits.HOUR_S]
+    return BrakesView(
+        _trip(state.breaker), [StormView(source, _known(trip))
+                               for source, trip in sorted(state.storms.items())],
+        shown, [node_id for node_id in busy if sees(node_id)],
+        [SpentView(each.at, each.source, each.node_id) for each in recent if sees(each.node_id)])
+
+
+def _storms_words(state: Braked) -> str:
+    """Many rules at once are one thing that happened."""
+    sentences = [trip.sentence for trip in state.storms.values()]
+    more = len(sentences) - STORMS_SAID
+    return "; ".join(sentences[:STORMS_SAID]) + (
+        f"; and {more} more rule{'s' * (more != 1)}" if more > 0 else "")
+
+
+def _trip(trip: Trip | None) -> TripView | None:
+    return None if trip is None else _known(trip)
+
+
+def _known(trip: Trip) -> TripView:
+    return TripView(trip.at, trip.brake, trip.sentence)
+
+
+class Reset(Struct, forbid_unknown_fields=True):
+    """Lets automatic acts go on; what waited is dropped."""
+
+    reason: Text
+
+
+class Confirm(Struct, forbid_unknown_fields=True):
+    """`preview`: of exactly what the rule wants now."""
+
+    preview: Word
+    reason: Text = ""
+
+
+class NewMode(Struct, forbid_unknown_fields=True):
+    """`expires`: of auto, the last day on which it acts, such as 2027-01-31."""
+
+    mode: Mode
+    expires: Annotated[str, Meta(max_length=10)] | None = None
+
+
+class NewMaintenance(Struct, forbid_unknown_fields=True):
+    because: Text
+    until: float
+
+
+class MaintenanceView(Struct):
+    node: str
+    host: str
+    by: str
+    because: str
+    since: float
+    until: float
+
+
+class MaintenanceList(Struct):
+    items: list[MaintenanceView]
+
+
+def maintenance_view(one: Maintenance, host: str) -> MaintenanceView:
+    return MaintenanceView(one.node_id, host, one.by, one.because, one.since, one.until)

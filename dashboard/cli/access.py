@@ -1,0 +1,345 @@
+"""`gpudeck link`, `gpudeck user` and `gpudeck token`, on the folder of a hub that runs or not.
+
+Whoever may write there is trusted with all of it already; a running hub sees the change at once.
+"""
+
+import argparse
+import getpass
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.settings import folder, read_secret
+
+from ..access.passwords import flaw, hash_password
+from ..access.policy import DEFAULT_GROUP, EVERYTHING, Role, Scope, name_flaw, scope_flaw
+from ..access.store import CannotChange, Token, User, new_token
+from ..actions.hub_key import HubKey
+from ..audit.recorder import Auditor, CannotRecord
+from ..fleet.members import Wanted
+from ..nodes.enrolment import command, create
+from ..settings import default_data, link_folder
+from ..state import State, open_folder
+
+DAY_S = 86_400.0
+
+Verb = Callable[[State, argparse.Namespace], Any]
+Item = dict[str, Any]
+
+
+def link(argv: Sequence[str]) -> int:
+    """For the first admin; whoever has users already makes a link for one of them."""
+    state = open_state(link_folder(argv, os.environ))
+    try:
+        if state.accounts.users():
+            raise CommandError("this hub has its first admin; for a link that signs one person in, "
+                               "run: gpudeck user link NAME")
+        print(code_url(state, state.accounts.add_code(None, time.time())))
+    finally:
+        state.close()
+    return ExitCode.OK
+
+
+def open_state(folder: Path) -> State:
+    """Of a hub that runs or ran in this folder."""
+    if not (folder / "state.db").exists():
+        raise CommandError(f"no hub has kept its state in {folder}; name its folder with --data",
+                           ExitCode.CANNOT_START)
+    open_folder(folder)
+    return State(folder)
+
+
+def code_url(state: State, code: str) -> str:
+    return f"{hub_url(state)}/sign-in?code={code}"
+
+
+def hub_url(state: State) -> str:
+    url = state.get("url")
+    if url is None:
+        raise CommandError("this hub was never started; run: gpudeck hub", ExitCode.CANNOT_START)
+    return url
+
+
+def user(argv: Sequence[str]) -> int:
+    return run_verb(_user_parser(), USER_VERBS, argv)
+
+
+def token(argv: Sequence[str]) -> int:
+    return run_verb(_token_parser(), TOKEN_VERBS, argv)
+
+
+def run_verb(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], argv: Sequence[str]
+             ) -> int:
+    asked = parser.parse_args(list(argv))
+    with _state(asked.data) as state:
+        try:
+            told = verbs[asked.verb](state, asked)
+        except (CannotChange, CannotRecord) as error:
+            raise CommandError(str(error)) from error
+    print(json.dumps(told, indent=2) if asked.json else _as_text(told))
+    return ExitCode.OK
+
+
+def recorded(state: State, kind: str, action: str, detail: Item) -> AbstractContextManager[None]:
+    """Around a change that is made in the folder itself; by whom, only the machine knows."""
+    known = {name: value for name, value in detail.items() if value is not None}
+    return Auditor(state.audit).change(kind, {
+        "actor": getpass.getuser(), "actor_kind": "terminal", "action": action, "detail": known})
+
+
+@contextmanager
+def _state(data: Path) -> Iterator[State]:
+    state = open_state(data)
+    try:
+        yield state
+    finally:
+        state.close()
+
+
+# -- users
+
+
+def _add(state: State, asked: argparse.Namespace) -> Item:
+    wrong = name_flaw(asked.name)
+    if wrong is not None:
+        raise CommandError(f"{asked.name!r}: {wrong}", ExitCode.USAGE)
+    scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
+    hashed = _password(asked, asked.name)
+    granted = {"person": asked.name, "role": asked.role, "groups": [*scope.groups],
+               "unix_names": [*scope.unix_names]}
+    with recorded(state, "user", "add", granted):
+        state.accounts.add_user(User(asked.name, Role(asked.role), scope, hashed, time.time()))
+    return _user_item(state, asked.name) | _link_to_set(state, asked.name, hashed)
+
+
+def _link_to_set(state: State, name: str, hashed: str | None) -> Item:
+    if hashed is not None:
+        return {}
+    return {"link": code_url(state, state.accounts.add_code(name, time.time()))}
+
+
+def _list(state: State, asked: argparse.Namespace) -> Item:
+    return {"items": [_user_item(state, user.name) for user in state.accounts.users()],
+            "next": None}
+
+
+def _set(state: State, asked: argparse.Namespace) -> Item:
+    known = state.accounts.user(asked.name)
+    scope = None
+    if asked.groups is not None or asked.unix_names is not None:
+        scope = _scope(known.scope.groups if asked.groups is None else asked.groups,
+                       known.scope.unix_names if asked.unix_names is None else asked.unix_names)
+    role, hashed = None if asked.role is None else Role(asked.role), _password(asked, asked.name)
+    granted = {"person": asked.name, "role": asked.role, "groups": asked.groups,
+               "unix_names": asked.unix_names, "password": None if hashed is None else "new"}
+    with recorded(state, "user", "change", granted):
+        state.accounts.change_user(asked.name, role, scope, hashed)
+    return _user_item(state, asked.name)
+
+
+def _remove(state: State, asked: argparse.Namespace) -> Item:
+    with recorded(state, "user", "remove", {"person": asked.name}):
+        state.accounts.remove_user(asked.name)
+    return {"removed": asked.name}
+
+
+def _link(state: State, asked: argparse.Namespace) -> Item:
+    with recorded(state, "user", "reset_password" if asked.reset else "link",
+                  {"person": asked.name}):
+        if asked.reset:
+            state.accounts.change_user(asked.name, is_password_gone=True)
+        code = state.accounts.add_code(asked.name, time.time())
+    return {"name": asked.name, "link": code_url(state, code)}
+
+
+USER_VERBS: dict[str, Verb] = {
+    "add": _add, "list": _list, "set": _set, "remove": _remove, "link": _link}
+
+
+def _user_item(state: State, name: str) -> Item:
+    user = state.accounts.user(name)
+    return {"name": user.name, "role": user.role.value, "groups": [*user.scope.groups],
+            "unix_names": [*user.scope.unix_names], "created_at": user.created_at,
+            "last_sign_in_at": user.signed_in_at, "has_password": user.password is not None}
+
+
+def _password(asked: argparse.Namespace, name: str) -> str | None:
+    """Never an argument: those are public on a machine."""
+    if asked.password_file is not None:
+        typed = read_secret(asked.password_file)
+    elif asked.password:
+        typed = getpass.getpass(f"Password for {name}: ")
+        if getpass.getpass("The same again: ") != typed:
+            raise CommandError("the two passwords are not the same", ExitCode.USAGE)
+    else:
+        return None
+    wrong = flaw(typed, name)
+    if wrong is not None:
+        raise CommandError(wrong, ExitCode.USAGE)
+    return hash_password(typed)
+
+
+def _scope(groups: Sequence[str], unix_names: Sequence[str]) -> Scope:
+    scope = Scope(tuple(dict.fromkeys(groups)), tuple(dict.fromkeys(unix_names)))
+    wrong = scope_flaw(scope)
+    if wrong is not None:
+        raise CommandError(wrong, ExitCode.USAGE)
+    return scope
+
+
+# -- tokens
+
+
+def _create(state: State, asked: argparse.Namespace) -> Item:
+    return _create_agent(state, asked) if asked.kind == "agent" else _create_api(state, asked)
+
+
+def _create_agent(state: State, asked: argparse.Namespace) -> Item:
+    """The secret is in a line to paste, and there in the environment: arguments are public."""
+    url = hub_url(state)
+    hub = HubKey(asked.data).fingerprint
+    wanted = Wanted(asked.host, asked.approve, asked.group)
+    with recorded(state, "enrolment", "add", {"host": asked.host, "approve": asked.approve,
+                                              "group": asked.group}):
+        [(made, place)] = create(state.registry, hub, [wanted], "this folder")
+    if not asked.json:
+        print(f"Paste this on the node. It works once, until {_cell(place.expires_at)} UTC:",
+              file=sys.stderr)
+    return {"id": place.id, "host": place.host, "approve": place.approve, "group": place.group,
+            "expires_at": place.expires_at, "token": made.text, "command": command(url, made)}
+
+
+def _create_api(state: State, asked: argparse.Namespace) -> Item:
+    scope = _scope(asked.groups or [EVERYTHING], asked.unix_names or [])
+    word, made = new_token(asked.name, Role(asked.role), scope, "this folder", time.time(),
+                           time.time() + asked.days * DAY_S)
+    with recorded(state, "token", "add", {
+            "token": made.id, "name": asked.name, "role": asked.role, "groups": [*scope.groups],
+            "unix_names": [*scope.unix_names], "expires_at": made.expires_at}):
+        state.accounts.add_token(made)
+    return _token_item(made) | {"secret": word}
+
+
+def _tokens(state: State, asked: argparse.Namespace) -> Item:
+    return {"items": [_token_item(token) for token in state.accounts.tokens()], "next": None}
+
+
+def _revoke(state: State, asked: argparse.Namespace) -> Item:
+    with recorded(state, "token", "remove", {"token": asked.id[:64]}):
+        state.accounts.remove_token(asked.id)
+    return {"revoked": asked.id}
+
+
+TOKEN_VERBS: dict[str, Verb] = {"create": _create, "list": _tokens, "revoke": _revoke}
+
+
+def _token_item(token: Token) -> Item:
+    return {"id": token.id, "name": token.name, "role": token.role.value,
+            "groups": [*token.scope.groups], "unix_names": [*token.scope.unix_names],
+            "created_at": token.created_at, "created_by": token.created_by,
+            "expires_at": token.expires_at, "last_used_at": token.used_at}
+
+
+# -- the words
+
+
+def _user_parser() -> argparse.ArgumentParser:
+    verbs, parser = make_parser("user", "Who may sign in.")
+    for verb, text in (("add", "a new one; without a password, a link to set one"),
+                       ("set", "change role, scope or password; ends their sessions")):
+        one = make_verb(verbs, verb, text)
+        one.add_argument("name")
+        one.add_argument("--role", choices=[*Role], default="viewer" if verb == "add" else None)
+        _add_scope(one)
+        one.add_argument("--password", action="store_true", help="ask for one here")
+        one.add_argument("--password-file", metavar="FILE", help="read one from this file")
+    make_verb(verbs, "list", "all of them")
+    make_verb(verbs, "remove", "take one away; ends their sessions").add_argument("name")
+    link = make_verb(verbs, "link",
+                     "a link that signs one in, once; or, without a password, sets one")
+    link.add_argument("name")
+    link.add_argument("--reset", action="store_true", help="forget the password that there is")
+    return parser
+
+
+def _token_parser() -> argparse.ArgumentParser:
+    verbs, parser = make_parser("token", "What programs and nodes show to come in.")
+    kinds = verbs.add_parser("create", help="a new one, shown once").add_subparsers(
+        dest="kind", required=True, metavar="KIND")
+    api = make_verb(kinds, "api", "for a program")
+    api.add_argument("name", help="what it is for")
+    api.add_argument("--role", choices=[*Role], default="viewer")
+    api.add_argument("--days", type=_days, default=90, help="until it expires; at most 366")
+    _add_scope(api)
+    agent = make_verb(kinds, "agent",
+                      "for one node, within an hour; prints the line to paste there")
+    agent.add_argument("--host", metavar="NAME", help="only for the node that calls itself so")
+    agent.add_argument("--approve", action="store_true",
+                       help="an admin must compare its fingerprint and approve it first")
+    agent.add_argument("--group", default=DEFAULT_GROUP, metavar="GROUP",
+                       help="of nodes, which it joins")
+    make_verb(verbs, "list", "all of them, without their secrets")
+    make_verb(verbs, "revoke", "end one").add_argument("id")
+    return parser
+
+
+def make_parser(name: str, text: str) -> tuple[Any, argparse.ArgumentParser]:
+    parser = argparse.ArgumentParser(prog=f"gpudeck {name}", description=text, allow_abbrev=False)
+    return parser.add_subparsers(dest="verb", required=True, metavar="VERB"), parser
+
+
+def make_verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text,
+                                                     allow_abbrev=False)
+    made.add_argument("--data", type=folder, metavar="DIR",
+                      default=folder(os.environ.get("GPUDECK_DATA") or str(default_data())),
+                      help="the hub's folder")
+    made.add_argument("--json", action="store_true", help="as JSON")
+    return made
+
+
+def _add_scope(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--group", action="append", dest="groups", metavar="GROUP",
+                        help="of nodes; may be given again; * is all, and what is meant by none")
+    parser.add_argument("--unix-name", action="append", dest="unix_names", metavar="NAME",
+                        help="whose tasks are their own; may be given again")
+
+
+def _days(raw: str) -> float:
+    if not raw.isascii() or not raw.isdigit() or not 1 <= int(raw) <= 366:
+        raise argparse.ArgumentTypeError("a whole number from 1 to 366")
+    return float(raw)
+
+
+def _as_text(told: Item) -> str:
+    if "command" in told:
+        return str(told["command"])
+    if "items" not in told:
+        return "\n".join(f"{key:16} {_cell(value)}" for key, value in told.items())
+    if not told["items"]:
+        return "none"
+    rows = [list(told["items"][0]), *([_cell(value) for value in item.values()]
+                                      for item in told["items"])]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+                     .rstrip() for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M")
+    if isinstance(value, list):
+        return ",".join(value) or "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "".join(char if char.isprintable() else "?" for char in str(value))
+

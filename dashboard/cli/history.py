@@ -1,0 +1,106 @@
+"""`gpudeck history info|verify|backup|restore`: the folder of history, without its hub."""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpudeck.errors import CommandError, ExitCode
+
+from ..history.folder import Spoilt, copied, read, totals, verified
+from ..state import LOCK, lock_folder, open_folder
+from .access import make_parser, make_verb
+
+NAME = "history"
+
+
+def history(argv: Sequence[str]) -> int:
+    asked = _parser().parse_args(list(argv))
+    try:
+        told = VERBS[asked.verb](asked)
+    except Spoilt as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{error.filename or asked.data}: {error.strerror}",
+                           ExitCode.CANNOT_START) from error
+    print(json.dumps(told, indent=2) if asked.json else _as_text(told))
+    return ExitCode.OK
+
+
+def _folder(asked: argparse.Namespace) -> Path:
+    found: Path = asked.data / NAME
+    if not found.is_dir():
+        raise CommandError(f"there is no history in {asked.data}; name the hub's folder with "
+                           "--data", ExitCode.CANNOT_START)
+    return found
+
+
+def _info(asked: argparse.Namespace) -> dict[str, Any]:
+    folder = _folder(asked)
+    manifest = read(folder)
+    kinds = totals(manifest)
+    aside = folder / "quarantine"
+    return {"folder": str(folder), "kinds": kinds,
+            "bytes": sum(kind["bytes"] for kind in kinds.values()),
+            "damaged_lines": manifest.damaged_lines,
+            "quarantined": sorted(path.name for path in aside.iterdir()) if aside.is_dir() else []}
+
+
+def _verify(asked: argparse.Namespace) -> dict[str, Any]:
+    return {"whole": True, "files": verified(_folder(asked))}
+
+
+def _backup(asked: argparse.Namespace) -> dict[str, Any]:
+    source, target = _folder(asked), asked.target.resolve()
+    if target == source.resolve() or (target.name == NAME and (target.parent / LOCK).exists()):
+        raise CommandError(f"{target} is the history of a hub, and a backup would take its place; "
+                           "name a folder of its own", ExitCode.USAGE)
+    return {"files": copied(source, target), "to": str(target),
+            "without": "the newest minutes, which no file has yet"}
+
+
+def _restore(asked: argparse.Namespace) -> dict[str, Any]:
+    open_folder(asked.data)
+    lock = lock_folder(asked.data)
+    try:
+        target: Path = asked.data / NAME
+        if target.exists() and read(target).segments:
+            raise CommandError(f"there is history in {target} already; move it away first",
+                               ExitCode.CANNOT_START)
+        if not read(asked.source).segments:
+            raise CommandError(f"there is no history in {asked.source}", ExitCode.CANNOT_START)
+        return {"files": copied(asked.source, target), "from": str(asked.source)}
+    finally:
+        lock.close()
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "info": _info, "verify": _verify, "backup": _backup, "restore": _restore}
+
+
+def _parser() -> argparse.ArgumentParser:
+    verbs, parser = make_parser("history", "What a hub remembers.")
+    make_verb(verbs, "info", "what there is of each kind, from when until when")
+    make_verb(verbs, "verify", "read every file; name the first that is not what was written")
+    make_verb(verbs, "backup", "a whole, checked copy; the hub may go on").add_argument(
+        "target", metavar="FOLDER", type=Path)
+    make_verb(verbs, "restore", "bring a backup back into a hub's folder that has no history; the "
+              "hub must not run").add_argument("source", metavar="FOLDER", type=Path)
+    return parser
+
+
+def _as_text(told: dict[str, Any]) -> str:
+    kinds = told.pop("kinds", None)
+    lines = [f"{name}: {', '.join(value) if isinstance(value, list) else value}"
+             for name, value in told.items() if value not in ([], 0)]
+    if kinds is None:
+        return "\n".join(lines)
+    rows = [f"{kind:8} {it['files']:6} files {it['rows']:12,} rows {it['bytes'] / 1e6:10,.1f} MB  "
+            f"{_day(it['oldest'])} to {_day(it['newest'])}" for kind, it in sorted(kinds.items())]
+    return "\n".join([*lines, *rows])
+
+
+def _day(t: float) -> str:
+    return datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%MZ")

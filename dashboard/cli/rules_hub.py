@@ -1,0 +1,151 @@
+"""`gpudeck rules backtest|import|export`: rules of a hub that runs, over its REST."""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from gpudeck.client import Client, Item, tls_context
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.settings import folder, hub_url, read_secret
+from gpudeck.when import moment_of
+
+from ..alerts.core.rule import Ready, read, version
+from ..alerts.rules_file import RulesFile, dump
+from ..settings import default_data
+from . import access
+
+ASK_EVERY_S = 0.3
+SHOWN = 20
+
+
+def backtest(asked: argparse.Namespace, found: RulesFile) -> int:
+    """Each rule of the file, one after the other."""
+    client, start, end = client_of(asked), moment_of(asked.start), moment_of(asked.end)
+    if start >= end:
+        raise CommandError("--start is before --end", ExitCode.USAGE)
+    chosen = [ready for rule_id, ready in found.rules.items()
+              if asked.rule is None or rule_id == asked.rule]
+    if not chosen:
+        raise CommandError(f"there is no rule {asked.rule!r} in this file" if asked.rule else
+                           "there is no rule in this file")
+    results = [_rehearsed(client, ready, start, end) for ready in chosen]
+    if asked.json:
+        print(json.dumps(results, indent=2))
+    else:
+        for result in results:
+            print(*_lines(result), sep="\n")
+    return ExitCode.OK if all(each["state"] == "done" for each in results) else ExitCode.FAILED
+
+
+def _rehearsed(client: Client, ready: Ready, start: float, end: float) -> Item:
+    """One that cannot be rehearsed does not take the others with it."""
+    rule = msgspec.to_builtins(ready.rule)
+    try:
+        told = client.rehearse(rule, start, end)
+    except CommandError as error:
+        if error.code != ExitCode.FAILED:
+            raise
+        return {"rule": rule, "state": "failed", "why": str(error)}
+    while told["state"] == "running":
+        time.sleep(ASK_EVERY_S)
+        told = client.rehearsal(told["id"])
+    return told
+
+
+def _lines(told: Item) -> Iterator[str]:
+    rule = told["rule"]["id"]
+    if told["state"] != "done":
+        yield f"{rule}: {told['why']}"
+        return
+    grain = "by the minute, as in life" if told["grain_s"] == 60 else "by the second"
+    yield (f"{rule}: {told['alerts_count']} alerts of {told['targets']} targets, "
+           f"{_clock(told['start'])} to {_clock(told['end'])} UTC, {grain}; {told['id']}")
+    for alert in told["alerts"][:SHOWN]:
+        over = "still so" if alert["ended_at"] is None else f"to {_clock(alert['ended_at'])}"
+        value = "" if alert["value"] is None else f"  {alert['value']:g}"
+        yield f"  {_clock(alert['fired_at'])} {over:>22}  {_who(alert)}{value}"
+    if told["alerts_count"] > SHOWN:
+        yield f"  and {told['alerts_count'] - SHOWN} more; --json has them"
+    for victim in told["victims"][:SHOWN]:
+        hours = "" if victim["gpu_hours"] is None else f", {victim['gpu_hours']:.1f} GPU-hours"
+        yield (f"  {_clock(victim['at'])} would {victim['do']} {_who(victim)} of "
+               f"{', '.join(victim['users']) or 'somebody'}{hours}")
+    if told["victims_count"]:
+        hours = "" if told["gpu_hours"] is None else f", {told['gpu_hours']:.1f} GPU-hours lost"
+        yield f"  {told['victims_count']} would have been reached{hours}"
+
+
+def _who(of: Item) -> str:
+    where = f"{of['host']} " if of["host"] else ""
+    return f"{where}{'GPU ' + of['place'] if of.get('place') else of['target']}"
+
+
+def take_in(asked: argparse.Namespace, found: RulesFile) -> int:
+    """Whatever the file says of modes: a rule that comes in only observes, and one that means what
+    it meant keeps the mode it has, so that who imports each night is not a beginner each day."""
+    client = client_of(asked)
+    known = {item["rule"]["id"]: read(item["rule"]) for item in client.rules()}
+    told = []
+    for rule_id, ready in found.rules.items():
+        before = known.get(rule_id)
+        rule = msgspec.structs.replace(ready.rule, mode="observe")
+        if before is not None and version(before) == ready.version:
+            rule = msgspec.structs.replace(rule, mode=before.mode, expires=before.expires)
+        if before == rule:
+            told.append({"rule": rule_id, "what": "unchanged"})
+            continue
+        client.put_rule(rule_id, msgspec.to_builtins(rule))
+        told.append({"rule": rule_id, "what": "changed" if rule_id in known else "new"})
+    print(json.dumps(told, indent=2) if asked.json else "\n".join(
+        f"{each['what']:9} {each['rule']}" for each in told))
+    return ExitCode.OK
+
+
+def give_out(asked: argparse.Namespace) -> int:
+    rules = [read(item["rule"]) for item in client_of(asked).rules()]
+    print(dump(sorted(rules, key=lambda rule: rule.id)), end="")
+    return ExitCode.OK
+
+
+# -- which hub, and when
+
+
+def client_of(asked: argparse.Namespace) -> Client:
+    """Without --hub, the one of this machine's own folder."""
+    if asked.hub is None:
+        data = asked.data or default_data()
+        state = access.open_state(data)
+        try:
+            url = access.hub_url(state)
+        finally:
+            state.close()
+        return Client(url, read_secret(data / "api.token"), tls=tls_context(url, asked.ca_file))
+    token = os.environ.get("GPUDECK_TOKEN", "") if asked.token_file is None else (
+        read_secret(asked.token_file))
+    return Client(asked.hub, token, tls=tls_context(asked.hub, asked.ca_file))
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+
+
+def add_reach(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hub", type=_hub, metavar="URL", default=os.environ.get("GPUDECK_HUB"),
+                        help="the hub; without it, the one of this machine")
+    parser.add_argument("--token-file", type=folder, metavar="FILE", help="holds the API token")
+    parser.add_argument("--ca-file", type=folder, metavar="FILE",
+                        help="PEM file of who issued the hub's certificate")
+    parser.add_argument("--data", type=folder, metavar="DIR", default=None,
+                        help="without --hub: the hub's folder")
+
+
+def _hub(raw: str) -> str:
+    try:
+        return hub_url(raw)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+

@@ -1,1 +1,0 @@
-"""Rules that are watched over the fleet. Pure: what is measured and the time are arguments."""

@@ -1,0 +1,35 @@
+"""What past the demo wants, and how far its hub is with it; a file in the hub's folder."""
+
+from pathlib import Path
+
+import msgspec
+
+from ..state import write_private
+
+FILE = "past.json"
+
+
+class Past(msgspec.Struct, kw_only=True):
+    """What is wanted, and how far it is; in the hub's folder."""
+
+    begin: int = 0  # 0: not begun
+    end: int = 0
+    seconds: int  # at most
+    gpus: int
+    nodes: int
+    real: int  # how many of them have real processes
+    simulate: str
+    made: int = 0  # seconds
+    is_ready: bool = False  # to be asked about
+    is_kept: bool = False  # in files: a hub that is killed now loses none of it
+
+
+def read(folder: Path) -> Past | None:
+    try:
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=Past)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def save(folder: Path, past: Past) -> None:
+    write_private(folder / FILE, msgspec.json.encode(past).decode() + "\n")

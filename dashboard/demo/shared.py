@@ -1,0 +1,194 @@
+"""What `demo` and `up` share: a data folder of one's own, and a hub as a process."""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from gpudeck.client import Client, Item
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.quota import Quota
+
+from ..access.passwords import hash_password
+from ..access.policy import EVERYTHING, Role, Scope
+from ..access.store import User
+from ..actions.hub_key import HubKey
+from ..fleet.members import Wanted
+from ..nodes.enrolment import create
+from ..state import State, open_folder, secret, write_private
+from .supervisor import Part
+
+# Asked for here, though the hub's own process is the one that needs them: without the extra,
+# `gpudeck` then says at once which install brings it.
+for needed in ("dash", "gevent"):
+    if find_spec(needed) is None:
+        raise ModuleNotFoundError(f"no module named {needed!r}", name=needed)
+
+ASK_WITHIN_S = 2.0
+
+__all__ = ["FreshHub", "HubPart", "claim", "free_port", "open_hub", "write_private"]
+
+
+@dataclass(frozen=True, slots=True)
+class FreshHub:
+    """What the hub that runs now says of itself."""
+
+    url: str
+    sign_in_url: str
+    pid: int
+
+
+class HubPart:
+    """`admin`: somebody who is signed in by the link that is shown, without a form before it."""
+
+    def __init__(self, program: str, data: Path, port: int, log: Path,
+                 admin: str | None = None, flags: Sequence[str] = (),
+                 module: str = "dashboard") -> None:
+        self.data = data
+        self._program = program
+        self._admin = admin
+        self._links: dict[int, str] = {}  # pid of the hub -> the link made for its start
+        self.url = f"http://127.0.0.1:{port}"
+        self.api_token = secret(data / "api.token")
+        self.part = Part("hub", module,
+                         ["--bind", f"127.0.0.1:{port}", "--data", str(data), *flags], log)
+
+    def enrol(self, places: Mapping[Path, Sequence[str | None]]) -> None:
+        """A place for each host (None: any); their enrolment tokens go into the file, one per
+        line. Before the hub runs, so that nobody has to wait for it."""
+        open_folder(self.data)
+        with contextlib.closing(State(self.data)) as state:
+            made = create(state.registry, HubKey(self.data).fingerprint,
+                          [Wanted(host) for hosts in places.values() for host in hosts],
+                          f"gpudeck {self._program}")
+        tokens = iter(token.text for token, _ in made)
+        for file, hosts in places.items():
+            write_private(file, "".join(f"{next(tokens)}\n" for _ in hosts))
+
+    def fresh(self) -> FreshHub | None:
+        """None while the hub is not ready, or before the one that was restarted is."""
+        try:
+            told = json.loads((self.data / "hub.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        if told["pid"] != self.part.pid:
+            return None
+        return FreshHub(told["url"], self._link(told), told["pid"])
+
+    def _link(self, told: dict[str, Any]) -> str:
+        if self._admin is None:
+            return str(told["sign_in_url"])
+        pid = told["pid"]
+        if pid not in self._links:
+            with contextlib.closing(State(self.data)) as state:
+                code = state.accounts.add_code(self._admin, time.time())
+            self._links = {pid: f"{told['url']}/sign-in?code={code}"}
+        return self._links[pid]
+
+    def add_admin(self) -> str:
+        """Their password, a new one at each start: only its hash is kept in the folder."""
+        assert self._admin is not None
+        open_folder(self.data)
+        with contextlib.closing(State(self.data)) as state:
+            password = secrets.token_urlsafe(12)
+            hashed = hash_password(password)
+            if any(user.name == self._admin for user in state.accounts.users()):
+                state.accounts.change_user(self._admin, password=hashed)
+            else:
+                state.accounts.add_user(User(self._admin, Role.ADMIN, Scope((EVERYTHING,)),
+                                             hashed, time.time()))
+        return password
+
+    def begin_with(self, quota: Quota) -> None:
+        """Where there never was one. Before the hub runs."""
+        open_folder(self.data)
+        with contextlib.closing(State(self.data)) as state:
+            if state.quotas.generation() == 0:
+                state.quotas.put(quota, f"gpudeck {self._program}", time.time())
+
+    def nodes(self) -> list[Item] | None:
+        """None while there is no hub to ask."""
+        if self.fresh() is None:
+            return None
+        try:
+            return self._client().nodes()
+        except CommandError as error:
+            if error.code != ExitCode.UNREACHABLE:
+                raise
+            return None
+
+    def has_values(self, host: str) -> bool:
+        """A node that has just come may make up for its past before its first live Frame."""
+        states = {gpu["state"] for gpu in self._client().gpus(f"node:{host}")}
+        return bool(states) and "stale" not in states
+
+    def first_gpu(self) -> str | None:
+        """For an example that can be pasted."""
+        gpus = self._client().gpus("node:n001")
+        return str(gpus[0]["uuid"]) if gpus else None
+
+    def _client(self) -> Client:
+        return Client(self.url, self.api_token, ASK_WITHIN_S)
+
+
+def open_hub(program: str, data: Path, port: int, admin: str | None = None,
+             flags: Sequence[str] = (), module: str = "dashboard") -> HubPart:
+    _make(data)
+    return HubPart(program, data, free_port(port), data.parent / "hub.log", admin, flags, module)
+
+
+def free_port(port: int) -> int:
+    """The hub must come back on the same port after a restart, so it is chosen here."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CommandError(
+                f"cannot listen on 127.0.0.1:{port}: {os.strerror(error.errno or 0).lower()}; "
+                "choose another with --port", ExitCode.CANNOT_START,
+            ) from error
+        chosen: int = probe.getsockname()[1]
+        return chosen
+
+
+@contextlib.contextmanager
+def claim(data: Path, program: str) -> Iterator[None]:
+    """The folder is ours while we run. The kernel lets go of the lock however we end."""
+    _make(data)
+    with _open(data / f"{program}.lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(
+                f"another `gpudeck {program}` uses {data}; stop it, or choose another folder "
+                "with --data", ExitCode.CANNOT_START,
+            ) from None
+        yield
+
+
+def _open(path: Path) -> IO[str]:
+    try:
+        return open(path, "a")
+    except OSError as error:
+        raise _cannot_write(path.parent, error) from error
+
+
+def _make(data: Path) -> None:
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(data, error) from error
+
+
+def _cannot_write(data: Path, error: OSError) -> CommandError:
+    return CommandError(f"cannot write {data}: {error.strerror}; choose another folder with --data",
+                        ExitCode.CANNOT_START)

@@ -1,0 +1,95 @@
+"""`gpudeck up`: hub and agent for this very machine, kept running side by side."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpudeck.errors import ExitCode
+from gpudeck.settings import Setting, folder, load, port
+
+from .shared import HubPart, claim, open_hub
+from .supervisor import Part, Supervisor
+
+
+def default_data(env: Mapping[str, str]) -> Path:
+    base = env.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "gpudeck" / "up"
+
+
+TABLE: tuple[Setting, ...] = (
+    Setting("port", port, 8050, "port on 127.0.0.1; 0 picks a free one"),
+    Setting("data", folder, None, "folder for both; $XDG_STATE_HOME/gpudeck/up, if not given"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UpSettings:
+    port: int
+    data: Path
+
+
+def read(argv: Sequence[str], env: Mapping[str, str]) -> UpSettings:
+    given = load("up", TABLE, argv, env, "Hub and agent for this very machine.")
+    return UpSettings(given["port"], given["data"] or default_data(env))
+
+
+def up(argv: list[str]) -> int:
+    settings = read(argv, os.environ)
+    with contextlib.ExitStack() as held:
+        held.enter_context(claim(settings.data, "up"))
+        hub = open_hub("up", settings.data / "hub", settings.port)
+        supervisor = Supervisor([hub.part, _agent(hub, settings.data)])
+        watch = _Watch(hub, supervisor)
+        held.enter_context(supervisor)
+        supervisor.run(watch.step)
+    return ExitCode.OK
+
+
+def _agent(hub: HubPart, data: Path) -> Part:
+    token = data / "agent.enrolment"
+    hub.enrol({token: [None]})
+    return Part("agent", "agent", [
+        "--hub", hub.url, "--token-file", str(token), "--backend", "auto",
+        "--data", str(data / "agent"),
+    ], data / "agent.log")
+
+
+class _Watch:
+    """Says the link once the hub is there, and what is wrong if this machine shows no Gpu."""
+
+    def __init__(self, hub: HubPart, supervisor: Supervisor) -> None:
+        self._hub = hub
+        self._supervisor = supervisor
+        self._greeted = False
+        self._said: str | None = None
+
+    def step(self) -> float:
+        if not self._greeted:
+            return self._greet()
+        self._say_reader()
+        return 2.0
+
+    def _greet(self) -> float:
+        for part in self._supervisor.parts:
+            if part.failures > 1 or (part is self._hub.part and part.failures):
+                raise self._supervisor.give_up(part)
+        fresh = self._hub.fresh()
+        if fresh is None:
+            return 0.1
+        self._greeted = True
+        print(f"\n    {fresh.sign_in_url}\n\nOpen this link (it works once). Ctrl-C ends hub and "
+              "agent.", flush=True)
+        return 0.5
+
+    def _say_reader(self) -> None:
+        """Once per change; a machine with Gpus hears nothing."""
+        nodes = self._hub.nodes()
+        reader = nodes[0]["reader"] if nodes else None  # None as well before its first Beat
+        if reader is None or reader["state"] in ("ok", "starting") or reader["state"] == self._said:
+            return
+        self._said = reader["state"]
+        print(f"gpudeck: no Gpu is shown: {reader['detail'] or reader['state']}", file=sys.stderr,
+              flush=True)

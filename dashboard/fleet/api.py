@@ -1,0 +1,385 @@
+"""REST: parse the question, ask the views, answer."""
+
+import base64
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from flask import Blueprint, Flask, Response, current_app, request
+from werkzeug.exceptions import HTTPException
+
+from gpudeck.metrics import COLUMN, SLOW_COLUMN
+
+from ..access.policy import Actor, may
+from ..actions.owner_keeps import Keeps
+from ..actions.views import KeepView
+from ..nodes.enrolment import Nodes
+from ..openapi.document import MAX_CURSOR, MAX_LIMIT, MAX_REPEATED, Problem, document
+from . import task_list, views
+from .filters import Filter, FilterError, Mask, parse
+from .fleet import Node, Show
+from .state_machine import Room
+from .visibility import Lens, Lenses, Sight
+
+PREFIX = "/api/v1"
+DEFAULT_LIMIT = 100
+KNOWN = ("limit", "cursor", "filter")
+OF_NODES = ("id",)
+OF_GPUS = ("metrics", "node", "uuid")
+OF_TASKS = ("sort", "order", "group", "open", "node", "id")
+REPEATED = ("open", "id", "uuid")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+
+_encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
+W = TypeVar("W", bound=str)
+
+
+class Wrong(Exception):
+    """The question cannot be answered; said to whoever asked."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    limit: int
+    cursor: tuple[str, ...] | None
+    picked: Filter | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQuestion:
+    sort: str | None
+    order: task_list.Order
+    group: task_list.GroupBy | None
+    open: frozenset[str]
+
+
+def question(more: tuple[str, ...] = ()) -> Question:
+    check_names((*KNOWN, *more))
+    args = request.args
+    return Question(read_limit(args.get("limit")), read_cursor(args.get("cursor")),
+                    _filter(args.get("filter", "")))
+
+
+def check_names(known: tuple[str, ...]) -> None:
+    args = request.args
+    for name in args:
+        if name not in known:
+            raise bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
+        if len(args.getlist(name)) > (MAX_REPEATED if name in REPEATED else 1):
+            raise bad(f"at most {MAX_REPEATED} times {name} is taken at once" if name in REPEATED
+                      else f"{name} is given more than once")
+
+
+def task_question() -> TaskQuestion:
+    args = request.args
+    sort = one_of("sort", args.get("sort"), tuple(task_list.SORTS))
+    order: task_list.Order | None = one_of("order", args.get("order"), task_list.ORDERS)
+    group = one_of("group", args.get("group"), task_list.GROUP_BYS)
+    return TaskQuestion(sort, order or "asc", group, frozenset(args.getlist("open")))
+
+
+def named(name: str) -> frozenset[str] | None:
+    """What is asked for by its name; None: everything. Of what is not there nothing is listed, and
+    that is no error: a Task may end between the list and the look at it."""
+    return frozenset(request.args.getlist(name)) or None
+
+
+def one_of(name: str, given: str | None, known: tuple[W, ...]) -> W | None:
+    for word in known:
+        if word == given:
+            return word
+    if given is not None:
+        raise bad(f"{name} is one of {', '.join(known)}")
+    return None
+
+
+def bad(detail: str) -> Wrong:
+    return Wrong(HTTPStatus.BAD_REQUEST, detail)
+
+
+def read_limit(raw: str | None) -> int:
+    if raw is None:
+        return DEFAULT_LIMIT
+    if not raw.isascii() or not raw.isdigit() or len(raw) > 6 or not 1 <= int(raw) <= MAX_LIMIT:
+        raise bad(f"limit is a whole number from 1 to {MAX_LIMIT}")
+    return int(raw)
+
+
+def read_cursor(raw: str | None) -> tuple[str, ...] | None:
+    if raw is None:
+        return None
+    try:
+        if len(raw) > MAX_CURSOR:
+            raise ValueError
+        data = base64.urlsafe_b64decode(raw.encode("ascii"))
+        return msgspec.json.decode(data, type=tuple[str, ...])
+    except ValueError as error:
+        raise bad("this cursor was not given out by this hub; start again without it") from error
+
+
+def give_cursor(key: tuple[str, ...]) -> str:
+    return base64.urlsafe_b64encode(_encode(key)).decode()
+
+
+def _filter(text: str) -> Filter | None:
+    try:
+        return parse(text)
+    except FilterError as error:
+        raise bad(f"filter, at {error.at}: {error.sentence}") from error
+
+
+def _metrics(text: str | None) -> frozenset[str] | None:
+    """Their keys, joined by commas; None: all."""
+    if text is None:
+        return None
+    keys = frozenset(text.split(","))
+    unknown = sorted(keys - COLUMN.keys() - SLOW_COLUMN.keys())
+    if unknown:
+        raise bad(f"there is no metric {unknown[0][:40]!r}")
+    return keys
+
+
+def page(items: Iterable[tuple[tuple[str, ...], T]], asked: Question) -> tuple[list[T], str | None]:
+    """Items come sorted by their key; a cursor is the key of the last one given."""
+    kept: list[tuple[tuple[str, ...], T]] = []
+    for key, item in items:
+        if asked.cursor is not None and key <= asked.cursor:
+            continue
+        if len(kept) == asked.limit:
+            return [item for _, item in kept], give_cursor(kept[-1][0])
+        kept.append((key, item))
+    return [item for _, item in kept], None
+
+
+class Api:
+    def __init__(self, room: Room, lenses: Lenses, members: Nodes, keeps: Keeps) -> None:
+        self._keeps = keeps
+        self._room = room
+        self._members = members
+        self._lenses = lenses
+
+    def _lens(self) -> Lens:
+        return self._lenses.of(Sight.of(actor()))
+
+    def nodes(self) -> Response:
+        asked, mono, lens = question(OF_NODES), time.monotonic(), self._lens()
+        fleet, ids = self._room.fleet, named("id")
+        matches = self._matches(asked, lens, mono)
+        wanted = None if matches is None else {
+            fleet.node_ids[at] for at in fleet.node_at[: len(fleet)][matches].tolist()}
+        shown = sorted({*lens.node_ids, *(self._outside() if wanted is None else ())})
+        keys = (((node_id,), node_id) for node_id in shown
+                if (wanted is None or node_id in wanted) and (ids is None or node_id in ids))
+        found, more = page(keys, asked)
+        look = self._node if ids is None else self._linked_node
+        return answer(views.Nodes([look(node_id, mono) for node_id in found], more))
+
+    def node(self, node_id: str) -> Response:
+        if not self._lens().sees_node(node_id) and node_id not in self._outside():
+            raise _none("node", node_id)
+        return answer(self._linked_node(node_id, time.monotonic()))
+
+    def _linked_node(self, node_id: str, mono: float) -> views.NodeView:
+        shown = self._node(node_id, mono)
+        node = self._room.fleet.nodes.get(node_id)
+        shown.links = [] if node is None else views.links_of(self._room.fleet, node)
+        return shown
+
+    def _node(self, node_id: str, mono: float) -> views.NodeView:
+        member = self._members.member(node_id)
+        if node_id in self._room.fleet.nodes or member is None:
+            return views.node_view(self._room, node_id, member, mono)
+        return views.member_view(member)
+
+    def _outside(self) -> set[str]:
+        """Nodes that are no part of the fleet, for those who may let them in."""
+        if may(actor(), "POST /api/v1/nodes/<node_id>/approve", now=time.time()) is not None:
+            return set()
+        return {member.node_id for member in self._members.members()
+                if member.node_id not in self._room.fleet.nodes}
+
+    def _matches(self, asked: Question, lens: Lens, mono: float) -> Mask | None:
+        if asked.picked is None:
+            return None
+        return asked.picked.matches(self._room.fleet, mono, lens.reads)
+
+    def gpus(self) -> Response:
+        asked, only, lens = question(OF_GPUS), _metrics(request.args.get("metrics")), self._lens()
+        mono, fleet, node_id = time.monotonic(), self._room.fleet, request.args.get("node")
+        show, matches = fleet.shown(mono), self._matches(asked, lens, mono)
+        # By place in the lens, in fixed width: text then sorts as the number does. A place means a
+        # Gpu only within its epoch.
+        epoch = str(lens.epoch)
+        if asked.cursor is not None and asked.cursor[:1] != (epoch,):
+            raise bad("the hub was started anew since this cursor, or groups have changed; start "
+                       "again without it")
+        slots = (((epoch, f"{place:08d}"), slot) for place, slot in self._places(lens)
+                 if show[slot] != Show.RETIRED and (matches is None or matches[slot])
+                 and (node_id is None or fleet.node_ids[fleet.node_at[slot]] == node_id))
+        found, more = page(slots, asked)
+        on = self._tasks_on({int(fleet.node_at[slot]) for slot in found})
+        return answer(views.Gpus(
+            [views.gpu_view(fleet, slot, Show(show[slot]), on.get(slot, []), mono, only)
+             for slot in found], more))
+
+    def _places(self, lens: Lens) -> Iterable[tuple[int, int]]:
+        uuids, fleet = named("uuid"), self._room.fleet
+        if uuids is None:
+            return enumerate(lens.slots.tolist())
+        slots = {fleet.find(uuid, lens.place_of) for uuid in uuids} - {None}
+        places = np.flatnonzero(np.isin(lens.slots, [slot for slot in slots if slot is not None]))
+        return zip(places.tolist(), lens.slots[places].tolist(), strict=True)
+
+    def _tasks_on(self, nodes: set[int]) -> dict[int, list[str]]:
+        fleet = self._room.fleet
+        found: dict[int, list[str]] = {}
+        for at in nodes:
+            found |= views.tasks_on(fleet.nodes[fleet.node_ids[at]])
+        return found
+
+    def gpu(self, uuid: str) -> Response:
+        fleet, mono, lens = self._room.fleet, time.monotonic(), self._lens()
+        slot = fleet.find(uuid, lens.place_of)
+        show = None if slot is None else Show(fleet.shown(mono)[slot])
+        if slot is None or show is None or show is Show.RETIRED:
+            raise _none("Gpu", uuid)
+        on = views.tasks_on(fleet.node_of(slot)).get(slot, [])
+        return answer(views.gpu_view(fleet, slot, show, on, mono))
+
+    def tasks(self) -> Response:
+        asked, how, mono, lens = question(OF_TASKS), task_question(), time.monotonic(), self._lens()
+        tasks = self._tasks_named(named("id"), request.args.get("node"), lens)
+        if asked.picked is not None:
+            hits = task_list.matching(self._room.fleet, lens, asked.picked, mono)
+            tasks = [task for task in tasks if (task.node, task.id) in hits]
+        total, groups = len(tasks), None
+        if how.sort is not None:
+            tasks = task_list.ordered(tasks, how.sort, how.order)
+        if how.group is not None:
+            groups = task_list.grouped(tasks, how.group)
+            if how.sort is not None:
+                groups = task_list.group_order(groups, how.sort, how.order)
+            tasks = [task for task in tasks if task_list.group_key(task, how.group) in how.open
+                     or (how.group == "job" and task_list.job_key(task) in how.open)]
+        # By place where they are sorted, in fixed width: text then sorts as the number does.
+        keys = (((task.node, task.id) if how.sort is None else (f"{place:08d}",), task)
+                for place, task in enumerate(tasks))
+        found, more = page(keys, asked)
+        return answer(task_list.TaskList(
+            found, more, total, None if groups is None else groups[:task_list.MAX_GROUPS]))
+
+    def _tasks_named(self, ids: frozenset[str] | None, node: str | None, lens: Lens
+                     ) -> list[views.TaskView]:
+        known = self._room.fleet.nodes
+        nodes = [known[node_id] for node_id in sorted(lens.node_ids) if node in (None, node_id)]
+        return [task for one in nodes if ids is None or not ids.isdisjoint(one.tasks)
+                for task in self._tasks_of(one, lens) if ids is None or task.id in ids]
+
+    def _tasks_of(self, node: Node, lens: Lens) -> list[views.TaskView]:
+        found = views.task_views(self._room.fleet, node, lens.reads)
+        for task in found:
+            keep = self._keeps.of(task.node, task.id)
+            if keep is not None:
+                task.keep = KeepView(keep.until, keep.because, keep.by)
+        return found
+
+    def task(self, task_id: str) -> Response:
+        fleet, lens = self._room.fleet, self._lens()
+        for node in lens.nodes(fleet):
+            if task_id in node.tasks:
+                for task in self._tasks_of(node, lens):
+                    if task.id == task_id:
+                        return answer(task)
+        raise _none("task", task_id)
+
+    def openapi(self) -> Response:
+        return answer(document())
+
+
+def actor() -> Actor:
+    actor: Actor = request.environ["gpudeck.actor"]
+    return actor
+
+
+def _none(what: str, name: str) -> Wrong:
+    return Wrong(HTTPStatus.NOT_FOUND, f"there is no {what} {name[:128]!r} here")
+
+
+def answer(what: Any, status: int = HTTPStatus.OK) -> Response:
+    if request.accept_mimetypes and not request.accept_mimetypes.best_match(["application/json"]):
+        raise Wrong(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served here")
+    body = _encode(what)
+    found = Response(body, status, mimetype="application/json")
+    found.headers["Vary"] = "Authorization, Cookie"
+    if request.method not in ("GET", "HEAD"):
+        return found
+    found.set_etag(hashlib.blake2b(body, digest_size=12).hexdigest())
+    return found.make_conditional(request)  # type: ignore[return-value]
+
+
+def problem(status: int, detail: str, type: str = "about:blank") -> Response:
+    title = HTTPStatus(status).phrase
+    return Response(_encode(Problem(type, title, status, detail)), status,
+                    mimetype="application/problem+json")
+
+
+def add_api(server: Flask, room: Room, lenses: Lenses, members: Nodes, keeps: Keeps) -> None:
+    api = Api(room, lenses, members, keeps)
+    routes = Blueprint("api", __name__, url_prefix=PREFIX)
+    table: tuple[tuple[str, Callable[..., Response]], ...] = (
+        ("/nodes", api.nodes), ("/nodes/<node_id>", api.node),
+        ("/gpus", api.gpus), ("/gpus/<path:uuid>", api.gpu),
+        ("/tasks", api.tasks), ("/tasks/<path:task_id>", api.task),
+        ("/openapi.json", api.openapi),
+    )
+    for rule, view in table:
+        routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
+    server.register_blueprint(routes)
+    server.add_url_rule("/api/<path:path>", view_func=_nothing, methods=METHODS,
+                        provide_automatic_options=False)
+    server.register_error_handler(Wrong, lambda wrong: problem(wrong.status, wrong.detail))
+    server.register_error_handler(HTTPException, _http_problem)
+
+
+def _nothing(path: str) -> Response:
+    """At paths and methods that nothing else here takes. Without it Dash would: it shows its page
+    at every address."""
+    takers = {method: rule for method in METHODS if (rule := _taker(method)) is not None}
+    # What is here is named by the longest rule: `/tasks/<path:…>` also takes what is below a task.
+    allowed = [method for method, rule in takers.items() if rule == max(takers.values(), key=len)]
+    if not allowed:
+        return problem(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path[:128]!r}")
+    found = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"{' and '.join(allowed)} may be asked here")
+    found.headers["Allow"] = ", ".join(allowed)
+    return found
+
+
+def _taker(method: str) -> str | None:
+    """The rule of a view of its own."""
+    adapter = current_app.create_url_adapter(request)
+    assert adapter is not None, "there is a request"
+    try:
+        rule, _ = adapter.match(method=method, return_rule=True)
+    except HTTPException:  # `<path:…>` takes no line break, so that not even _nothing does
+        return None
+    return None if rule.endpoint == _nothing.__name__ else str(rule.rule)
+
+
+def _http_problem(error: HTTPException) -> Any:
+    """Pages keep Flask's own answers; the API has one shape of error only."""
+    if not request.path.startswith(PREFIX + "/"):
+        return error
+    if error.code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return _nothing(request.path)
+    return problem(error.code or 500, error.description or "")

@@ -1,0 +1,135 @@
+"""What goes into the room and what comes out of it: events and effects."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpudeck.actions import Preview, Reply
+from gpudeck.desired_state import InForce
+from gpudeck.wire import Beat, FromAgent, FromHub, Hello, Inventory, Sequenced
+
+# events
+
+
+@dataclass(slots=True, frozen=True)
+class Said:
+    """An agent's message; `link` is its connection, and identity comes from there alone."""
+
+    link: str
+    message: FromAgent
+    payload: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class Left:
+    link: str
+
+
+@dataclass(slots=True, frozen=True)
+class Revoked:
+    """This node is no member any more."""
+
+    node_id: str
+
+
+@dataclass(slots=True, frozen=True)
+class OverRate:
+    link: str
+    what: str
+
+
+@dataclass(slots=True, frozen=True)
+class Tick:
+    """Once a second; the room sees by it that it stood still itself."""
+
+
+@dataclass(slots=True, frozen=True)
+class Stored:
+    """These are on disk now."""
+
+    records: "tuple[Record, ...]"
+
+
+@dataclass(slots=True, frozen=True)
+class NotStored:
+    """The disk takes nothing; `dropped` did not fit into memory either."""
+
+    reason: str
+    dropped: "tuple[Record, ...]" = ()
+
+
+HubEvent = Said | Left | Revoked | OverRate | Tick | Stored | NotStored
+
+
+# effects
+
+
+@dataclass(slots=True, frozen=True)
+class Tell:
+    link: str
+    message: FromHub
+
+
+@dataclass(slots=True, frozen=True)
+class Close:
+    link: str
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class Record:
+    """For the head log, as received. `seq` 0: a Hello or an Inventory. `message` is for history,
+    and `second` the one of the hub's clock in which a Frame was taken."""
+
+    node_id: str
+    stream: str
+    seq: int
+    received_at: float
+    payload: bytes
+    is_backfill: bool = False  # of a time without us: history, on which nothing acts
+    message: Hello | Inventory | Sequenced | None = None
+    second: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Applied:
+    """A Frame or Event that is new; for taps, and to wake the live path. Rules act on none that
+    `is_backfill`."""
+
+    node_id: str
+    stream: str
+    seq: int
+    received_at: float
+    is_backfill: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Note:
+    """For the log of the program; never holds a secret."""
+
+    what: str
+    fields: dict[str, Any]
+
+
+@dataclass(slots=True, frozen=True)
+class Heard:
+    """Of acts, and of the node itself: nothing of it is the fleet's picture."""
+
+    node_id: str
+    message: Preview | Reply | Beat | InForce
+
+
+@dataclass(slots=True, frozen=True)
+class Joined:
+    """Connected, and welcomed."""
+
+    node_id: str
+
+
+@dataclass(slots=True, frozen=True)
+class Rose:
+    """To this epoch, and no command may carry another."""
+
+    epoch: int
+
+
+Effect = Tell | Close | Record | Applied | Note | Heard | Joined | Rose

@@ -1,0 +1,148 @@
+"""REST of Events: `GET /api/v1/events`. The newest are in memory; a span is looked up in
+history."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from flask import Flask, Response, request
+
+from gpudeck.events import KINDS, SEVERITIES
+
+from ..history.protocol import History
+from ..web.openapi_parts import MAX_WORD
+from ..web.query_pool import Questions
+from .api import PREFIX, actor, answer, bad, check_names, one_of, page, read_cursor, read_limit
+from .api import Question as Page
+from .events import LAST_AT, KeptEvent, is_at_least
+from .events_views import RFC_3339, SECONDS, EventList, event_view, kept_of
+from .state_machine import Room
+from .visibility import Lens, Lenses, Sight
+
+NAMES = ("limit", "cursor", "node", "gpu", "kind", "severity", "start", "end")
+CHUNK = 5_000
+MOST_CHUNKS = 20
+TIE_S = 1e-3  # cursors have microseconds, and what is found twice is known by its id
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+Fits = Callable[[KeptEvent], bool]
+
+
+class EventsApi:
+    def __init__(self, room: Room, lenses: Lenses, history: History, questions: Questions) -> None:
+        self._room = room
+        self._lenses = lenses
+        self._history = history
+        self._questions = questions
+
+    def events(self) -> Response:
+        check_names(NAMES)
+        args, lens = request.args, self._lenses.of(Sight.of(actor()))
+        asked = Page(read_limit(args.get("limit")), read_cursor(args.get("cursor")), None)
+        for name in ("node", "gpu", "kind"):
+            if len(args.get(name, "")) > MAX_WORD:
+                raise bad(f"{name} has at most {MAX_WORD} characters")
+        severity = one_of("severity", args.get("severity"), SEVERITIES)
+        start, end = moment("start"), moment("end")
+        if start is not None and end is not None and start >= end:
+            raise bad("start must be before end")
+
+        def fits(kept: KeptEvent) -> bool:
+            event = kept.event
+            wanted = ((args.get("node"), kept.node_id), (args.get("gpu"), event.gpu_uuid),
+                      (args.get("kind"), event.kind))
+            return (all(want is None or want == has for want, has in wanted)
+                    and (severity is None or is_at_least(kept.severity, severity))
+                    and (start is None or kept.at >= start) and (end is None or kept.at < end))
+
+        kept = self._room.events.newest(lens.place_of)
+        if start is not None or end is not None:
+            kept = self._with_history(kept, lens, asked, (start, end), fits)
+        found, more = page(((one.order, one) for one in kept if fits(one)), asked)
+        return answer(EventList([event_view(self._room, one, lens.reads) for one in found], more))
+
+    def _with_history(self, live: list[KeptEvent], lens: Lens, asked: Page,
+                      span: tuple[float | None, float | None], fits: Fits) -> list[KeptEvent]:
+        """As many of them as the page needs. What is in memory here as well is taken from there: it
+        knows whose the Task was."""
+        known = {one.id: one for one in live}
+        until = LAST_AT if span[1] is None else span[1]
+        if asked.cursor is not None:
+            until = min(until, LAST_AT - _number(asked.cursor[0]) + TIE_S)
+        question = self._question(lens, span[0] or 0.0)
+        for _ in range(MOST_CHUNKS):
+            rows = self._questions.ask(partial(question, until))
+            for row in rows:
+                one = kept_of(row)
+                known.setdefault(one.id, one)
+            if len(rows) < CHUNK or asked.limit < sum(
+                    one.at >= rows[0]["t"] and fits(one) and (
+                        asked.cursor is None or one.order > asked.cursor)
+                    for one in known.values()):
+                break
+            until = min(rows[0]["t"] + TIE_S, until - TIE_S)
+        return sorted(known.values(), key=lambda one: one.order)
+
+    def _question(self, lens: Lens, start: float) -> Callable[[float], list[dict[str, Any]]]:
+        args = request.args
+        nodes = None if lens.is_whole else frozenset(lens.node_ids)
+        if "node" in args:
+            node = frozenset({args["node"]})
+            nodes = node if nodes is None else node & nodes
+        gpus = [args["gpu"]] if "gpu" in args else None
+        kinds = _kinds(args.get("kind"), args.get("severity"))
+
+        def question(until: float) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = self._history.events(
+                start, until, nodes, CHUNK, gpus, kinds).to_dict("records")
+            return found
+        return question
+
+
+def _kinds(kind: str | None, severity: str | None) -> list[str] | None:
+    """Those among which a match can be. How bad an Xid is, its code says; what is not in the table
+    is info."""
+    if kind is not None:
+        return [kind]
+    if severity in (None, SEVERITIES[0]):
+        return None
+    return [one.key for one in KINDS.values()
+            if SEVERITIES.index(one.severity) >= SEVERITIES.index(severity)
+            or one.key == "xid"]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise bad("this cursor was not given out by this hub; start again without it") from error
+
+
+def moment(name: str) -> float | None:
+    """UTC seconds, or RFC 3339."""
+    text = request.args.get(name)
+    if text is None:
+        return None
+    found = float(text) if re.fullmatch(SECONDS, text) else _rfc_3339(text)
+    if found is None:
+        raise bad(f"{name} is a time: UTC seconds, or such as 2026-01-31T12:00:00Z")
+    return found
+
+
+def _rfc_3339(text: str) -> float | None:
+    text = text.replace(" ", "+")  # an offset whose sign nobody encoded
+    if not re.fullmatch(RFC_3339, text):
+        return None
+    try:
+        return (datetime.fromisoformat(text.upper()) - EPOCH).total_seconds()
+    except (ValueError, OverflowError):
+        return None
+
+
+def add_events_api(server: Flask, room: Room, lenses: Lenses, history: History,
+                   questions: Questions) -> None:
+    api = EventsApi(room, lenses, history, questions)
+    server.add_url_rule(f"{PREFIX}/events", view_func=api.events, methods=["GET"],
+                        provide_automatic_options=False)

@@ -1,0 +1,91 @@
+"""Events as pages and programs are shown them. Pure. What is in them is a node's own word: hostile
+text, which only ever becomes text."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gpudeck.events import Kind, Severity, kind_of
+from gpudeck.wire import Event
+from gpudeck.xid import explain
+
+from .events import KeptEvent
+from .state_machine import Room
+from .visibility import Lens, Reads
+
+# A moment, as it is asked for: UTC seconds, or RFC 3339.
+SECONDS = r"[0-9]{1,10}(\.[0-9]{1,9})?"
+RFC_3339 = (r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]"
+            r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?"
+            r"([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])")
+
+LIVE = 20  # who missed more asks for the list
+OF_TASKS = ("task_began", "task_ended")
+
+
+class EventView(msgspec.Struct):
+    id: str
+    at: float  # by the hub's clock
+    node: str
+    host: str
+    gpu: str | None
+    index: int | None  # of that Gpu on its Node
+    task: str | None
+    kind: str
+    label: str
+    severity: Severity
+    text: str
+    advice: str
+    numbers: Mapping[str, float]
+    place: str | None = None  # "3"; of a MIG instance "3/9"
+
+
+class EventList(msgspec.Struct):
+    items: list[EventView]
+    next: str | None
+
+
+def event_view(room: Room, kept: KeptEvent, reads: Reads) -> EventView:
+    fleet, event, kind = room.fleet, kept.event, _kind(kept.event)
+    node = fleet.nodes.get(kept.node_id)  # of long ago, it may not be known any more
+    slot = None if event.gpu_uuid is None else fleet.slot_on(kept.node_id, event.gpu_uuid)
+    return EventView(
+        kept.id, kept.at, kept.node_id, kept.node_id if node is None else node.hello.host,
+        event.gpu_uuid,
+        None if slot is None else fleet.facts[slot].index, event.task_id, event.kind, kind.label,
+        kept.severity, _text(kept, reads), kind.advice, event.numbers,
+        None if slot is None else fleet.facts[slot].place)
+
+
+def kept_of(row: Mapping[str, Any]) -> KeptEvent:
+    """As history has it. Whose the Task was, it does not know."""
+    words = {name: row[name] if isinstance(row[name], str) else None
+             for name in ("gpu", "task", "text", "numbers")}
+    numbers = msgspec.json.decode(words["numbers"] or "{}", type=dict[str, float])
+    event = Event(int(row["seq"]), row["t"], row["kind"], words["gpu"], words["task"],
+                  words["text"] or "", numbers)
+    return KeptEvent(row["node"], row["stream"], row["t"], None, event)
+
+
+def _kind(event: Event) -> Kind:
+    kind = kind_of(event.kind)
+    code = event.numbers.get("xid")
+    if event.kind != "xid" or code is None:
+        return kind
+    xid = explain(int(code))
+    return Kind(kind.key, kind.severity, f"Xid {xid.code}", xid.advice)
+
+
+def _text(kept: KeptEvent, reads: Reads) -> str:
+    """Of others' Tasks it may quote more of the command line than one reads."""
+    if kept.event.kind in OF_TASKS and not reads.of_user(kept.user):
+        return ""
+    return kept.event.text
+
+
+def live(room: Room, lens: Lens) -> dict[str, Any]:
+    """The newest, each time: a viewer that was sent them before knows them by their ids."""
+    newest = room.events.newest(lens.place_of)[:LIVE]
+    return {"newest": [msgspec.to_builtins(event_view(room, kept, lens.reads))
+                       for kept in newest]}

@@ -1,0 +1,62 @@
+"""What a filter looks at and what it answers: three-valued truth over a whole fleet."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.wire import Task
+
+from .fleet import Fleet
+from .visibility import ALL_READ, Reads
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Where it is known to be so, and where it is known not to be."""
+
+    yes: Mask
+    no: Mask
+
+    def __invert__(self) -> "Truth":
+        return Truth(self.no, self.yes)
+
+    def __and__(self, other: "Truth") -> "Truth":
+        return Truth(self.yes & other.yes, self.no | other.no)
+
+    def __or__(self, other: "Truth") -> "Truth":
+        return Truth(self.yes | other.yes, self.no & other.no)
+
+
+class FilterError(ValueError):
+    """`at` is the 0-based position of the mistake."""
+
+    def __init__(self, sentence: str, at: int) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Tasks on Gpus, one row for each pair."""
+
+    slots: npt.NDArray[np.intp]
+    tasks: list[Task]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a filter looks at: the fleet at one moment, Gpu by Gpu or Task by Task."""
+
+    fleet: Fleet
+    show: npt.NDArray[np.uint8]
+    mono: float
+    reads: Reads = ALL_READ
+    uses: Uses | None = None
+
+
+Test = Callable[[Scene], Truth]

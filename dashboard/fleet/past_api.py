@@ -1,0 +1,89 @@
+"""REST for who moves through the past of the whole fleet: `block`, many moments of one metric at
+once, and `totals`, the line above the map at one of them."""
+
+import time
+
+import msgspec
+from flask import Response, request
+
+from gpudeck.metrics import COLUMN, COLUMNS, SLOW
+
+from ..history.memory import BLOCK_S
+from ..history.protocol import History, Nodes
+from ..web.query_pool import Questions
+from .api import actor, answer, bad, check_names, one_of
+from .events_api import moment
+from .fleet import Fleet
+from .past_views import TOTALLED, block_view, ground, totals_view
+from .visibility import Lens, Lenses, Sight
+
+MAX_MOMENTS = 60
+# What an answer costs is how many stretches of five minutes it reads, and of what changes seldom,
+# how many moments.
+MAX_STRETCHES = 13
+MAX_STEP_S = 86_400
+METRICS = tuple(metric.key for metric in (*COLUMNS, *SLOW))
+
+
+class BlocksApi:
+    def __init__(self, history: History, questions: Questions, fleet: Fleet, lenses: Lenses
+                 ) -> None:
+        self._history = history
+        self._ask = questions.ask
+        self._fleet = fleet
+        self._lenses = lenses
+
+    def block(self) -> Response:
+        check_names(("metric", "start", "step", "count"))
+        metric = one_of("metric", request.args.get("metric", ""), METRICS)
+        assert metric is not None, "another word is refused"
+        start, step = _second("start"), _whole("step", MAX_STEP_S)
+        moments = range(start, start + step * _whole("count", MAX_MOMENTS), step)
+        _check_cost(metric, moments)
+        lens = self._lens()
+        on, nodes = ground(self._fleet, lens, (metric,), time.monotonic()), _nodes_of(lens)
+
+        def body() -> bytes:
+            found = self._history.instants(metric, moments, nodes)
+            return msgspec.json.encode(block_view(found, on, metric, start, step))
+
+        return answer(msgspec.Raw(self._ask(body)))
+
+    def totals(self) -> Response:
+        check_names(("at",))
+        at, lens = _second("at"), self._lens()
+        on, nodes = ground(self._fleet, lens, TOTALLED, time.monotonic()), _nodes_of(lens)
+
+        def body() -> bytes:
+            found = {key: self._history.instants(key, (at,), nodes) for key in TOTALLED}
+            return msgspec.json.encode(totals_view(found, on, at))
+
+        return answer(msgspec.Raw(self._ask(body)))
+
+    def _lens(self) -> Lens:
+        return self._lenses.of(Sight.of(actor()))
+
+
+def _nodes_of(lens: Lens) -> Nodes:
+    return None if lens.is_whole else frozenset(lens.node_ids)
+
+
+def _second(name: str) -> int:
+    found = moment(name)
+    if found is None:
+        raise bad(f"{name} is needed")
+    return int(found)
+
+
+def _whole(name: str, most: int) -> int:
+    raw = request.args.get(name, "")
+    if not raw.isascii() or not raw.isdigit() or len(raw) > 9 or not 1 <= int(raw) <= most:
+        raise bad(f"{name} is a whole number from 1 to {most:,}")
+    return int(raw)
+
+
+def _check_cost(metric: str, moments: range) -> None:
+    stretches = len({t // BLOCK_S for t in moments}) if metric in COLUMN else len(moments)
+    if stretches > MAX_STRETCHES:
+        raise bad(f"at most {MAX_STRETCHES} stretches of five minutes are looked at together, and "
+                  f"{MAX_STRETCHES} moments of what changes seldom; ask for a smaller count")

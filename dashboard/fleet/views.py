@@ -1,0 +1,462 @@
+"""State -> exactly what a page or a program is shown. Pure; encodes nothing, formats nothing."""
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.keys import spaced
+from gpudeck.metrics import COLUMN, COLUMNS, SLOW, Absence
+from gpudeck.wire import GpuFacts
+
+from ..actions.views import KeepView
+from .colour_scales import HARMFUL_THROTTLE, exact, levels
+from .filters import Filter, Mask
+from .fleet import MAX_OWNERS, NO_TASK, SPLIT, Fleet, Node, Show
+from .members import Member
+from .mig import NO_PARENT, once
+from .owner_views import OwnerView, owner_view
+from .state_machine import Room
+from .visibility import ALL_READ, Lens, Reads
+
+MAX_EXACT = 1_024
+HOT_C = 85.0
+
+UTIL, MEM, TEMP, POWER, THROTTLE = (
+    COLUMN[key] for key in ("util_pct", "mem_used_bytes", "temp_c", "power_w", "throttle_bits"))
+# -- the live socket (docs/internals/live.md)
+
+
+def layout(fleet: Fleet, lens: Lens, slot: int = 0, node: int = 0) -> dict[str, Any]:
+    """From this slot and this node of the lens on."""
+    slots = lens.slots
+    model, models = _renumbered(fleet.model_at[slots], fleet.models, lens)
+    places = np.array([lens.place_of.get(node_id, -1) for node_id in fleet.node_ids], np.int64)
+    nodes = [[at, node_id, fleet.nodes[node_id].hello.host]
+             for at, node_id in enumerate(lens.node_ids) if at >= node]
+    new = slots[slot:]
+    return {"epoch": lens.epoch, "from": slot, "nodes": nodes, "models": models,
+            "uuid": [fleet.uuids[at] for at in new.tolist()],
+            "node": places[fleet.node_at[new]].tolist() if len(new) else [],
+            "index": fleet.index[new].tolist(), "model": model[slot:].tolist(),
+            "instances": _instances(fleet, lens, slot)}
+
+
+def _instances(fleet: Fleet, lens: Lens, slot: int) -> list[list[Any]]:
+    """Of each MIG instance its slot, that of its board, its place and its profile."""
+    parents = fleet.parent[lens.slots]
+    at = np.flatnonzero(parents != NO_PARENT)
+    boards = np.searchsorted(lens.slots, parents[at])
+    return [[own, board, fleet.facts[lens.slots[own]].place,
+             fleet.facts[lens.slots[own]].mig_profile]
+            for own, board in zip(at.tolist(), boards.tolist(), strict=True) if own >= slot]
+
+
+def _renumbered(numbers: npt.NDArray[Any], names: list[str], lens: Lens
+                ) -> tuple[npt.NDArray[Any], list[str]]:
+    """By first appearance within the lens, so that names from outside of it are not told and the
+    numbers stay as slots are appended."""
+    if lens.is_whole:
+        return numbers, names
+    found: dict[int, int] = {}
+    made = [found.setdefault(number, len(found)) for number in numbers.tolist()]
+    return np.array(made, numbers.dtype), [names[number] for number in found]
+
+
+def cells(fleet: Fleet, lens: Lens, key: str, picked: Filter | None, now: float, mono: float
+          ) -> dict[str, Any]:
+    size, column, show = len(lens), fleet.column(key, mono), fleet.shown(mono)
+    mask = None if picked is None else picked.matches(fleet, mono, lens.reads)[lens.slots]
+    return {"epoch": lens.epoch, "metric": key, "at": now, "n": size,
+            "cells": levels(column, show)[lens.slots].tobytes(),
+            "mask": None if mask is None else np.packbits(mask, bitorder="little").tobytes(),
+            "matched": size if mask is None else int(mask.sum()),
+            "exact": None if size > MAX_EXACT else exact(column, show)[lens.slots].tobytes()}
+
+
+def owners(fleet: Fleet, lens: Lens) -> dict[str, Any]:
+    """SPLIT where it is none: tasks run on the instances of that board."""
+    owner = np.where(fleet.is_split() & (fleet.owner[: len(fleet)] == NO_TASK), np.uint16(SPLIT),
+                     fleet.owner[: len(fleet)])[lens.slots]
+    names = fleet.owners
+    if not lens.is_whole:
+        is_one = owner < MAX_OWNERS
+        owner[is_one], names = _renumbered(owner[is_one], names, lens)
+    return {"epoch": lens.epoch, "names": names, "owner": owner.astype("<u2").tobytes()}
+
+
+def totals(fleet: Fleet, lens: Lens, now: float, mono: float) -> dict[str, Any]:
+    show = np.full(len(fleet), Show.RETIRED, np.uint8)
+    show[lens.slots] = fleet.shown(mono)[lens.slots]
+    ok = show == Show.OK
+    # A board that is split is not one to give out: its instances are counted in its place.
+    unit = np.where(fleet.is_split(), Show.RETIRED, show)
+    is_free = (unit == Show.OK) & (fleet.owner[: len(fleet)] == NO_TASK)
+    nodes = lens.nodes(fleet)
+    states = [node.state for node in nodes]
+    return {
+        "at": now,
+        "nodes": {state: states.count(state) for state in ("live", "suspect", "silent")},
+        "gpus": {"total": int((unit != Show.RETIRED).sum()), "ok": int((unit == Show.OK).sum()),
+                 "stale": int((unit == Show.STALE).sum()), "lost": int((unit == Show.LOST).sum()),
+                 "offline": int((unit == Show.OFFLINE).sum()), "free": int(is_free.sum())},
+        "tasks": sum(len(node.tasks) for node in nodes if node.state != "silent"),
+        **_sums(fleet, ok),
+    }
+
+
+def _sums(fleet: Fleet, ok: Mask) -> dict[str, Any]:
+    def there(column: int) -> npt.NDArray[np.float64]:
+        known = ok & (fleet.absent[: len(fleet), column] == Absence.PRESENT)
+        values: npt.NDArray[np.float64] = fleet.values[: len(fleet), column][known]
+        return values
+
+    util, power, temp, throttle = there(UTIL), there(POWER), there(TEMP), there(THROTTLE)
+    mem_known = ok & (fleet.absent[: len(fleet), MEM] == Absence.PRESENT) & ~np.isnan(
+        fleet.full[: len(fleet), MEM])
+    mem_known = once(fleet.parent[: len(fleet)], mem_known, fleet.shares_memory[: len(fleet)])
+    return {
+        "util_mean_pct": float(util.mean()) if len(util) else None,
+        "power_w": float(power.sum()) if len(power) else None,
+        "mem_used_bytes": _sum(fleet.values[: len(fleet), MEM][mem_known]),
+        "mem_total_bytes": _sum(fleet.full[: len(fleet), MEM][mem_known]),
+        "hot": int((temp >= HOT_C).sum()) if len(temp) else None,
+        "throttled": int(((throttle.astype(np.int64) & HARMFUL_THROTTLE) != 0).sum())
+        if len(throttle) else None,
+    }
+
+
+def _sum(values: npt.NDArray[np.float64]) -> float | None:
+    return float(values.sum()) if len(values) else None
+
+
+# -- the API
+
+GpuStateWord = Literal["ok", "stale", "lost"]
+AbsenceWord = Literal["unsupported", "denied", "stale", "lost", "unknown"]
+
+
+class ReaderView(msgspec.Struct):
+    state: str
+    age_s: float | None
+    detail: str
+
+
+class FramesView(msgspec.Struct):
+    stream: str
+    first_seq: int | None
+    last_seq: int | None
+    acked_seq: int
+    applied: int
+    duplicates: int
+    missing: int
+    late: int
+    future: int
+    unreadable: int
+    out_of_range: int
+
+
+class TakeoversView(msgspec.Struct):
+    """How often a connection with the node's key ended another one that was still open: now and
+    then it is a broken line, again and again it is two agents with one key."""
+
+    count: int
+    last_at: float | None
+
+
+class CostView(msgspec.Struct):
+    """What the agent itself takes from its machine, reader included."""
+
+    cpu_pct: float | None  # of one core
+    memory_bytes: float | None
+    read_s: float | None
+    outbox_bytes: float | None
+
+
+class LinkView(msgspec.Struct):
+    """How two Gpus of a Node reach each other."""
+
+    a: str
+    b: str
+    path: Literal["board", "one switch", "switches", "host bridge", "numa node", "system"]
+    nvlinks: int | None
+
+
+class NodeView(msgspec.Struct):
+    id: str
+    host: str
+    fingerprint: str  # of its key, as the agent shows it
+    group: str
+    access: Literal["approved", "waiting", "revoked"]
+    enrolled_at: float | None
+    takeovers: TakeoversView
+    state: Literal["live", "suspect", "silent"]
+    last_heard_at: float | None
+    reader: ReaderView | None
+    backend: str
+    driver_version: str | None
+    agent_version: str
+    boot_id: str
+    gpus: int
+    clock_offset_s: float | None
+    frames: FramesView | None
+    holds: list[str] = msgspec.field(default_factory=list)  # who holds all acts there, and why
+    platform: str = ""
+    cost: CostView | None = None
+    pending: int | None = None  # messages that wait at the agent for this hub's receipt
+    dropped: int | None = None  # messages that outgrew its outbox, ever
+    links: list[LinkView] | None = None  # of one Node that is asked for; a list does not have them
+
+
+class FactsView(msgspec.Struct):
+    parent_uuid: str | None
+    mig_profile: str | None
+    gpu_instance: int | None
+    compute_instance: int | None
+    minor: int | None  # of /dev/nvidiaN
+    serial: str | None
+    vbios: str | None
+    compute_capability: str | None
+    numa_node: int | None
+    pcie_gen_max: int | None
+    pcie_width_max: int | None
+    power_limit_min_w: float | None
+    power_limit_max_w: float | None
+    power_limit_default_w: float | None
+    pci_bus_id: str | None
+    mem_total_bytes: float | None
+    power_limit_w: float | None
+    sm_clock_max_mhz: float | None
+    mem_clock_max_mhz: float | None
+    temp_slowdown_c: float | None
+    temp_shutdown_c: float | None
+    mem_temp_max_c: float | None
+    mem_margin_min_c: float | None  # the least `temp_margin_c` before it slows for its memory
+    accounting_on: bool | None
+
+
+class GpuView(msgspec.Struct, omit_defaults=True):
+    uuid: str
+    node: str  # its id, which is never reused; `host` is its name
+    host: str
+    index: int  # of a MIG instance, that of its board
+    place: str  # "3"; of a MIG instance "3/9"
+    name: str
+    state: GpuStateWord
+    sampled_at: float | None
+    age_s: float | None
+    values: dict[str, float]
+    missing: dict[str, AbsenceWord]
+    facts: FactsView
+    tasks: list[str]
+    last_values: dict[str, float] | None = None
+    slow_sampled_at: float | None = None  # of what is told every 15 to 60 s; null: never yet
+    slow_age_s: float | None = None
+
+
+class UseView(msgspec.Struct):
+    uuid: str
+    mem_used_bytes: float | None
+    sm_pct: float | None
+
+
+class TaskView(msgspec.Struct):
+    id: str
+    node: str
+    host: str
+    pid: int
+    started_at: float | None
+    user: str | None
+    command: str | None
+    command_is: Literal["whole", "program"]  # of others' tasks, the program's name may be all
+    gpus: list[UseView]
+    mem_used_bytes: float | None
+    sm_pct: float | None
+    state: Literal["running", "paused", "uninterruptible", "zombie"] | None
+    manager: str | None
+    kind: Literal["compute", "graphics", "mps_server", "mps_client"] | None
+    job_id: str | None  # tasks with the same one stand or fall together
+    owner: OwnerView = OwnerView()
+    keep: KeepView | None = None
+
+
+class Nodes(msgspec.Struct):
+    items: list[NodeView]
+    next: str | None
+
+
+class Gpus(msgspec.Struct):
+    items: list[GpuView]
+    next: str | None
+
+
+def node_view(room: Room, node_id: str, member: Member | None, mono: float) -> NodeView:
+    node = room.fleet.nodes[node_id]
+    hello, takeovers = node.hello, room.takeovers.get(node_id)
+    return NodeView(
+        hello.node_id, hello.host, spaced(node_id), room.fleet.group_of(node_id),
+        "revoked" if member is None else member.access,
+        None if member is None else member.enrolled_at,
+        TakeoversView(0, None) if takeovers is None else TakeoversView(
+            takeovers.count, takeovers.last_at),
+        node.state, node.heard_at, _reader(node, mono), hello.backend,
+        hello.driver_version, hello.agent_version, hello.boot_id,
+        0 if node.listing is None else len(node.listing.order), node.clock_offset_s,
+        _frames(room, node), [] if node.beat is None else [*node.beat.holds], hello.platform,
+        _cost(node), None if node.beat is None else node.beat.pending,
+        None if node.beat is None else node.beat.dropped)
+
+
+def _cost(node: Node) -> CostView | None:
+    """Of an agent that is heard no more nothing is known."""
+    cost = None if node.beat is None or node.state == "silent" else node.beat.cost
+    return None if cost is None else CostView(cost.cpu_pct, cost.memory_bytes, cost.read_s,
+                                              cost.outbox_bytes)
+
+
+def links_of(fleet: Fleet, node: Node) -> list[LinkView]:
+    if node.listing is None:
+        return []
+    uuids = [fleet.uuids[slot] for slot in node.listing.order]
+    return [LinkView(uuids[link.a], uuids[link.b], link.path, link.nvlinks)
+            for link in node.listing.inventory.links
+            if max(link.a, link.b) < len(uuids)]
+
+
+def member_view(member: Member) -> NodeView:
+    """Of one that has not been let in: of what it says, its name alone is kept."""
+    return NodeView(
+        member.node_id, member.host, spaced(member.node_id), member.group, member.access,
+        member.enrolled_at, TakeoversView(0, None), "silent", None, None, "", None, "", "", 0, None,
+        None)
+
+
+def _reader(node: Node, mono: float) -> ReaderView | None:
+    if node.beat is None:
+        return None
+    age_s = node.beat.reading_age_s
+    since_s = mono - node.beat_mono
+    return ReaderView(node.beat.reader, None if age_s is None else round(age_s + since_s, 1),
+                      node.beat.detail)
+
+
+def _frames(room: Room, node: Node) -> FramesView:
+    name = node.hello.stream
+    stream = room.streams[node.hello.node_id][name]
+    outcomes = {outcome.value: count for outcome, count in node.outcomes.items()}
+    return FramesView(
+        name, stream.ledger.first, stream.ledger.last, stream.acked, stream.applied,
+        stream.ledger.duplicates, stream.ledger.missing, outcomes["late"], outcomes["future"],
+        outcomes["unreadable"], node.out_of_range)
+
+
+# That its node is silent is the node's state; of the Gpu itself it is known only that this is old.
+SHOW_WORDS: dict[int, GpuStateWord] = {
+    Show.OK: "ok", Show.STALE: "stale", Show.LOST: "lost", Show.OFFLINE: "stale"}
+
+
+def gpu_view(fleet: Fleet, slot: int, show: Show, on_it: list[str], mono: float,
+             only: Collection[str] | None = None) -> GpuView:
+    """`only`: of these metrics; None: of all."""
+    facts, hello = fleet.facts[slot], fleet.node_of(slot).hello
+    is_ok = show is Show.OK
+    values, missing = _values(fleet, slot, show, mono, only)
+    sampled_at, slow_at = float(fleet.sampled_at[slot]), float(fleet.slow.sampled_at[slot])
+    is_sampled, is_slow_sampled = not np.isnan(sampled_at), not np.isnan(slow_at)
+    last = {metric.key: _number(value) for metric, value in
+            zip((*COLUMNS, *SLOW), (*fleet.last[slot].tolist(), *fleet.slow.values[slot].tolist()),
+                strict=True) if value == value and (only is None or metric.key in only)}
+    old = {key: value for key, value in last.items() if missing.get(key) in ("stale", "lost")}
+    return GpuView(
+        facts.uuid, hello.node_id, hello.host, facts.index, facts.place, facts.name,
+        SHOW_WORDS[show],
+        sampled_at if is_sampled else None,
+        round(max(0.0, mono - float(fleet.sampled_mono[slot])), 1) if is_sampled else None,
+        values, missing, _facts(facts), on_it, (old or None) if is_ok else last,
+        slow_at if is_slow_sampled else None,
+        _age_s(fleet.slow.sampled_mono[slot], mono) if is_slow_sampled else None)
+
+
+def _age_s(sampled_mono: float, mono: float) -> float | None:
+    """None: it came from before this hub's start."""
+    age_s = mono - float(sampled_mono)
+    return round(max(0.0, age_s), 1) if np.isfinite(age_s) else None
+
+
+def _values(fleet: Fleet, slot: int, show: Show, mono: float, only: Collection[str] | None
+            ) -> tuple[dict[str, float], dict[str, AbsenceWord]]:
+    """Each metric once. What changes seldom is left out where the agent never told any of it."""
+    values: dict[str, float] = {}
+    missing: dict[str, AbsenceWord] = {}
+    rows = [*zip(COLUMNS, fleet.values[slot].tolist(), fleet.absent[slot].tolist(), strict=True)]
+    if not np.isnan(fleet.slow.sampled_at[slot]):
+        rows += zip(SLOW, fleet.slow.values[slot].tolist(),
+                    fleet.slow.absent_of(slot, mono).tolist(), strict=True)
+    for column, value, code in rows:
+        if only is not None and column.key not in only:
+            continue
+        absence = _absence(Absence(code), show)
+        if absence is Absence.PRESENT:
+            values[column.key] = _number(value)
+        else:
+            missing[column.key] = absence.word  # type: ignore[assignment]
+    return values, missing
+
+
+def _absence(reported: Absence, show: Show) -> Absence:
+    """What the board never reports stays so; what it did report is not live any more."""
+    if reported in (Absence.UNSUPPORTED, Absence.DENIED):
+        return reported
+    if show is Show.LOST:
+        return Absence.LOST
+    if show in (Show.STALE, Show.OFFLINE):
+        return Absence.STALE
+    return reported
+
+
+def _number(value: float) -> float:
+    return round(value, 3)
+
+
+def _facts(facts: GpuFacts) -> FactsView:
+    return FactsView(*(getattr(facts, name) for name in FactsView.__struct_fields__))
+
+
+def tasks_on(node: Node) -> dict[int, list[str]]:
+    """Task ids by slot."""
+    found: dict[int, list[str]] = {}
+    if node.listing is not None:
+        for use in node.uses:
+            found.setdefault(node.listing.order[use.gpu], []).append(use.task_id)
+    return found
+
+
+def task_views(fleet: Fleet, node: Node, reads: Reads = ALL_READ) -> list[TaskView]:
+    """The Tasks of a Node, by id. What is on a Gpu but was never described has no owner here."""
+    if node.listing is None:
+        return []
+    uses: dict[str, list[UseView]] = {}
+    states: dict[str, Any] = {}
+    for use in node.uses:
+        uuid = fleet.uuids[node.listing.order[use.gpu]]
+        uses.setdefault(use.task_id, []).append(UseView(uuid, use.mem_used_bytes, use.sm_pct))
+        states[use.task_id] = use.state
+    return [_task(node, task_id, uses[task_id], states[task_id], reads)
+            for task_id in sorted(uses) if task_id in node.tasks]
+
+
+def _task(node: Node, task_id: str, on: list[UseView], state: Any, reads: Reads) -> TaskView:
+    task = node.tasks[task_id]
+    return TaskView(
+        task.id, node.hello.node_id, node.hello.host, task.pid, task.started_at, task.user,
+        reads.command(task), "whole" if reads.has_whole(task) else "program", on,
+        _total([use.mem_used_bytes for use in on]), _total([use.sm_pct for use in on]), state,
+        task.manager, task.kind, task.job_id, owner_view(task, reads.has_whole(task)))
+
+
+def _total(parts: list[float | None]) -> float | None:
+    """None where any part is not known: a sum of the rest would be a wrong number."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None

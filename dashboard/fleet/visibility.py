@@ -1,0 +1,132 @@
+"""What one scope may see of a fleet: its nodes, its Gpus numbered anew, and whose commands.
+
+Everything that is shown goes through a Lens, and nothing outside of it is named, counted or found.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.wire import Task
+
+from ..access.policy import Actor, Role, Scope
+from .fleet import Fleet, Node
+
+Slots = npt.NDArray[np.intp]
+PROGRAM = re.compile(r"[\w.+-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Whose command lines are read whole; of everyone else's, the program's name is all."""
+
+    everyones: bool
+    own: frozenset[str] = frozenset()
+
+    def has_whole(self, task: Task) -> bool:
+        return self.of_user(task.user)
+
+    def of_user(self, user: str | None) -> bool:
+        return self.everyones or (user is not None and user in self.own)
+
+    def command(self, task: Task) -> str | None:
+        return self.line(task.user, task.command)
+
+    def line(self, user: str | None, command: str | None) -> str | None:
+        return command if command is None or self.of_user(user) else program_of(command)
+
+
+ALL_READ = Reads(True)
+
+
+def program_of(command: str) -> str | None:
+    """`/usr/bin/python train.py --key=…` is `python`. A title that a task gave itself may hold
+    anything without a space, so what cannot be in a plain name ends it."""
+    first = command.split(maxsplit=1)[:1]
+    found = PROGRAM.match(first[0].rpartition("/")[2]) if first else None
+    return None if found is None else found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """As much of an Actor as decides what they see: those with the same share every answer."""
+
+    groups: tuple[str, ...]
+    reads: Reads
+
+    @classmethod
+    def of(cls, actor: Actor) -> "Sight":
+        sees_all = actor.role is not None and actor.role.covers(Role.OPERATOR)
+        groups = ("*",) if "*" in actor.scope.groups else tuple(sorted(set(actor.scope.groups)))
+        own = frozenset() if sees_all else frozenset(actor.scope.unix_names)
+        return cls(groups, Reads(sees_all, own))
+
+
+EVERYTHING_SEEN = Sight(("*",), ALL_READ)
+
+
+@dataclass(slots=True)
+class Lens:
+    """A Sight on the fleet as it is now. `slots` are in ascending order, and new ones only come at
+    the end while the epoch is the same."""
+
+    sight: Sight
+    epoch: int
+    node_ids: list[str]
+    slots: Slots
+    is_whole: bool
+    place_of: dict[str, int] = field(default_factory=dict)  # node id -> its number in this lens
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def reads(self) -> Reads:
+        return self.sight.reads
+
+    def sees_node(self, node_id: str) -> bool:
+        return node_id in self.place_of
+
+    def nodes(self, fleet: Fleet) -> list[Node]:
+        return [fleet.nodes[node_id] for node_id in self.node_ids]
+
+
+def focus(fleet: Fleet, sight: Sight) -> Lens:
+    """Node groups may change, and slots then leave the middle: from there on it is another epoch,
+    and its numbers are unlike those of the whole fleet, so that they tell nothing of it."""
+    if "*" in sight.groups:
+        return _lens(fleet, sight, fleet.epoch, list(fleet.node_ids), np.arange(len(fleet)), True)
+    scope = Scope(sight.groups)
+    seen = [scope.sees(fleet.group_of(node_id)) for node_id in fleet.node_ids]
+    node_ids = [node_id for node_id, is_seen in zip(fleet.node_ids, seen, strict=True) if is_seen]
+    at = fleet.node_at[: len(fleet)]
+    slots = np.flatnonzero(np.array(seen, bool)[at]) if len(at) else np.arange(0)
+    return _lens(fleet, sight, (fleet.epoch << 20) + fleet.groups_version, node_ids, slots, False)
+
+
+def _lens(fleet: Fleet, sight: Sight, epoch: int, node_ids: list[str], slots: Slots, whole: bool
+          ) -> Lens:
+    places = {node_id: place for place, node_id in enumerate(node_ids)}
+    return Lens(sight, epoch, node_ids, slots, whole, places)
+
+
+class Lenses:
+    """The one in force per Sight, made anew when the fleet or its groups have changed."""
+
+    MOST = 256
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._made: dict[Sight, Lens] = {}
+        self._made_of: tuple[int, int, int] = (-1, -1, -1)
+
+    def of(self, sight: Sight) -> Lens:
+        now = (len(self._fleet), len(self._fleet.node_ids), self._fleet.groups_version)
+        if now != self._made_of or len(self._made) >= self.MOST:
+            self._made, self._made_of = {}, now
+        found = self._made.get(sight)
+        if found is None:
+            found = self._made[sight] = focus(self._fleet, sight)
+        return found

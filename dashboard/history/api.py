@@ -1,0 +1,303 @@
+"""REST on the past: `series`, `instant`, `usage`, `reports`, `mps/past`; blocks_api has the rest.
+The engine runs in gevent's native threads; what it is asked is bounded first."""
+
+import re
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from flask import Blueprint, Flask, Response, request
+
+from gpudeck.metrics import COLUMNS, SLOW
+
+from ..fleet.api import PREFIX, Wrong, actor, answer
+from ..fleet.events_api import moment
+from ..fleet.fleet import Fleet
+from ..fleet.past_api import BlocksApi
+from ..fleet.visibility import Lens, Lenses, Sight
+from ..web.query_pool import Questions
+from .file_responses import body_of, form_asked, given_as
+from .mps_usage import USES, mps_past
+from .protocol import BYS, By, History, Nodes, TooMuch
+from .report_views import Prices, report_columns, report_view
+from .views import instant_view, series_columns, series_view, usage_columns, usage_view
+
+MAX_POINTS = 20_000
+MAX_ALSO = 16
+MAX_ALSO_POINTS = 4_000  # one line of each of them
+MAX_BESIDE = 7
+MAX_VALUES = 150_000  # points of all lines of an answer
+WANTED_POINTS = 1_000
+MAX_USAGE_ROWS = 20_000
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200,
+         86_400, 604_800)
+MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
+MAX_MINUTES_S = 25 * HOUR_S  # of usage by the minute
+MAX_MPS_S = 7 * DAY_S
+MAX_USES = 500_000
+LATE_S = 15.0
+METRICS = frozenset(metric.key for metric in (*COLUMNS, *SLOW))
+PRICE = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+
+
+class HistoryApi:
+    def __init__(self, history: History, questions: Questions, fleet: Fleet, lenses: Lenses
+                 ) -> None:
+        self._history = history
+        self._ask = questions.ask
+        self._fleet = fleet
+        self._lenses = lenses
+
+    def series(self) -> Response:
+        given = _given("gpu", "metric", "start", "end", "step", "also", "beside", "format")
+        form, lens = form_asked(), self._lens()
+        gpus = [_needed(given, "gpu"), *_beside(given)]
+        metrics = [_metric(given), *_also(given)]
+        start, end = _span(900.0)
+        step = max(_step(given.get("step"), end - start), self._history.finest(start))
+        span = int(start // step) * step, -int(-end // step) * step
+        _check_points(len(gpus), len(metrics), span, step)
+        nodes, places = _nodes_of(lens), {gpu: self._place(gpu, lens) for gpu in gpus}
+
+        def body() -> tuple[bool, bytes]:
+            frame = self._history.series(gpus, metrics, *span, step, nodes=nodes)
+            found = series_view(frame, gpus, metrics, span, step)
+            return len(frame) > 0, body_of(form, found, lambda: series_columns(found, places))
+
+        has_any, made = self._ask(body)
+        if not has_any and not self._is_known(gpus[0], lens):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpus[0][:128]!r} here")
+        return given_as(form, made, "series", *span)
+
+    def _place(self, gpu: str, lens: Lens) -> tuple[str | None, str | None]:
+        slot = self._fleet.find(gpu, lens.place_of)
+        if slot is None:
+            return None, None
+        return self._fleet.node_of(slot).hello.host, self._fleet.facts[slot].place
+
+    def instant(self) -> Response:
+        given = _given("metric", "at")
+        metric, lens = _metric(given), self._lens()
+        asked_at = moment("at")
+        at = time.time() - 2.0 if asked_at is None else asked_at
+        nodes = _nodes_of(lens)
+        known = [(self._fleet.uuids[slot], self._fleet.node_ids[self._fleet.node_at[slot]])
+                 for slot in lens.slots.tolist() if not self._fleet.retired[slot]]
+
+        def body() -> bytes:
+            frame = self._history.instant(metric, at, nodes)
+            return msgspec.json.encode(instant_view(frame, metric, int(at), known))
+
+        return answer(msgspec.Raw(self._ask(body)))
+
+    def usage(self) -> Response:
+        given = _given("by", "bucket", "start", "end", "of", "format")
+        form, by, of = form_asked(), _by(given.get("by", "user")), given.get("of")
+        bucket = _bucket(given.get("bucket", str(DAY_S)), by == "user" and of is not None)
+        start, end = _span(7.0 * DAY_S if bucket % HOUR_S == 0 else DAY_S)
+        if bucket % HOUR_S and self._history.finest(start) == HOUR_S:
+            bucket = HOUR_S
+        span = int(start // bucket) * bucket, -int(-end // bucket) * bucket
+        if bucket % HOUR_S and span[1] - span[0] > MAX_MINUTES_S:
+            raise _bad("by the minute, a day at most; ask for whole hours, such as 3600")
+        nodes = _nodes_of(self._lens())
+
+        def body() -> bytes:
+            frame = self._history.usage(by, bucket, *span, nodes, of)
+            _check_rows(len(frame))
+            found = usage_view(frame, by, bucket, span)
+            return body_of(form, found, lambda: usage_columns(found))
+
+        return given_as(form, self._ask(body), "usage", *span)
+
+    def reports(self) -> Response:
+        given = _given("by", "start", "end", "price_gpu_hour", "price_kwh", "format")
+        form, by = form_asked(), _by(given.get("by", "user"))
+        prices = Prices(_price(given, "price_gpu_hour"), _price(given, "price_kwh"))
+        start, end = _span(7.0 * DAY_S)
+        span = int(start // HOUR_S) * HOUR_S, -int(-end // HOUR_S) * HOUR_S
+        lens = self._lens()
+        nodes, hosts = _nodes_of(lens), self._hosts(by, lens)
+
+        def body() -> bytes:
+            frame = self._history.usage(by, 0, *span, nodes)
+            _check_rows(len(frame))
+            since = self._history.since()
+            found = report_view(frame, by, span, prices, hosts, since)
+            return body_of(form, found, lambda: report_columns(found))
+
+        return given_as(form, self._ask(body), f"report_by_{by}", *span)
+
+    def mps(self) -> Response:
+        node_id, lens = _needed(_given("node", "start", "end"), "node"), self._lens()
+        node = self._fleet.nodes.get(node_id)
+        if node is None or not lens.sees_node(node_id):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+        start, end = _span(1.0 * DAY_S)
+        # A minute that is not over, or not told yet, has another number in a moment.
+        end = min(end, time.time() - LATE_S)
+        span = int(start // MINUTE_S) * MINUTE_S, int(end // MINUTE_S) * MINUTE_S
+        if span[1] - span[0] > MAX_MPS_S or span[1] <= span[0]:
+            raise _bad("from one whole minute to 7 days; ask for another time")
+        gpus = sorted(self._fleet.uuids[slot] for slot in lens.slots.tolist()
+                      if self._fleet.node_of(slot) is node)
+        one = frozenset((node_id,))
+
+        def body() -> bytes:
+            uses = self._history.tasks(*span, nodes=one, limit=MAX_USES + 1, words=USES)
+            if len(uses) > MAX_USES:
+                raise TooMuch(f"more than {MAX_USES:,} uses of Gpus; ask for a shorter time")
+            loads = self._history.series(gpus, ["util_pct"], *span, MINUTE_S, ("mean", "n"), one)
+            return msgspec.json.encode(mps_past(node_id, gpus, uses, loads, span))
+
+        return answer(msgspec.Raw(self._ask(body)))
+
+    def _hosts(self, by: By, lens: Lens) -> dict[str, str]:
+        """Of what is reported by, whatever is not a name already."""
+        if by == "node":
+            return {node.hello.node_id: node.hello.host for node in lens.nodes(self._fleet)}
+        if by == "gpu":
+            return {self._fleet.uuids[slot]:
+                    f"{self._fleet.node_of(slot).hello.host}:{self._fleet.facts[slot].place}"
+                    for slot in lens.slots.tolist()}
+        return {}
+
+    def _lens(self) -> Lens:
+        return self._lenses.of(Sight.of(actor()))
+
+    def _is_known(self, gpu: str, lens: Lens) -> bool:
+        return self._fleet.find(gpu, lens.place_of) is not None
+
+
+def _nodes_of(lens: Lens) -> Nodes:
+    return None if lens.is_whole else frozenset(lens.node_ids)
+
+
+def _given(*known: str) -> dict[str, str]:
+    for name in request.args:
+        if name not in known:
+            raise _bad(f"there is no parameter {name[:40]!r}; there are {', '.join(known)}")
+        if len(request.args.getlist(name)) > 1:
+            raise _bad(f"{name} is given more than once")
+    return dict(request.args)
+
+
+def _needed(given: dict[str, str], name: str) -> str:
+    if not given.get(name):
+        raise _bad(f"{name} is needed")
+    return given[name]
+
+
+def _metric(given: dict[str, str]) -> str:
+    metric = _needed(given, "metric")
+    if metric not in METRICS:
+        raise _bad(f"there is no metric {metric[:40]!r}; docs/metrics.md and /api/v1/openapi.json "
+                   "list them")
+    return metric
+
+
+def _also(given: dict[str, str]) -> list[str]:
+    """Further metrics on the same seconds, for a page that draws them all."""
+    wanted = [key for key in given.get("also", "").split(",") if key]
+    if len(wanted) > MAX_ALSO:
+        raise _bad(f"also has at most {MAX_ALSO} metrics")
+    return [_metric({"metric": key}) for key in dict.fromkeys(wanted)
+            if key != given["metric"]]
+
+
+def _beside(given: dict[str, str]) -> list[str]:
+    """Further Gpus, on the same seconds."""
+    wanted = [gpu for gpu in dict.fromkeys(given.get("beside", "").split(","))
+              if gpu not in ("", given["gpu"])]
+    if len(wanted) > MAX_BESIDE:
+        raise _bad(f"beside has at most {MAX_BESIDE} Gpus")
+    return wanted
+
+
+def _check_points(gpus: int, metrics: int, span: tuple[int, int], step: int) -> None:
+    points = (span[1] - span[0]) // step
+    if points > MAX_POINTS:
+        raise _bad(f"that would be more than {MAX_POINTS:,} points; a step of "
+                   f"{_step(None, span[1] - span[0])} shows this span well, with every peak")
+    if metrics > 1 and points > MAX_ALSO_POINTS:
+        raise _bad(f"with `also`, at most {MAX_ALSO_POINTS:,} points")
+    if points * gpus * metrics > MAX_VALUES:
+        raise _bad(f"that would be more than {MAX_VALUES:,} points in all; ask for fewer Gpus or "
+                   "metrics, or for a longer step")
+
+
+def _check_rows(count: int) -> None:
+    if count > MAX_USAGE_ROWS:
+        raise TooMuch(f"that would be more than {MAX_USAGE_ROWS:,} rows; ask for a longer bucket "
+                      "or a shorter time")
+
+
+def _price(given: dict[str, str], name: str) -> float | None:
+    if name not in given:
+        return None
+    if not re.fullmatch(PRICE, given[name]):
+        raise _bad(f"{name} is a number such as 2.5")
+    return float(given[name])
+
+
+def _by(given: str) -> By:
+    for by in BYS:
+        if by == given:
+            return by
+    raise _bad(f"by is one of {', '.join(BYS)}")
+
+
+def _bucket(raw: str, may_be_fine: bool) -> int:
+    bucket = _whole("bucket", raw)
+    is_fine = may_be_fine and bucket % MINUTE_S == 0 and bucket < HOUR_S
+    if (bucket % HOUR_S and not is_fine) or bucket > 366 * DAY_S:
+        raise _bad("bucket is a number of seconds: whole hours, such as 3600 or 86400; of one "
+                   "user, with `of`, whole minutes too, such as 60")
+    return bucket
+
+
+def _span(default_s: float) -> tuple[float, float]:
+    start, end = moment("start"), moment("end")
+    end = time.time() if end is None else end
+    start = max(0.0, end - default_s) if start is None else start
+    if start >= end:
+        raise _bad("start must be before end, which is now unless it is given")
+    return start, end
+
+
+def _step(raw: str | None, span_s: float) -> int:
+    if raw is None:
+        return next((step for step in STEPS if span_s / step <= WANTED_POINTS),
+                    -(-int(span_s / WANTED_POINTS) // DAY_S) * DAY_S)
+    step = _whole("step", raw)
+    tier_s = next(tier_s for tier_s in (HOUR_S, MINUTE_S, 1) if step >= tier_s)
+    if step % tier_s:
+        raise _bad(f"a step of a minute or more is in whole minutes, of an hour or more in whole "
+                   f"hours: {step - step % tier_s} or {step - step % tier_s + tier_s}")
+    return step
+
+
+def _whole(name: str, raw: str) -> int:
+    if not raw.isascii() or not raw.isdigit() or len(raw) > 9 or int(raw) < 1:
+        raise _bad(f"{name} is a whole number of seconds, 1 to 999999999")
+    return int(raw)
+
+
+def _bad(detail: str) -> Wrong:
+    return Wrong(HTTPStatus.BAD_REQUEST, detail)
+
+
+def add_history_api(server: Flask, history: History, questions: Questions, fleet: Fleet,
+                    lenses: Lenses) -> None:
+    api = HistoryApi(history, questions, fleet, lenses)
+    blocks = BlocksApi(history, questions, fleet, lenses)
+    routes = Blueprint("history", __name__, url_prefix=PREFIX)
+    table: tuple[tuple[str, Callable[..., Any]], ...] = (
+        ("/series", api.series), ("/instant", api.instant), ("/usage", api.usage),
+        ("/reports", api.reports), ("/mps/past", api.mps), ("/block", blocks.block),
+        ("/totals", blocks.totals))
+    for rule, view in table:
+        routes.add_url_rule(rule, view_func=view, provide_automatic_options=False)
+    server.register_blueprint(routes)

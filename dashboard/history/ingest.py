@@ -1,0 +1,283 @@
+"""What agents say, as the head log has it, into memory: seconds, slow metrics, Tasks, events."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.metrics import Absence
+from gpudeck.wire import GPU_STATES, Event, Frame, Hello, Inventory
+
+from .columns import Ints, quantise, slow_values
+from .headlog import CARRIED
+from .memory import BLOCK_S, Batch, Bools, Head, Slots
+from .parquet import Names
+from .task_minutes import Minutes, Tally
+
+EventKey = tuple[str, str, int]  # node, stream, seq
+OK = GPU_STATES.index("ok")
+WHY_UNREAD = np.array([{"ok": Absence.PRESENT, "stale": Absence.STALE, "lost": Absence.LOST}[state]
+                       for state in GPU_STATES], np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One message that is in the log now. `second`: in which second of the hub's clock a Frame was
+    taken; 0: as its agent says."""
+
+    node_id: str
+    stream: str
+    received_at: float
+    message: Hello | Inventory | Frame | Event
+    second: int = 0
+    is_backfill: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRows:
+    slot: Slots
+    t: int
+    values: npt.NDArray[np.float64]
+    absent: npt.NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class Aside:
+    """Of one block, what is not a number of each second."""
+
+    slow: list[SlowRows] = field(default_factory=list)
+    events: dict[EventKey, tuple[float, Event]] = field(default_factory=dict)
+    minutes: list[Minutes] = field(default_factory=list)
+    first_segment: int | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    frames: int = 0
+    unreadable: int = 0  # of an inventory that never came
+    shed_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The Gpus of an Inventory."""
+
+    slots: list[int]
+    array: Slots
+
+
+@dataclass(slots=True)
+class _Taken:
+    """Frames that are placed together."""
+
+    saids: list[Stored] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    listed: list[Listed] = field(default_factory=list)
+
+    def clear(self) -> None:
+        for part in (self.saids, self.frames, self.listed):
+            part.clear()
+
+
+class Feed:
+    """Called from one native thread at a time, under the store's lock."""
+
+    def __init__(self, seen_in_files: Callable[[int], Bools | None],
+                 events_in_files: Callable[[int], set[EventKey]]) -> None:
+        self.names = Names([], [])
+        self.head = Head(seen_in_files, self.order)
+        self.tally = Tally(BLOCK_S)
+        self.asides: dict[int, Aside] = {}
+        self.closed_asides: dict[int, Aside] = {}
+        self.counts = Counts()
+        self._events_in_files = events_in_files
+        self._known_events: dict[int, set[EventKey]] = {}
+        self._slot_of: dict[tuple[str, str], int] = {}
+        self._slots_of: dict[str, list[int]] = {}
+        self._catalog: dict[tuple[str, str, int], Listed] = {}
+        self._order: Slots = np.zeros(0, np.intp)
+
+    def slot(self, gpu: str, node_id: str) -> int:
+        key = (gpu, node_id)
+        found = self._slot_of.get(key)
+        if found is None:
+            found = self._slot_of[key] = len(self.names.gpus)
+            self._slots_of.setdefault(gpu, []).append(found)
+            self.names.gpus.append(gpu)
+            self.names.nodes.append(node_id)
+        return found
+
+    def slots_of(self, gpus: Sequence[str] | None, nodes: frozenset[str] | None) -> Slots:
+        """Of these Gpus on these Nodes; None: of all."""
+        if gpus is None:
+            return np.array([slot for slot, node in enumerate(self.names.nodes)
+                             if nodes is None or node in nodes], np.intp)
+        return np.array([slot for gpu in dict.fromkeys(gpus)
+                         for slot in self._slots_of.get(gpu, ())
+                         if nodes is None or self.names.nodes[slot] in nodes], np.intp)
+
+    def order(self) -> Slots:
+        """Slots as files are sorted."""
+        if len(self._order) != len(self.names.gpus):
+            self._order = self.names.order()
+        return self._order
+
+    # -- in
+
+    def take(self, messages: Sequence[Stored], segment: int) -> None:
+        """In the order in which they came."""
+        taken = _Taken()
+        find = self._catalog.get
+        for said in messages:
+            frame = said.message
+            if type(frame) is Frame:
+                listed = find((said.node_id, said.stream, frame.generation))
+                if listed is None or len(listed.slots) != len(frame.states):
+                    self.counts.unreadable += 1
+                elif said.second == CARRIED:
+                    self._place(taken, segment)
+                    self.tally.carried(said.node_id, listed.slots, frame.tasks)
+                else:
+                    taken.saids.append(said)
+                    taken.frames.append(frame)
+                    taken.listed.append(listed)
+            else:
+                if type(frame) is Hello:
+                    self._place(taken, segment)
+                self._other(said, segment)
+        self._place(taken, segment)
+
+    def _other(self, said: Stored, segment: int) -> None:
+        match said.message:
+            case Hello():
+                if said.second != CARRIED:
+                    self.tally.hello(said.node_id)
+            case Inventory() as inventory:
+                self._inventory(said, inventory)
+            case Event() as event:
+                self._event(said, event, segment)
+
+    def _inventory(self, said: Stored, inventory: Inventory) -> None:
+        slots = [self.slot(facts.uuid, said.node_id) for facts in inventory.gpus]
+        key = (said.node_id, said.stream, inventory.generation)
+        known = self._catalog.get(key)
+        if known is None or known.slots != slots:
+            self._catalog[key] = Listed(slots, np.array(slots, np.intp))
+
+    def _place(self, taken: "_Taken", segment: int) -> None:
+        saids, frames, listed = taken.saids, taken.frames, taken.listed
+        if not saids:
+            return
+        seconds = [said.second or int(min(frame.taken_at, said.received_at))
+                   for said, frame in zip(saids, frames, strict=True)]
+        now = int(min([said.received_at for said in saids]))
+        placed = self.head.place(_batch(frames, listed, seconds), now, segment)
+        new = _any_of_each(placed, listed)
+        self.counts.frames += sum(new)
+        self.tally.take(zip(saids, frames, listed, seconds, new, strict=True))
+        for at in [at for at, frame in enumerate(frames) if frame.slow is not None and new[at]]:
+            self._slow(frames[at], listed[at], seconds[at], segment)
+        taken.clear()
+
+    def _slow(self, frame: Frame, listed: Listed, second: int, segment: int) -> None:
+        were_read = np.frombuffer(frame.states, np.uint8) == OK
+        if frame.slow is not None and were_read.any():
+            values, absent = slow_values(frame.slow.values, frame.slow.absent)
+            self._aside(second, segment).slow.append(SlowRows(
+                listed.array[were_read], second, values[were_read], absent[were_read]))
+
+    def _aside(self, second: int, segment: int) -> Aside:
+        start = second - second % BLOCK_S
+        found = self.asides.get(start)
+        if found is None:
+            found = self.asides[start] = Aside()
+        if found.first_segment is None:
+            found.first_segment = segment
+        return found
+
+    def _event(self, said: Stored, event: Event, segment: int) -> None:
+        t = min(event.taken_at, said.received_at)
+        start = int(t) - int(t) % BLOCK_S
+        key = (said.node_id, said.stream, event.seq)
+        if start not in self._known_events:
+            self._known_events = dict(list(self._known_events.items())[-64:])
+            self._known_events[start] = self._events_in_files(start)
+        if key in self._known_events[start]:
+            return
+        self._known_events[start].add(key)
+        self._aside(int(t), segment).events[key] = (t, event)
+
+    # -- out, for the files
+
+    def close(self, start: int) -> Aside:
+        """Beside a block that is being closed."""
+        aside = self.asides.pop(start, None) or Aside()
+        minutes = self.tally.pop(start)
+        aside.minutes = [] if minutes is None else [minutes]
+        if start in self.closed_asides:
+            _join(self.closed_asides[start], aside)
+        else:
+            self.closed_asides[start] = aside
+        return self.closed_asides[start]
+
+    def written(self, start: int) -> None:
+        self.closed_asides.pop(start, None)
+
+    def first_segment(self) -> int | None:
+        found = [aside.first_segment for asides in (self.asides, self.closed_asides)
+                 for aside in asides.values() if aside.first_segment is not None]
+        oldest = self.head.first_segment()
+        return min([*found, *([] if oldest is None else [oldest])], default=None)
+
+
+def _join(into: Aside, more: Aside) -> None:
+    into.slow += more.slow
+    into.events |= more.events
+    into.minutes += more.minutes
+    if into.first_segment is None:
+        into.first_segment = more.first_segment
+
+
+def _any_of_each(new: Bools, listed: "Sequence[Listed]") -> list[bool]:
+    """Of each Frame, whether a row was new."""
+    if new.all() and all(one.slots for one in listed):
+        return [True] * len(listed)
+    ends = np.cumsum([len(one.slots) for one in listed])
+    count = np.concatenate([[0], np.cumsum(new)])
+    starts = np.concatenate([[0], ends[:-1]])
+    found: list[bool] = (count[ends] > count[starts]).tolist()
+    return found
+
+
+def _batch(frames: Sequence[Frame], listed: "Sequence[Listed]", seconds: Sequence[int]) -> Batch:
+    states = np.frombuffer(b"".join([frame.states for frame in frames]), np.uint8)
+    absent = b"".join([frame.absent for frame in frames])
+    if states.any():
+        absent = _unread(states, absent)
+    steps, missing = quantise(b"".join([frame.values for frame in frames]), absent)
+    t: Ints = np.repeat(np.array(seconds, np.int64), [len(frame.states) for frame in frames])
+    return Batch(np.concatenate([one.array for one in listed]), t, states + np.uint8(1), missing,
+                 steps)
+
+
+def _unread(states: npt.NDArray[np.uint8], absent: bytes) -> bytes:
+    """What a Frame says of a Gpu that it calls stale or lost is no sample of it, as in the live
+    picture."""
+    codes = np.frombuffer(absent, np.uint8).reshape(len(states), -1)
+    return np.where(codes == Absence.PRESENT, WHY_UNREAD[states][:, None], codes).tobytes()
+
+
+def event_columns(events: dict[EventKey, tuple[float, Event]]) -> dict[str, list[Any]]:
+    rows = sorted(events.items(), key=lambda row: (row[1][0], row[0]))
+    return {
+        "t": [t for _, (t, _) in rows], "node": [key[0] for key, _ in rows],
+        "kind": [event.kind for _, (_, event) in rows],
+        "gpu": [event.gpu_uuid for _, (_, event) in rows],
+        "task": [event.task_id for _, (_, event) in rows],
+        "text": [event.text for _, (_, event) in rows],
+        "numbers": [msgspec.json.encode(event.numbers).decode() for _, (_, event) in rows],
+        "stream": [key[1] for key, _ in rows], "seq": [key[2] for key, _ in rows],
+    }

@@ -1,0 +1,360 @@
+"""Who held what: Tasks of Frames, added up per minute.
+
+A Frame says what changed, so each Node has a thread of what its Tasks are: one of the live Frames,
+and one of those that are brought later, which goes on where the live one broke off. Numbers wait
+and are added up for many Nodes at once: one by one they would cost as much as all else together.
+"""
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.wire import Frame, Task, Tasks
+
+from .columns import Ints
+
+if TYPE_CHECKING:
+    from .ingest import Listed, Stored
+
+MINUTE_S = 60
+NOWHERE = 0  # the lane of what a Frame with fewer Gpus than its Tasks knew was used on
+
+Floats = npt.NDArray[np.float64]
+Lanes = npt.NDArray[np.intp]
+
+
+class Minutes:
+    """Of one block: a lane per Task on a Gpu, and what was held in each minute of it."""
+
+    def __init__(self, start: int, block_s: int) -> None:
+        self.start = start
+        self.minutes = block_s // MINUTE_S
+        self._lane_of: dict[tuple[int, str], int] = {}
+        self.slots = [-1]
+        self.ids = [""]
+        self.tasks: list[Task | None] = [None]
+        self._allocate(64)
+
+    def _allocate(self, room: int) -> None:
+        """Minute by minute; of memory and SM, sums, of how many seconds, and the highest."""
+        shape = (self.minutes, room)
+        self.seconds = np.zeros(shape)
+        self.mem_byte_s, self.mem_s = np.zeros(shape), np.zeros(shape)
+        self.sm_pct_s, self.sm_s = np.zeros(shape), np.zeros(shape)
+        self.mem_max, self.sm_max = np.full(shape, np.nan), np.full(shape, np.nan)
+
+    @property
+    def numbers(self) -> tuple[Floats, ...]:
+        return (self.seconds, self.mem_byte_s, self.mem_s, self.sm_pct_s, self.sm_s, self.mem_max,
+                self.sm_max)
+
+    def __len__(self) -> int:
+        """Lanes in use."""
+        return len(self.ids) - 1
+
+    def lane(self, slot: int, task_id: str, task: Task | None) -> int:
+        found = self._lane_of.get((slot, task_id))
+        if found is None:
+            found = self._lane_of[slot, task_id] = len(self.ids)
+            self.slots.append(slot)
+            self.ids.append(task_id)
+            self.tasks.append(task)
+            self._grow()
+        elif task is not None:
+            self.tasks[found] = task  # it may have been used before it was described
+        return found
+
+    def _grow(self) -> None:
+        room = self.seconds.shape[1]
+        if len(self.ids) <= room:
+            return
+        former = self.numbers
+        self._allocate(2 * room)
+        for new, old in zip(self.numbers, former, strict=True):
+            new[:, :room] = old
+
+    def add(self, minute: Lanes, lane: Lanes, seconds: Floats, mem: Floats, sm: Floats) -> None:
+        """A lane may come more than once."""
+        at = minute * self.seconds.shape[1] + lane
+        np.add.at(self.seconds.reshape(-1), at, seconds)
+        for value, total, count, top in ((mem, self.mem_byte_s, self.mem_s, self.mem_max),
+                                         (sm, self.sm_pct_s, self.sm_s, self.sm_max)):
+            there = ~np.isnan(value)
+            which = at[there]
+            np.add.at(total.reshape(-1), which, value[there] * seconds[there])
+            np.add.at(count.reshape(-1), which, seconds[there])
+            np.fmax.at(top.reshape(-1), which, value[there])
+
+
+_NOTHING = np.zeros(0)
+_NO_LANES = np.zeros(0, np.intp)
+
+
+@dataclass(slots=True)
+class Thread:
+    slots: list[int] = field(default_factory=list)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    told: Tasks | None = None  # that came, until it is settled
+    ids: list[str] = field(default_factory=list)  # Task and Gpu of each use
+    gpus: list[int] = field(default_factory=list)
+    places: Lanes = field(default_factory=lambda: _NO_LANES)  # where their numbers are
+    room: Lanes = field(default_factory=lambda: _NO_LANES)  # all places it ever needed
+    minute: int = 0
+    seconds: int = 0  # of this minute, not added up yet
+    lanes: Lanes = field(default_factory=lambda: _NO_LANES)
+    of: Minutes | None = None  # whose lanes
+
+    def take(self, tasks: Tasks, ids: list[str], gpus: list[int]) -> None:
+        self.ids, self.gpus, self.of = ids, gpus, None
+        began = {task.id: task for task in tasks.began}
+        known = began if tasks.snapshot else self.tasks | began
+        self.tasks = {task_id: known[task_id] for task_id in ids if task_id in known}
+
+    def lanes_in(self, minutes: Minutes) -> Lanes:
+        if self.of is not minutes:
+            slots, tasks = self.slots, self.tasks
+            self.lanes = np.array([
+                minutes.lane(slots[gpu], task_id, tasks.get(task_id)) if gpu < len(slots)
+                else NOWHERE for task_id, gpu in zip(self.ids, self.gpus, strict=True)], np.intp)
+            self.of = minutes
+        return self.lanes
+
+
+class Numbers:
+    """What each use says last; a Thread keeps its places while they suffice."""
+
+    def __init__(self) -> None:
+        self.mem, self.sm = np.zeros(64), np.zeros(64)
+        self._used = 0
+
+        self._free = _NO_LANES
+
+    def room(self, held: Lanes, many: int) -> Lanes:
+        """Places for so many, those that are held already among them."""
+        more = many - len(held)
+        if more <= 0:
+            return held
+        again, self._free = self._free[:more], self._free[more:]
+        first, self._used = self._used, self._used + more - len(again)
+        if self._used > len(self.mem):
+            self.mem, self.sm = (np.concatenate([old, np.zeros(self._used)])
+                                 for old in (self.mem, self.sm))
+        return np.concatenate([held, again, np.arange(first, self._used)])
+
+    def give_back(self, held: Lanes) -> None:
+        """Nothing that is due is there any more."""
+        self._free = np.concatenate([self._free, held])
+
+
+@dataclass(slots=True)
+class Due:
+    """Of one block, what waits to be added up: uses that were so for some seconds of a minute."""
+
+    minutes: list[int] = field(default_factory=list)
+    seconds: list[int] = field(default_factory=list)
+    lanes: list[Lanes] = field(default_factory=list)
+    places: list[Lanes] = field(default_factory=list)
+
+    def add_to(self, minutes: Minutes, numbers: Numbers) -> None:
+        counts = list(map(len, self.lanes))
+        places = np.concatenate(self.places)
+        minutes.add(np.repeat(np.array(self.minutes, np.intp), counts), np.concatenate(self.lanes),
+                    np.repeat(np.array(self.seconds, np.float64), counts),
+                    numbers.mem[places], numbers.sm[places])
+
+
+def _floats(numbers: list[Any]) -> Floats:
+    """NaN for None; where there is none, the way that is twice as fast."""
+    try:
+        return np.frombuffer(array("d", numbers))
+    except TypeError:
+        return np.array(numbers, np.float64)
+
+
+class Tally:
+    def __init__(self, block_s: int) -> None:
+        self._block_s = block_s
+        self._live: dict[str, Thread] = {}
+        self._back: dict[str, Thread] = {}
+        self.blocks: dict[int, Minutes] = {}  # by the start of the block
+        self._numbers = Numbers()
+        self._fresh: list[Thread] = []
+        self._due: dict[int, Due] = {}  # by the start of the block
+
+    def hello(self, node_id: str) -> None:
+        """A new connection: what was not acked comes later, and begins where it broke off."""
+        former = self._live.pop(node_id, None)
+        if former is not None:
+            self._leave(former)
+            gone = self._back.get(node_id)
+            if gone is not None:
+                self._leave(gone)
+                self.settle()
+                self._numbers.give_back(gone.room)
+            self._back[node_id] = former
+
+    def take(self, told: "Iterable[tuple[Stored, Frame, Listed, int, bool]]") -> None:
+        """Frames: from whom, whose Gpus, in which second, and whether that second was new."""
+        live, back = self._live, self._back
+        for said, frame, listed, second, is_new in told:
+            threads = back if said.is_backfill else live
+            thread = threads.get(said.node_id)
+            if thread is None:
+                thread = threads[said.node_id] = Thread()
+            tasks = frame.tasks
+            minute = second - second % MINUTE_S
+            if tasks is not None or minute != thread.minute or thread.slots is not listed.slots:
+                self._turn(thread, listed.slots, minute, tasks)
+            thread.seconds += is_new
+        self.settle()
+
+    def carried(self, node_id: str, slots: list[int], tasks: Tasks | None) -> None:
+        """What its Tasks were when a segment of the log began."""
+        self._turn(self._live.setdefault(node_id, Thread()), slots, 0, tasks)
+
+    def _turn(self, thread: Thread, slots: list[int], minute: int, tasks: Tasks | None) -> None:
+        if thread.told is not None:
+            self.settle()
+        if thread.seconds:
+            self._leave(thread)
+        thread.minute = minute
+        if thread.slots is not slots:
+            thread.slots, thread.of = slots, None
+        if tasks is not None:
+            thread.told = tasks
+            self._fresh.append(thread)
+
+    def _leave(self, thread: Thread) -> None:
+        """What it held so far is due."""
+        if thread.told is not None:
+            self.settle()
+        seconds, thread.seconds = thread.seconds, 0
+        if not seconds or not thread.ids:
+            return
+        start = thread.minute - thread.minute % self._block_s
+        minutes = self.blocks.get(start)
+        if minutes is None:
+            minutes = self.blocks[start] = Minutes(start, self._block_s)
+        due = self._due.get(start)
+        if due is None:
+            due = self._due[start] = Due()
+        due.minutes.append((thread.minute - start) // MINUTE_S)
+        due.seconds.append(seconds)
+        due.lanes.append(thread.lanes if thread.of is minutes else thread.lanes_in(minutes))
+        due.places.append(thread.places)
+
+    def settle(self) -> None:
+        """What is due is added up; then what came stands in its place."""
+        due, self._due = self._due, {}
+        for start, one in due.items():
+            one.add_to(self.blocks[start], self._numbers)
+        fresh, self._fresh = self._fresh, []
+        if fresh:
+            self._renew(fresh)
+
+    def _renew(self, fresh: list[Thread]) -> None:
+        tasks = [thread.told for thread in fresh if thread.told is not None]
+        uses = [use for each in tasks for use in each.uses]
+        ids, gpus = [use.task_id for use in uses], [use.gpu for use in uses]
+        at = 0
+        for thread, each in zip(fresh, tasks, strict=True):
+            at, first = at + len(each.uses), at
+            thread.told = None
+            if (each.began or each.snapshot or thread.ids != ids[first:at]
+                    or thread.gpus != gpus[first:at]):
+                thread.take(each, ids[first:at], gpus[first:at])
+                thread.room = self._numbers.room(thread.room, at - first)
+                thread.places = thread.room[: at - first]
+        places = np.concatenate([thread.places for thread in fresh])
+        self._numbers.mem[places] = _floats([use.mem_used_bytes for use in uses])
+        self._numbers.sm[places] = _floats([use.sm_pct for use in uses])
+
+    def add_up(self) -> None:
+        """Before the blocks are read."""
+        for threads in (self._live, self._back):
+            for thread in threads.values():
+                self._leave(thread)
+        self.settle()
+
+    def pop(self, start: int) -> Minutes | None:
+        """A block leaves; what is added from now on is apart from it."""
+        self.add_up()
+        return self.blocks.pop(start, None)
+
+
+@dataclass(slots=True)
+class Held:
+    """Rows: one Task on one Gpu within one minute. `lane` is an index into `tasks` and `ids`."""
+
+    slot: Ints
+    t: Ints
+    lane: Lanes
+    ids: list[str]
+    tasks: list[Task | None]
+    numbers: dict[str, Floats]  # NaN: of a maximum that nobody saw
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
+    def take(self, which: npt.NDArray[np.generic]) -> "Held":
+        return Held(self.slot[which], self.t[which], self.lane[which], self.ids, self.tasks,
+                    {name: values[which] for name, values in self.numbers.items()})
+
+
+TASK_SUMS = ("seconds", "mem_byte_s", "mem_s", "sm_pct_s", "sm_s")
+TASK_TOPS = ("mem_max_bytes", "sm_max_pct")
+
+
+def held_in(parts: list[Minutes]) -> Held:
+    """Of these blocks, each minute of a Task on a Gpu once; by slot, then by time."""
+    ids: list[str] = []
+    tasks: list[Task | None] = []
+    lane_of: dict[str, int] = {}
+    slot, t, lane, numbers = [], [], [], []
+    for part in parts:
+        of_part = np.array([lane_of.setdefault(task_id, len(lane_of)) for task_id in part.ids],
+                           np.intp)
+        tasks += [None] * (len(lane_of) - len(tasks))
+        for at, task in zip(of_part.tolist(), part.tasks, strict=True):
+            tasks[at] = task if tasks[at] is None else tasks[at]
+        there = part.seconds > 0
+        there[:, NOWHERE] = False
+        minute, at_lane = np.nonzero(there)
+        slot.append(np.array(part.slots, np.int64)[at_lane])
+        t.append(part.start + minute * MINUTE_S)
+        lane.append(of_part[at_lane])
+        numbers.append([values[there] for values in part.numbers])
+    ids = list(lane_of)
+    none: list[Ints] = [np.zeros(0, np.int64)]
+    columns = [np.concatenate(column) for column in zip(*numbers, strict=True)] or [_NOTHING] * 7
+    found = Held(np.concatenate(slot or none), np.concatenate(t or none),
+                 np.concatenate(lane or [_NO_LANES]), ids, tasks,
+                 dict(zip((*TASK_SUMS, *TASK_TOPS), columns, strict=True)))
+    return _once_each(found.take(np.lexsort((found.lane, found.t, found.slot))))
+
+
+def _once_each(held: Held) -> Held:
+    """What came late for a minute that is on its way into a file lies apart from it."""
+    starts = runs(held.slot, held.t, held.lane)
+    if len(starts) == len(held):
+        return held
+    found = held.take(starts)
+    for names, join in ((TASK_SUMS, np.add), (TASK_TOPS, np.fmax)):
+        for name in names:
+            found.numbers[name] = join.reduceat(held.numbers[name], starts)
+    return found
+
+
+def runs(*keys: npt.NDArray[np.generic]) -> Lanes:
+    """Where rows with the same keys begin."""
+    if not len(keys[0]):
+        return _NO_LANES
+    changes = np.zeros(len(keys[0]), bool)
+    changes[0] = True
+    for key in keys:
+        changes[1:] |= key[1:] != key[:-1]
+    return np.flatnonzero(changes)

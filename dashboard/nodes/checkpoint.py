@@ -1,0 +1,88 @@
+"""Each Node as it stands, in bytes: what the hub keeps when it drops an old segment of its log."""
+
+import msgspec
+
+from gpudeck.wire import MAX_MESSAGE_BYTES, Event, Frame, Hello, Inventory, encode
+
+from ..fleet.events import KeptEvent
+from ..fleet.sequence_ledger import Ledger
+from ..fleet.state_machine import Room, Stream
+from ..history.headlog import CARRIED, Entry
+
+
+class SavedStream(msgspec.Struct, array_like=True):
+    name: str
+    ranges: list[tuple[int, int]]
+    settled: int
+    lost: int = 0
+
+
+class SavedEvent(msgspec.Struct, array_like=True):
+    stream: str
+    at: float
+    user: str | None
+    event: Event
+
+
+class SavedNode(msgspec.Struct):
+    hello: Hello
+    heard_at: float
+    inventories: list[Inventory]
+    frame: Frame | None
+    streams: list[SavedStream]
+    events: list[SavedEvent] = []
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(SavedNode)
+
+
+def encode_nodes(room: Room) -> list[tuple[str, bytes]]:
+    events: dict[str, list[SavedEvent]] = {}
+    for kept in room.events:
+        events.setdefault(kept.node_id, []).append(
+            SavedEvent(kept.stream, kept.at, kept.user, kept.event))
+    return [(node_id, _encode(_saved(room, node_id, events.get(node_id, []))))
+            for node_id in room.fleet.nodes]
+
+
+def _saved(room: Room, node_id: str, events: list[SavedEvent]) -> SavedNode:
+    node = room.fleet.nodes[node_id]
+    # The batch in hand will be on disk before this is, so all that was seen counts as kept.
+    streams = [SavedStream(name, stream.ledger.ranges, stream.ledger.settled, stream.ledger.lost)
+               for name, stream in room.streams.get(node_id, {}).items()]
+    inventories = [listing.inventory for listing in node.listings.values()]
+    return SavedNode(node.hello, node.heard_at, inventories, room.fleet.snapshot(node), streams,
+                     events)
+
+
+def restore(room: Room, data: bytes) -> None:
+    saved = _decoder.decode(data)
+    node = room.fleet.hello(saved.hello, saved.heard_at, 0.0)
+    for inventory in saved.inventories:
+        room.fleet.inventory(node, inventory)
+    if saved.frame is not None:
+        room.fleet.frame(node, saved.frame, saved.heard_at, 0.0)
+    room.streams[saved.hello.node_id] = {
+        stream.name: _stream(stream) for stream in saved.streams}
+    for kept in saved.events:
+        room.events.add(KeptEvent(saved.hello.node_id, kept.stream, kept.at, kept.user, kept.event))
+
+
+def _stream(saved: SavedStream) -> Stream:
+    seen, stored = (Ledger(saved.ranges, saved.settled, saved.lost) for _ in range(2))
+    return Stream(seen, stored)
+
+
+
+def carried(nodes: list[tuple[str, bytes]]) -> list[Entry]:
+    """With what a segment of the log begins, so that its Frames can be read without those before
+    it."""
+    found = []
+    for node_id, data in nodes:
+        saved = _decoder.decode(data)
+        said: list[Hello | Inventory | Frame] = [
+            saved.hello, *saved.inventories, *([] if saved.frame is None else [saved.frame])]
+        found += [Entry(node_id, saved.hello.stream, 0, saved.heard_at, payload, CARRIED)
+                  for one in said if len(payload := encode(one)) <= MAX_MESSAGE_BYTES]
+    return found

@@ -1,0 +1,214 @@
+"""Which nodes belong here: how they come in, wait, are let in, and are turned out.
+
+A node is its key. A token gives it a place, once; from then on its key alone speaks for it. Until
+a node is approved, and from the moment it is revoked, nothing it says reaches the fleet.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from gpudeck.keys import Key, Token, fingerprint, is_signed, spaced
+from gpudeck.wire import Challenge, Hello, Refused, enrolment_statement, node_statement
+
+from ..access import service
+from ..access.policy import Actor, may
+from ..access.store import CannotChange, NoSuch
+from ..audit.recorder import Auditor, CannotRecord, by
+from ..fleet.members import (
+    REVOKED,
+    REVOKED_RETRY_S,
+    UNKNOWN_RETRY_S,
+    WAITING_RETRY_S,
+    Enrolment,
+    Member,
+    Wanted,
+    group_flaw,
+)
+from .store import Registry
+
+LASTS_S = 3_600.0
+MAX_MEMBERS = 10_000
+
+
+class Impostor(Exception):
+    """Not the holder of the key that was shown."""
+
+
+class Nodes:
+    """Members are held in memory: a node that comes back costs no look at the disk."""
+
+    def __init__(self, registry: Registry, hub_fingerprint: str, audit: Auditor) -> None:
+        self._registry = registry
+        self._audit = audit
+        self._hub = hub_fingerprint
+        self._members = {member.node_id: member for member in registry.members()}
+        self.on_revoke: list[Callable[[str], None]] = []
+        self.on_group: list[Callable[[str, str], None]] = []
+
+    def member(self, node_id: str) -> Member | None:
+        return self._members.get(node_id)
+
+    def members(self) -> list[Member]:
+        return list(self._members.values())
+
+    # -- by people and programs
+
+    def enrolments(self, actor: Actor) -> list[Enrolment]:
+        _check(actor, "GET /api/v1/enrolments")
+        return self._registry.enrolments()
+
+    def create(self, actor: Actor, wanted: Wanted) -> tuple[Token, Enrolment]:
+        _check(actor, "POST /api/v1/enrolments")
+        with self._change(actor, "add", {"host": wanted.host, "group": wanted.group,
+                                         "approve": wanted.approve}):
+            [made] = create(self._registry, self._hub, [wanted], actor.name)
+        return made
+
+    def withdraw(self, actor: Actor, enrolment_id: str) -> None:
+        _check(actor, "DELETE /api/v1/enrolments/<enrolment_id>")
+        with self._change(actor, "withdraw", {"enrolment": enrolment_id[:64]}, takes_away=True):
+            if not self._registry.withdraw(enrolment_id):
+                raise NoSuch(f"there is no unused enrolment {enrolment_id[:64]!r}")
+
+    def approve(self, actor: Actor, node_id: str) -> Member:
+        _check(actor, "POST /api/v1/nodes/<node_id>/approve")
+        member = self._known(node_id)
+        if member.access == "revoked":
+            raise CannotChange(REVOKED)
+        return self._put(actor, "approve", {}, replace(member, access="approved",
+                                                       decided_by=actor.name))
+
+    def revoke(self, actor: Actor, node_id: str) -> Member:
+        _check(actor, "POST /api/v1/nodes/<node_id>/revoke")
+        member = self._put(actor, "revoke", {}, replace(self._known(node_id), access="revoked",
+                                                        decided_by=actor.name))
+        for tell in self.on_revoke:
+            tell(node_id)
+        return member
+
+    def put_in_group(self, actor: Actor, node_id: str, group: str) -> Member:
+        _check(actor, "PATCH /api/v1/nodes/<node_id>")
+        wrong = group_flaw(group)
+        if wrong is not None:
+            raise CannotChange(wrong)
+        known = self._known(node_id)
+        member = self._put(actor, "group", {"from": known.group, "to": group},
+                           replace(known, group=group))
+        for tell in self.on_group:
+            tell(node_id, group)
+        return member
+
+    def _known(self, node_id: str) -> Member:
+        member = self._members.get(node_id)
+        if member is None:
+            raise NoSuch(f"there is no node {node_id[:64]!r} here")
+        return member
+
+    def _put(self, actor: Actor, action: str, detail: dict[str, Any], member: Member) -> Member:
+        fields = by(actor) | {"action": action, "node": member.node_id, "host": member.host,
+                              "detail": detail}
+        with self._audit.change("node", fields, takes_away=action == "revoke"):
+            self._registry.put(member)
+        self._members[member.node_id] = member
+        return member
+
+    def _change(self, actor: Actor, action: str, detail: dict[str, Any], takes_away: bool = False
+                ) -> AbstractContextManager[None]:
+        known = {name: value for name, value in detail.items() if value is not None}
+        return self._audit.change("enrolment", by(actor) | {"action": action, "detail": known},
+                                  takes_away)
+
+    # -- by nodes
+
+    def admit(self, challenge: Challenge, hello: Hello) -> Refused | None:
+        """None: it is who it says and may speak. Raises Impostor."""
+        prove(challenge, hello)
+        member = self._members.get(hello.node_id)
+        if member is None:
+            try:
+                member = self._enrol(challenge, hello)
+            except (CannotChange, CannotRecord) as why:
+                return Refused(str(why)[:1024], UNKNOWN_RETRY_S)
+        if member.access == "revoked":
+            return Refused(REVOKED, REVOKED_RETRY_S)
+        if member.access == "waiting":
+            return Refused("an admin must approve this node; compare its fingerprint, "
+                           f"{spaced(hello.node_id)}", WAITING_RETRY_S)
+        return None
+
+    def _enrol(self, challenge: Challenge, hello: Hello) -> Member:
+        place = self._place(challenge, hello)
+        member = Member(hello.node_id, hello.key, hello.host, place.group,
+                        "waiting" if place.approve else "approved", time.time(), place.id)
+        with self._audit.change("node", {
+                "action": "enrol", "actor": hello.host, "actor_kind": "agent",
+                "node": member.node_id, "host": member.host,
+                "detail": {"enrolment": place.id, "by": place.created_by, "group": place.group,
+                           "access": member.access}}):
+            if not self._registry.use(place.id, member):
+                raise CannotChange(USED)
+        self._members[member.node_id] = member
+        for tell in self.on_group:
+            tell(member.node_id, member.group)
+        return member
+
+    def _place(self, challenge: Challenge, hello: Hello) -> Enrolment:
+        given = hello.enrolment
+        if given is None:
+            raise CannotChange("this hub does not know this node; run `gpudeck token create "
+                               "agent` where the hub is, and start the agent once with that token")
+        place = self._registry.enrolment(given.token_id)
+        if place is None or not is_signed(place.key, enrolment_statement(challenge, hello),
+                                          given.signature):
+            raise CannotChange("this hub does not know the enrolment token; make a new one")
+        if place.used_by is not None:
+            raise CannotChange(USED)
+        if time.time() >= place.expires_at:
+            raise CannotChange("the enrolment token is older than an hour; make a new one")
+        if place.host is not None and place.host != hello.host:
+            raise CannotChange(f"the enrolment token is for the host {place.host!r}, and this one "
+                               f"is called {hello.host!r}; make one for it, or use --host")
+        if len(self._members) >= MAX_MEMBERS:
+            raise CannotChange(f"this hub knows {MAX_MEMBERS} nodes and takes no more")
+        return place
+
+
+USED = "the enrolment token has been used already, and is good for one node; make a new one"
+
+
+def prove(challenge: Challenge, hello: Hello) -> None:
+    if hello.node_id != fingerprint(hello.key):
+        raise Impostor("the node's id is not the fingerprint of its key")
+    if not is_signed(hello.key, node_statement(challenge, hello), hello.signature):
+        raise Impostor("the signature is not that of the node's key")
+
+
+def create(registry: Registry, hub_fingerprint: str, wanted: list[Wanted], by: str
+           ) -> list[tuple[Token, Enrolment]]:
+    """Without asking who it is: whoever can write the hub's folder may."""
+    now = time.time()
+    made = []
+    for each in wanted:
+        wrong = each.flaw()
+        if wrong is not None:
+            raise CannotChange(wrong)
+        token = Token.new(hub_fingerprint)
+        made.append((token, Enrolment(token.id, Key(token.seed).public, each.host, each.approve,
+                                      each.group, now, by, now + LASTS_S)))
+    if not registry.add((enrolment for _, enrolment in made), now):
+        raise CannotChange("there are too many enrolments; withdraw some, or wait until they end")
+    return made
+
+
+def _check(actor: Actor, verb: str) -> None:
+    refusal = may(actor, verb, now=time.time())
+    if refusal is not None:
+        raise service.Refused(refusal)
+
+
+def command(url: str, token: Token) -> str:
+    """The one line to paste on the node. In the environment, because arguments are public."""
+    return f"GPUDECK_TOKEN={token.text} gpudeck agent --hub {url}"

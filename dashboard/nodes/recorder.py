@@ -1,0 +1,156 @@
+"""Takes messages to disk in batches, beside the loop, and only then says that they are stored."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import gevent
+from gevent.event import Event as Signal
+
+from gpudeck.wire import Event, Frame, Hello, Inventory
+
+from ..fleet.effects import NotStored, Record, Stored
+from ..fleet.state_machine import Room
+from ..history.headlog import Entry, HeadLog
+from ..history.ingest import Stored as Kept
+from ..history.store import Store
+from ..state import State
+from .checkpoint import carried, encode_nodes
+
+log = logging.getLogger("gpudeck.recorder")
+
+FLUSH_EVERY_S = 1.0
+SEGMENT_S = 300.0
+SEGMENT_BYTES = 256_000_000
+MAX_WAITING_BYTES = 64_000_000
+RECOVER_AT_ONCE = 2_000
+
+
+class Recorder:
+    def __init__(self, folder: Path, state: State, room: Room,
+                 submit: Callable[[Stored | NotStored], None], history: Store) -> None:
+        self._log = HeadLog(folder / "headlog")
+        self._state = state
+        self._room = room
+        self._submit = submit
+        self._history = history
+        self._waiting: list[Record] = []
+        self._waiting_bytes = 0
+        self._wake = Signal()
+        self._is_stopping = False
+        self._is_due = False
+        self._rotated_mono = time.monotonic()
+
+    def recover(self) -> None:
+        """Before anything else runs: the room gets back what the disk holds."""
+        count = 0
+        for number, entries in self._log.segments():
+            kept: list[Kept] = []
+            for entry in entries:
+                message = self._room.recover(Record(
+                    entry.node_id, entry.stream, entry.seq, entry.received_at, entry.payload,
+                    entry.is_backfill))
+                if isinstance(message, Hello | Inventory | Frame | Event):
+                    kept.append(Kept(entry.node_id, entry.stream, entry.received_at, message,
+                                     entry.second, entry.is_backfill))
+                if len(kept) >= RECOVER_AT_ONCE:
+                    self._history.append(kept, number)
+                    kept = []
+                count += 1
+            self._history.append(kept, number)
+        damage = self._log.damage
+        self._log.open()
+        log.info("recovered records=%d torn_bytes=%d bad_records=%d", count, damage.torn_bytes,
+                 damage.bad_records)
+
+    def put(self, record: Record) -> None:
+        size = len(record.payload) + 200
+        if self._waiting_bytes + size > MAX_WAITING_BYTES:
+            self._submit(NotStored(self._room.disk_error or "more comes in than the disk takes",
+                                   (record,)))
+            return
+        self._waiting.append(record)
+        self._waiting_bytes += size
+        self._wake.set()
+
+    def run(self) -> None:
+        while not self._is_stopping or self._waiting:
+            started = time.monotonic()
+            if not self._waiting:
+                self._wake.clear()
+                self._wake.wait()
+            stored = self._flush()
+            if self._is_stopping and not stored:
+                return
+            if not self._is_stopping:
+                self._pause(FLUSH_EVERY_S - (time.monotonic() - started))
+
+    def _pause(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._is_stopping and (left := deadline - time.monotonic()) > 0:
+            gevent.sleep(min(left, 0.1))
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._wake.set()
+
+    def _flush(self) -> bool:
+        batch, self._waiting = self._waiting, []
+        size, self._waiting_bytes = self._waiting_bytes, 0
+        # Taken in the same moment as the batch: it must not claim what the batch does not hold.
+        nodes = encode_nodes(self._room) if self._due() else None
+        why: str | None = gevent.get_hub().threadpool.apply(self._write, (batch, nodes))
+        if why is not None:
+            self._waiting = batch + self._waiting
+            self._waiting_bytes += size
+            self._submit(NotStored(why))
+            return False
+        self._submit(Stored(tuple(batch)))
+        return True
+
+    def _due(self) -> bool:
+        return (time.monotonic() - self._rotated_mono >= SEGMENT_S
+                or self._log.length >= SEGMENT_BYTES)
+
+    def _write(self, batch: list[Record], nodes: list[tuple[str, bytes]] | None) -> str | None:
+        """In a native thread: the loop goes on meanwhile. Why it failed, if it did: gevent writes
+        an exception that leaves a thread to stderr, which may lie on the same full disk."""
+        try:
+            self._log.append(Entry(record.node_id, record.stream, record.seq, record.received_at,
+                                   record.payload, record.second, record.is_backfill)
+                             for record in batch)
+        except OSError as error:
+            return error.strerror or str(error)
+        self._tell_history(batch)
+        if nodes is not None:
+            self._rotate(nodes)
+        return None
+
+    def _tell_history(self, batch: list[Record]) -> None:
+        """From the log it can be told again: what fails here costs no message."""
+        try:
+            self._history.append([
+                Kept(record.node_id, record.stream, record.received_at, record.message,
+                     record.second, record.is_backfill)
+                for record in batch if record.message is not None], self._log.number)
+        except Exception:
+            log.exception("history did not take a batch")
+
+    def _rotate(self, nodes: list[tuple[str, bytes]]) -> None:
+        """The batch is safe by now; what fails here is tried again at the next flush."""
+        try:
+            self._state.save_nodes(nodes)
+            self._log.rotate(carried(nodes))
+            self._log.drop_old(self._history.first_segment())
+            self._rotated_mono = time.monotonic()
+        except Exception as error:
+            log.warning("rotation failed reason=%r", str(error))
+
+    @property
+    def segment(self) -> int:
+        """That is being written."""
+        return self._log.number
+
+    def close(self) -> None:
+        self._log.close()

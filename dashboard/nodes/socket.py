@@ -1,0 +1,229 @@
+"""The socket edge to agents: decode once, ask for the proof, take identity from the connection
+alone, hand to the room."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+
+from gpudeck.websocket import CloseCode, Violation
+from gpudeck.wire import (
+    EVENT,
+    MAX_MESSAGE_BYTES,
+    NAMESPACE,
+    Backfill,
+    Call,
+    Challenge,
+    Event,
+    Frame,
+    FromAgent,
+    Hello,
+    Refused,
+    WireError,
+    decode_from_agent,
+    encode,
+)
+
+from ..access.policy import may
+from ..actions.signer_client import Signer, SignerGone
+from ..fleet.effects import Close, HubEvent, Left, OverRate, Said, Tell
+from ..settings import HubSettings
+from ..web.bounded_socket import BoundedServer, BoundedSocket, event_frame
+from ..web.http_server import Connection
+from ..web.token_bucket import Bucket
+from .backfills import Backfills
+from .enrolment import Impostor, Nodes
+
+log = logging.getLogger("gpudeck.hub")
+
+# The Socket.IO packet around a message: its keys, the event's name, the namespace.
+ENVELOPE_BYTES = 256
+BURST_S = 10
+PACE_PER_S = 200.0
+BAD_MESSAGE_RETRY_S = 30.0
+TOO_MUCH_RETRY_S = 30.0
+CLOSED_WITHIN_S = 0.5  # whether or not the other side reads on
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """How the hub proves itself to a node, and who may come in."""
+
+    nodes: Nodes
+    key: Signer
+    hub_id: str
+
+    def challenge(self, call: Call) -> Challenge:
+        return self.key.challenge(call, self.hub_id)
+
+
+@dataclass(slots=True)
+class AgentLink:
+    peer: BoundedSocket
+    connection: Connection
+    messages: Bucket
+    size: Bucket
+    pace: Bucket
+    since_mono: float
+    challenge: Challenge | None = None  # asked, and not answered yet
+    is_proven: bool = False
+    backlog_to: int = 0  # what the agent said in Hello it had given out already
+    newest: int = 0
+
+
+class AgentEdge:
+    def __init__(self, server: BoundedServer, settings: HubSettings, doors: Doors,
+                 submit: Callable[[HubEvent], None], is_disk_well: Callable[[], bool]) -> None:
+        self.backfills = Backfills(self._filled, is_disk_well)
+        self._settings = settings
+        self._doors = doors
+        self._submit = submit
+        self._links: dict[str, AgentLink] = {}
+        # On the server itself: Flask-SocketIO's decorator makes a request context per event and
+        # costs 3 to 4 times as much.
+        server.on("connect", self._connect, namespace=NAMESPACE)
+        server.on(EVENT, self._wire, namespace=NAMESPACE)
+        server.on("disconnect", self._disconnect, namespace=NAMESPACE)
+        server.on("*", _stranger, namespace=NAMESPACE)
+
+    def _connect(self, sid: str, environ: dict[str, Any], _auth: Any = None) -> bool:
+        if may(environ.get("gpudeck.actor"), f"{NAMESPACE} connect") is not None:
+            return False
+        mono = time.monotonic()
+        per_s, bytes_per_s = self._settings.agent_messages_per_s, self._settings.agent_bytes_per_s
+        self._links[sid] = AgentLink(
+            environ["gpudeck.socket"], environ["gpudeck.connection"],
+            Bucket(per_s, per_s * BURST_S, mono),
+            Bucket(bytes_per_s, bytes_per_s * BURST_S, mono), Bucket(PACE_PER_S, PACE_PER_S, mono),
+            mono)
+        return True
+
+    def _disconnect(self, sid: str, _reason: str = "") -> None:
+        self.backfills.left(sid)
+        if self._links.pop(sid, None) is not None:
+            self._submit(Left(sid))
+
+    def _wire(self, sid: str, *arguments: Any) -> None:
+        link = self._links[sid]
+        if len(arguments) != 1 or type(arguments[0]) is not bytes:
+            raise Violation(CloseCode.INVALID_DATA, "one message in bytes is expected")
+        payload = arguments[0]
+        try:
+            message = decode_from_agent(payload)
+            if link.is_proven and isinstance(message, Backfill):
+                self._fill(sid, message, len(payload))
+            elif link.is_proven:
+                if self._is_within_rate(sid, link, message, len(payload)):
+                    self._submit(Said(sid, message, payload))
+            else:
+                self._greet(sid, link, message, payload)
+        except WireError as error:
+            self._send(sid, Refused(str(error)[:1024], BAD_MESSAGE_RETRY_S))
+            raise Violation(CloseCode.INVALID_DATA, str(error)) from error
+
+    def _fill(self, sid: str, message: Backfill, size: int) -> None:
+        """At our pace, whenever its turn comes."""
+        if self.backfills.is_full:
+            self._turn_away(sid, "too much comes in at once", TOO_MUCH_RETRY_S)
+        elif not self.backfills.put(sid, message, size):
+            self._submit(OverRate(sid, "backfills"))
+
+    def _filled(self, sid: str, part: Backfill) -> None:
+        if sid not in self._links:
+            return
+        try:
+            self._submit(Said(sid, part, b""))
+        except WireError as error:
+            log.warning("bad_backfill why=%r", str(error))
+            self._turn_away(sid, str(error), BAD_MESSAGE_RETRY_S)
+
+    def _turn_away(self, sid: str, why: str, retry_s: float) -> None:
+        self._send(sid, Refused(why[:1024], retry_s))
+        self.close(Close(sid, why[:120]))
+
+    def _greet(self, sid: str, link: AgentLink, message: FromAgent, payload: bytes) -> None:
+        """Call, Challenge, Hello: each once, and nothing else before the proof."""
+        match message:
+            case Call() if link.challenge is None:
+                try:
+                    link.challenge = self._doors.challenge(message)
+                except SignerGone as error:
+                    raise Violation(CloseCode.TRY_AGAIN, "the hub cannot prove itself now"
+                                    ) from error
+                self._send(sid, link.challenge)
+            case Hello() if link.challenge is not None:
+                self._prove(sid, link, link.challenge, message)
+                if link.is_proven:
+                    self._submit(Said(sid, message, payload))
+            case _:
+                raise WireError("the first messages are Call and Hello, each once")
+
+    def _prove(self, sid: str, link: AgentLink, challenge: Challenge, hello: Hello) -> None:
+        try:
+            refused = self._doors.nodes.admit(challenge, hello)
+        except Impostor as error:
+            raise Violation(CloseCode.POLICY, str(error)) from error
+        if refused is not None:
+            log.info("agent_refused node=%s host=%r why=%r", hello.node_id, hello.host,
+                     refused.reason)
+            self._send(sid, refused)
+            self.close(Close(sid, refused.reason))
+            return
+        link.is_proven = True
+        link.backlog_to = hello.last_seq
+        link.connection.trust()
+        link.peer.admit()
+
+    def _is_within_rate(self, sid: str, link: AgentLink, message: Any, size: int) -> bool:
+        """An outage is made up for at our pace and is no offence: what counts against an agent
+        is that it makes messages too fast, or says the same again and again."""
+        mono = time.monotonic()
+        fits = link.size.take(size, mono)
+        if isinstance(message, Frame | Event) and self._is_due(link, message.seq, mono):
+            if not link.pace.take(1, mono):
+                link.peer.rest_s += 1 / PACE_PER_S
+            if not fits:
+                link.peer.rest_s += size / self._settings.agent_bytes_per_s
+            return True
+        if fits and link.messages.take(1, mono):
+            return True
+        self._submit(OverRate(sid, "messages" if fits else "bytes"))
+        return False
+
+    def _is_due(self, link: AgentLink, seq: int, mono: float) -> bool:
+        """Not said before on this connection, and not numbered ahead of what time allows."""
+        if seq <= link.newest:
+            return False
+        link.newest = seq
+        age_s = BURST_S + mono - link.since_mono
+        return seq <= link.backlog_to + age_s * self._settings.agent_messages_per_s
+
+    # -- effects
+
+    def tell(self, effect: Tell) -> None:
+        self._send(effect.link, effect.message)
+
+    def _send(self, sid: str, message: Any) -> None:
+        link = self._links.get(sid)
+        if link is not None:
+            link.peer.push(event_frame(EVENT, encode(message), NAMESPACE))
+
+    def close(self, effect: Close) -> None:
+        link = self._links.get(effect.link)
+        if link is not None:
+            link.peer.finish(CloseCode.POLICY, effect.reason)
+            gevent.spawn_later(CLOSED_WITHIN_S, link.peer.abort)
+
+    @property
+    def count(self) -> int:
+        return len(self._links)
+
+
+def _stranger(event: str, *_arguments: Any) -> None:
+    raise Violation(CloseCode.POLICY, f"no event {event[:40]!r} here")
+
+
+AGENT_BYTES = MAX_MESSAGE_BYTES + ENVELOPE_BYTES

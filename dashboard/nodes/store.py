@@ -1,0 +1,82 @@
+"""The SQL of enrolments and of the nodes that came by them.
+
+Used by the hub and, over a connection of its own, by `gpudeck token create agent`: so each change
+is one transaction that holds its own conditions.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+
+from ..fleet.members import Enrolment, Member
+from ..runtime.sql_transaction import together
+
+SCHEMA = """
+create table enrolments (
+  id text primary key, key blob not null, host text, approve integer not null,
+  node_group text not null, created_at real not null, created_by text not null,
+  expires_at real not null, used_by text
+) without rowid;
+create table members (
+  node_id text primary key, key blob not null, host text not null, node_group text not null,
+  access text not null, enrolled_at real not null, enrolment text not null, decided_by text
+) without rowid;
+"""
+MAX_ENROLMENTS = 10_000
+# Those that are over are kept for a day: whoever uses one late is told so.
+KEPT_S = 86_400.0
+
+
+class Registry:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def enrolments(self) -> list[Enrolment]:
+        return [_enrolment(row) for row in self._db.execute(
+            "select * from enrolments order by created_at, id")]
+
+    def enrolment(self, enrolment_id: str) -> Enrolment | None:
+        row = self._db.execute("select * from enrolments where id = ?", (enrolment_id,)).fetchone()
+        return None if row is None else _enrolment(row)
+
+    def add(self, enrolments: Iterable[Enrolment], now: float) -> bool:
+        """False: there are too many already, and none was added."""
+        rows = [(each.id, each.key, each.host, each.approve, each.group, each.created_at,
+                 each.created_by, each.expires_at, each.used_by) for each in enrolments]
+        with together(self._db):
+            self._db.execute("delete from enrolments where expires_at < ?", (now - KEPT_S,))
+            [count] = self._db.execute("select count(*) from enrolments").fetchone()
+            if count + len(rows) > MAX_ENROLMENTS:
+                return False
+            self._db.executemany("insert into enrolments values (?,?,?,?,?,?,?,?,?)", rows)
+        return True
+
+    def withdraw(self, enrolment_id: str) -> bool:
+        return self._db.execute("delete from enrolments where id = ? and used_by is null",
+                                (enrolment_id,)).rowcount > 0
+
+    def use(self, enrolment_id: str, member: Member) -> bool:
+        """Once: the place is taken and the node is a member, both or neither."""
+        with together(self._db):
+            taken = self._db.execute(
+                "update enrolments set used_by = ? where id = ? and used_by is null"
+                " and expires_at > ?", (member.node_id, enrolment_id, member.enrolled_at)).rowcount
+            if taken:
+                self._put(member)
+        return taken > 0
+
+    def members(self) -> list[Member]:
+        return [Member(*row) for row in self._db.execute("select * from members")]
+
+    def put(self, member: Member) -> None:
+        with together(self._db):
+            self._put(member)
+
+    def _put(self, member: Member) -> None:
+        self._db.execute("insert or replace into members values (?,?,?,?,?,?,?,?)", (
+            member.node_id, member.key, member.host, member.group, member.access,
+            member.enrolled_at, member.enrolment, member.decided_by))
+
+
+def _enrolment(row: tuple[object, ...]) -> Enrolment:
+    id_, key, host, approve, *rest = row
+    return Enrolment(id_, key, host, bool(approve), *rest)  # type: ignore[arg-type]

@@ -1,0 +1,109 @@
+"""Mail: the only SMTP. What is here waits for a server, and so it runs in native threads."""
+
+import smtplib
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+
+from gpudeck.errors import CommandError, ExitCode
+
+from ..settings import HubSettings
+from .owner_words import Mail
+
+WITHIN_S = 20.0
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Smtp:
+    host: str
+    port: int
+    sender: str
+    tls: str  # starttls | tls | none
+    user: str | None
+    password: str | None
+
+    @classmethod
+    def of(cls, settings: HubSettings) -> "Smtp | None":
+        if settings.smtp_host is None:
+            return None
+        if settings.smtp_from is None:
+            raise CommandError("smtp_host is set, and smtp_from is not: say from which address "
+                               "people are written to", ExitCode.USAGE)
+        if settings.smtp_user and settings.smtp_tls == "none" and (
+                settings.smtp_host not in LOOPBACK):
+            raise CommandError("the password for the mail server would travel in clear; set "
+                               "smtp_tls to starttls or tls", ExitCode.USAGE)
+        return cls(settings.smtp_host, settings.smtp_port, settings.smtp_from, settings.smtp_tls,
+                   settings.smtp_user, settings.smtp_password)
+
+
+def send(smtp: Smtp, mail: Mail) -> tuple[str, ...]:
+    """Which of its addresses were refused. Raises OSError, or SMTPException, which is one, if none
+    was taken."""
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = smtp.sender, mail.to, mail.subject
+    message["Date"] = formatdate()
+    for name, value in mail.headers or (("Message-ID", make_msgid(domain="gpudeck.invalid")),):
+        message[name] = value  # a line end in it is refused here
+    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers
+    message.set_content(mail.text)
+    context = ssl.create_default_context()
+    server = (smtplib.SMTP_SSL(smtp.host, smtp.port, timeout=WITHIN_S, context=context)
+              if smtp.tls == "tls" else smtplib.SMTP(smtp.host, smtp.port, timeout=WITHIN_S))
+    try:
+        if smtp.tls == "starttls":
+            server.starttls(context=context)
+        if smtp.user is not None:
+            server.login(smtp.user, smtp.password or "")
+        refused = tuple(server.send_message(message))
+        with suppress(OSError):  # it has taken it, however it says goodbye
+            server.quit()
+        return refused
+    finally:
+        server.close()
+
+
+def attempt(smtp: Smtp, mail: Mail) -> tuple[tuple[str, ...], str | None]:
+    """Whom it is to be tried for again, and why: an exception that leaves a native thread would be
+    printed."""
+    everyone = tuple(part.strip() for part in mail.to.split(","))
+    try:
+        refused = send(smtp, mail)
+    except (OSError, ValueError) as error:
+        return everyone, f"mail server {smtp.host}:{smtp.port}: {_plain(error)}"[:300]
+    return refused, f"the mail server refuses {', '.join(refused)}" if refused else None
+
+
+def _plain(error: Exception) -> str:
+    """What to do about it, where that is known. SMTPException and SSLError are OSErrors."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted: {error.verify_message}"
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
+            return "it speaks no TLS from the first byte; set smtp_tls to starttls, or its port"
+        case smtplib.SMTPNotSupportedError() if "STARTTLS" in str(error):
+            return "it offers no STARTTLS; set smtp_tls to tls, or to none where nobody listens"
+        case smtplib.SMTPNotSupportedError() if "AUTH" in str(error):
+            return "it lets nobody sign in there; take smtp_user away, or name its other port"
+        case smtplib.SMTPAuthenticationError():
+            return f"it takes neither user nor password (it says {error.smtp_code})"
+        case smtplib.SMTPRecipientsRefused():
+            return "it refuses " + ", ".join(
+                f"{to} ({code} {_text(said)})" for to, (code, said) in error.recipients.items())
+        case smtplib.SMTPResponseException():
+            return f"it says {error.smtp_code} {_text(error.smtp_error)}"
+        case TimeoutError():
+            return "it did not answer in time"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _text(said: bytes | str) -> str:
+    return said.decode(errors="replace") if isinstance(said, bytes) else said
+
+
+def trial(smtp: Smtp, mail: Mail) -> str | None:
+    """Why it was not sent."""
+    return attempt(smtp, mail)[1]

@@ -1,0 +1,82 @@
+"""What the owner of a task is told by mail. Pure; every text from a node is one line of it."""
+
+from dataclasses import dataclass
+
+from ..actions.lifecycle import CommandRecord
+
+MAX_LINE = 300
+SUBJECTS = {
+    "notify": "About your task on {host}",
+    "pause": "Your task on {host} is being paused",
+    "resume": "Your task on {host} goes on",
+    "end": "Your task on {host} is being ended",
+    "terminate_client": "Your task on {host} is taken out of MPS",
+}
+WHAT_NOW = {
+    "notify": "Nothing was done to it.",
+    "pause": "It is stopped and keeps its memory until somebody resumes it.",
+    "resume": "It runs again.",
+    "end": "It is asked to end, and killed if it does not end within {grace_s:.0f} s.",
+    "terminate_client": "What it has on the GPU is lost; the process itself goes on, with errors "
+                        "from CUDA.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    to: str
+    subject: str
+    text: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an owner is to know of an act."""
+
+    action: str
+    host: str
+    task_id: str
+    command: str | None
+    by: str
+    reason: str
+    text: str = ""  # of a notify
+    grace_s: float = 0.0
+
+
+ACTED = ("acting", "done", "not_effective", "unkillable")
+
+
+def is_first_of_acting(record: CommandRecord) -> bool:
+    """A node may skip steps on the way to the outcome; it is told once all the same."""
+    before = [moment.state for moment in record.history[:-1]]
+    return (record.action in SUBJECTS and record.state in ACTED
+            and not any(state in ACTED for state in before))
+
+
+def mail_of(to: str, told: Told, url: str) -> Mail:
+    facts = (("task", told.task_id), ("command", told.command or "not known"),
+             ("machine", told.host), ("by", told.by), ("reason", told.reason or "none was given"))
+    lines = [one_line(told.text), ""] if told.text else []
+    lines += [WHAT_NOW[told.action].format(grace_s=told.grace_s), ""]
+    lines += [f"{name:8} {one_line(value)}" for name, value in facts]
+    lines += ["", f"Its record: {url}/tasks", ""]
+    return Mail(to, "[gpudeck] " + one_line(SUBJECTS[told.action].format(host=told.host)),
+                "\n".join(lines))
+
+
+def one_line(text: str) -> str:
+    found = "".join(char if char.isprintable() else " " for char in text)
+    return " ".join(found.split())[:MAX_LINE]
+
+
+def unreached(owner: str | None, has_mail: bool, has_address: bool) -> str | None:
+    """Why an owner will hear of an act at terminals only; None: by mail, too."""
+    only = "Its owner is told at terminals on the machine only: "
+    if not has_mail:
+        return only + "no mail server is set up (setting smtp_host)"
+    if owner is None:
+        return only + "whose task this is, is not known"
+    if not has_address:
+        return only + f"no address of {owner} is known (`gpudeck address set {owner} …`)"
+    return None

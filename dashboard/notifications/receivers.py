@@ -1,0 +1,122 @@
+"""Where notices go, and which Alerts each place wants to hear of. Pure."""
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from ..alerts.core.firing_alerts import Alert
+from ..alerts.core.rule import RuleId, Severity
+from ..trusted_networks import NONE, Networks
+
+Kind = Literal["webhook", "mail", "owners", "heartbeat"]
+RANKS: dict[Severity, int] = {"info": 0, "warn": 1, "crit": 2}
+BY_URL: tuple[Kind, ...] = ("webhook", "heartbeat")
+MOST_TO = 20
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+URL = re.compile(r"(?P<site>https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?)"
+                 r"(?P<path>(?:[/?][^#]*)?)")
+# Beside the link-local ones, of Azure, Alibaba Cloud and, by version 6, AWS.
+OF_CLOUDS = frozenset(map(ip_address, ("168.63.129.16", "100.100.100.200", "fd00:ec2::254")))
+NAT64 = ip_network("64:ff9b::/96")
+MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}")
+
+
+class Receiver(Struct, frozen=True):
+    """`to`: a URL, or addresses with commas between them. Of a secret there is one at most: the
+    token itself, or the name of its file in the folder `secrets` of the hub's own."""
+
+    id: str
+    name: str
+    kind: Kind
+    to: str = ""
+    least: Severity = "warn"
+    rules: Annotated[tuple[RuleId, ...], Meta(max_length=200)] = ()  # none named: all of them
+    token: str = ""
+    token_file: str = ""
+    is_on: bool = True
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(part for word in self.to.split(",") if (part := word.strip()))
+
+    def wants(self, alert: Alert) -> bool:
+        return (self.is_on and self.kind != "heartbeat"
+                and RANKS[alert.severity] >= RANKS[self.least]
+                and (not self.rules or alert.rule_id in self.rules))
+
+    def owners(self, alert: Alert) -> tuple[str, ...]:
+        """For whom a notice is made; '' where it is not made for one owner."""
+        return alert.target.users if self.kind == "owners" else ("",)
+
+
+def flaw(receiver: Receiver) -> str | None:
+    """Why nothing could be sent there."""
+    if receiver.token and receiver.token_file:
+        return "a token is given here or in a file, not both"
+    if receiver.token_file and not FILE_NAME.fullmatch(receiver.token_file):
+        return ("token_file is the name of a file in the folder `secrets` of the hub's data "
+                "folder, without a path")
+    if not re.fullmatch(r"[\x21-\x7e]*", receiver.token):
+        return "a token has letters, digits and signs only; take away blanks and line ends"
+    if receiver.kind in BY_URL:
+        return url_flaw(receiver.to)
+    if receiver.token or receiver.token_file:
+        return "only what is sent to a URL carries a token"
+    if receiver.kind == "owners":
+        return "owners are written to by the table of addresses: leave `to` empty" if (
+            receiver.to) else None
+    return _mail_flaw(receiver.addresses)
+
+
+def _mail_flaw(addresses: Iterable[str]) -> str | None:
+    found = tuple(addresses)
+    if not found:
+        return "an address is needed, such as ops@example.org"
+    if len(found) > MOST_TO:
+        return f"at most {MOST_TO} addresses fit"
+    wrong = [address for address in found if not MAIL.fullmatch(address)]
+    return f"{wrong[0][:80]!r} is no e-mail address, such as ops@example.org" if wrong else None
+
+
+def url_flaw(url: str) -> str | None:
+    if not re.fullmatch(r"[\x21-\x7e]{1,2000}", url):
+        return "a URL has no blanks, and letters outside of ASCII are written as %XX"
+    if re.match(r"https?://[^/?#]*@", url):
+        return "no name or password stands in the URL: give a token"
+    found = URL.fullmatch(url)
+    if found is None or not 0 < int(found["port"] or 1) < 65_536:
+        return "a URL that begins with https:// or http:// is needed"
+    return None
+
+
+def address_flaw(address: str, inside: Networks = NONE) -> str | None:
+    """Whom no notice is sent to, whatever a name resolves to: where clouds keep their machines'
+    own credentials, and nobody in particular. `inside`: those of a site that may be, if not all."""
+    ip = _plain(ip_address(address.partition("%")[0]))
+    is_odd = ip.is_reserved and not ip.is_loopback  # ::1 is both
+    if ip.is_link_local or ip.is_multicast or ip.is_unspecified or is_odd or ip in OF_CLOUDS:
+        return f"{ip} is no address of a receiver"
+    if inside != NONE and not ip.is_global and not inside.hold(str(ip)):
+        return f"{ip} is inside, and none of the setting webhook_networks"
+    return None
+
+
+def _plain(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The address of version 4 that one of version 6 carries, to which it would be led."""
+    if isinstance(ip, IPv4Address):
+        return ip
+    if ip in NAT64:
+        return IPv4Address(int(ip) & 0xFFFF_FFFF)
+    return ip.ipv4_mapped or ip.sixtofour or ip
+
+
+def shown_to(receiver: Receiver) -> str:
+    """A webhook's path is its secret: it is not shown again."""
+    if receiver.kind not in BY_URL:
+        return receiver.to
+    found = URL.fullmatch(receiver.to)
+    assert found is not None, "it was looked at before it was kept"
+    return found["site"] + ("/…" if found["path"].strip("/") else "")

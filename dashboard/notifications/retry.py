@@ -1,0 +1,36 @@
+"""What waits to be sent, and when it is tried again. Pure: random numbers are arguments."""
+
+from msgspec import Struct
+
+from .words import Notice
+
+FIRST_S = 5.0
+LONGEST_S = 900.0
+PARKED_AFTER_S = 86_400.0
+
+
+class Waiting(Struct):
+    """On disk before anything of it is sent, until its receiver has taken it."""
+
+    notice: Notice
+    next_at: float
+    attempts: int = 0
+    error: str = ""
+    parked_at: float | None = None
+    left: tuple[str, ...] = ()  # of several addresses, those that have not taken it
+
+
+def failed(waiting: Waiting, error: str, now: float, random: float) -> None:
+    """Full jitter, so that a receiver that comes back is not met by all at once. After a day it is
+    put aside, where people see it."""
+    waiting.attempts += 1
+    waiting.error = error[:300]
+    most_s = min(LONGEST_S, FIRST_S * 2.0 ** min(waiting.attempts - 1, 20))
+    waiting.next_at = now + random * most_s
+    if now - waiting.notice.at >= PARKED_AFTER_S:
+        waiting.parked_at = now
+
+
+def again(waiting: Waiting, now: float) -> None:
+    """A person says so."""
+    waiting.next_at, waiting.parked_at = now, None

@@ -1,0 +1,105 @@
+"""The SQL of notices: receivers, what was told of what, and the outbox."""
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+
+import msgspec
+
+from ..runtime.sql_transaction import together
+from .grouping import Changes, Group, Key, Member
+from .receivers import Receiver
+from .retry import Waiting
+
+SCHEMA = """
+create table receivers (id text primary key, body blob not null) without rowid;
+create table notice_groups (
+  receiver_id text not null, words text not null, body blob not null,
+  primary key (receiver_id, words)
+) without rowid;
+create table notice_members (
+  receiver_id text not null, words text not null, name text not null, body blob not null,
+  primary key (receiver_id, words, name)
+) without rowid;
+create table notices (
+  id text primary key, receiver_id text not null, words text not null, next_at real not null,
+  parked_at real, body blob not null
+) without rowid;
+create index notices_by_receiver on notices (receiver_id, next_at);
+"""
+MOST_LISTED = 200
+
+_encode = msgspec.json.Encoder().encode
+_receivers = msgspec.json.Decoder(Receiver)
+_groups = msgspec.json.Decoder(Group)
+_members = msgspec.json.Decoder(Member)
+_waiting = msgspec.json.Decoder(Waiting)
+
+
+class NoticesStore:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def together(self) -> AbstractContextManager[None]:
+        return together(self._db)
+
+    # -- receivers
+
+    def receivers(self) -> dict[str, Receiver]:
+        return {found.id: found for found in (
+            _receivers.decode(body) for body, in self._db.execute(
+                "select body from receivers order by id"))}
+
+    def put_receiver(self, receiver: Receiver) -> None:
+        self._db.execute("insert or replace into receivers values (?, ?)",
+                         (receiver.id, _encode(receiver)))
+
+    def drop_receiver(self, receiver_id: str) -> None:
+        """And all that was to be sent there."""
+        self._db.execute("delete from receivers where id = ?", (receiver_id,))
+        self._db.execute("delete from notices where receiver_id = ?", (receiver_id,))
+
+    # -- what was told
+
+    def groups(self) -> list[Group]:
+        found = {(receiver, words): _groups.decode(body) for receiver, words, body in
+                 self._db.execute("select receiver_id, words, body from notice_groups")}
+        for receiver, words, name, body in self._db.execute(
+                "select receiver_id, words, name, body from notice_members"):
+            if (receiver, words) in found:
+                found[receiver, words].members[name] = _members.decode(body)
+        return [*found.values()]
+
+    def keep(self, changes: Changes) -> None:
+        for key, group in changes.groups.items():
+            self._put_group(key, group)
+        self._db.executemany("delete from notice_members where receiver_id = ? and words = ? and "
+                             "name = ?", [(*key, name) for (key, name), member in
+                                          changes.members.items() if member is None])
+        self._db.executemany("insert or replace into notice_members values (?, ?, ?, ?)",
+                             [(*key, name, _encode(member)) for (key, name), member in
+                              changes.members.items() if member is not None])
+
+    def _put_group(self, key: Key, group: Group | None) -> None:
+        if group is None:
+            self._db.execute("delete from notice_groups where receiver_id = ? and words = ?", key)
+            return
+        alone = Group(group.receiver, group.owner, group.by, {}, group.sent_at, group.waits_since)
+        self._db.execute("insert or replace into notice_groups values (?, ?, ?)",
+                         (*key, _encode(alone)))
+
+    # -- the outbox
+
+    def waiting(self) -> list[Waiting]:
+        """All of it, oldest first."""
+        found = [_waiting.decode(body) for body, in self._db.execute("select body from notices")]
+        return sorted(found, key=lambda each: each.notice.at)
+
+    def put(self, each: Waiting) -> None:
+        notice = each.notice
+        self._db.execute("insert or replace into notices values (?, ?, ?, ?, ?, ?)",
+                         (notice.id, notice.receiver, notice.words, each.next_at, each.parked_at,
+                          _encode(each)))
+
+    def drop(self, ids: Iterable[str]) -> None:
+        self._db.executemany("delete from notices where id = ?", [(one,) for one in ids])

@@ -1,0 +1,100 @@
+"""Receivers and waiting notices, as the API and the pages show them. Pure."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from ..alerts.core.rule import RuleId, Severity
+from .receivers import Kind, Receiver, shown_to
+from .retry import Waiting
+from .words import title
+
+Text = Annotated[str, Meta(max_length=400)]
+
+
+class NewReceiver(Struct, forbid_unknown_fields=True):
+    """`rules`: none named means all of them."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=100)]
+    kind: Kind
+    to: Annotated[str, Meta(max_length=2_000)] = ""
+    least: Severity = "warn"
+    rules: Annotated[tuple[RuleId, ...], Meta(max_length=200)] = ()
+    token: Annotated[str, Meta(max_length=2_000)] = ""
+    token_file: Annotated[str, Meta(max_length=64)] = ""
+    is_on: bool = True
+
+
+class ReceiverView(Struct):
+    """`to` without the path of a URL, which is often its secret."""
+
+    id: str
+    name: str
+    kind: Kind
+    to: str
+    least: Severity
+    rules: list[str]
+    has_token: bool
+    token_file: str
+    is_on: bool
+    waiting: int
+    parked: int
+    sent: int
+    failed: int
+    unreached: int
+    dropped: int
+    told_at: float | None
+    error: str
+    error_at: float | None
+
+
+class ReceiverList(Struct):
+    """`has_mail`: a mail server is set up. `muted`: told to nobody, for they were silenced or
+    explained by another Alert until they were over."""
+
+    items: list[ReceiverView]
+    has_mail: bool
+    muted: int
+
+
+class Tried(Struct):
+    is_taken: bool
+    words: str
+
+
+class WaitingView(Struct):
+    id: str
+    receiver: str
+    title: str
+    at: float
+    attempts: int
+    next_at: float
+    error: str
+    parked_at: float | None
+    state: Literal["waiting", "parked"]
+
+
+class WaitingList(Struct):
+    """At most 200 of them."""
+
+    items: list[WaitingView]
+    total: int
+
+
+def waiting_view(each: Waiting) -> WaitingView:
+    notice = each.notice
+    return WaitingView(notice.id, notice.receiver, title(notice), notice.at, each.attempts,
+                       each.next_at, each.error, each.parked_at,
+                       "waiting" if each.parked_at is None else "parked")
+
+
+def receiver_of(asked: NewReceiver) -> Receiver:
+    return Receiver("", asked.name.strip(), asked.kind, asked.to.strip(), asked.least, asked.rules,
+                    asked.token.strip(), asked.token_file.strip(), asked.is_on)
+
+
+def shown(receiver: Receiver) -> dict[str, object]:
+    return {"id": receiver.id, "name": receiver.name, "kind": receiver.kind,
+            "to": shown_to(receiver), "least": receiver.least, "rules": [*receiver.rules],
+            "has_token": bool(receiver.token), "token_file": receiver.token_file,
+            "is_on": receiver.is_on}

@@ -1,0 +1,195 @@
+"""What a notice says: to programs as fields, to people as text. Pure; what came from nodes is one
+line of it, and markup to nobody."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from ..alerts.core.firing_alerts import Alert
+from ..alerts.core.rule import Of, Ready, Severity
+from .grouping import Batch, Reason
+from .owner_words import Mail, one_line
+from .receivers import RANKS
+
+MOST_NAMED = 50
+MOST_LINES = 20
+MOST_SUBJECT = 180
+WORDS: dict[Reason, str] = {"firing": "Firing", "resolved": "Over", "repeat": "Still firing"}
+
+
+class Line(Struct, frozen=True):
+    """One Alert as it is told; `signal`, `fire` and `runbook` are those of its Rule, where it is
+    still known."""
+
+    id: str
+    rule: str
+    title: str
+    severity: Severity
+    state: str
+    of: Of
+    target: str
+    node: str
+    host: str
+    place: str
+    users: tuple[str, ...]
+    value: float | None
+    unit: str
+    signal: str
+    fire: str
+    hold: str
+    since: float
+    fired_at: float
+    ended_at: float | None
+    why: str
+    url: str
+
+
+class Notice(Struct, frozen=True):
+    """`id` stays the same however often it is sent."""
+
+    id: str
+    receiver: str
+    words: str  # of its group
+    owner: str
+    at: float
+    reason: Reason
+    group: dict[str, str]
+    firing: int
+    over: int
+    muted: int
+    alerts: tuple[Line, ...]
+    runbooks: dict[str, str]
+    url: str
+
+
+Find = Callable[[str], Ready | None]
+
+
+def made(batch: Batch, now: float, url: str, find: Find) -> Notice:
+    named = (*_worst(batch.firing), *_worst(batch.over))[:MOST_NAMED]
+    runbooks = {alert.rule_id: ready.rule.runbook.strip() for alert in named
+                if (ready := find(alert.rule_id)) is not None and ready.rule.runbook.strip()}
+    receiver, words = batch.key
+    return Notice(
+        _id(receiver, words, now), receiver, words, batch.owner, now, batch.reason,
+        dict(batch.by), len(batch.firing), len(batch.over), batch.muted,
+        tuple(_line(alert, url, find(alert.rule_id)) for alert in named), runbooks,
+        f"{url}/alerts")
+
+
+def joined(older: Notice, newer: Notice) -> Notice:
+    """Of one group, when the older never left: what it would have told is in the newer one."""
+    kept = (*newer.alerts, *(line for line in older.alerts if line.state == "ended"))[:MOST_NAMED]
+    reason: Reason = "firing" if older.reason == "firing" and newer.firing else newer.reason
+    return Notice(_id(newer.receiver, newer.words + older.id, newer.at), newer.receiver,
+                  newer.words, newer.owner, newer.at, reason, newer.group, newer.firing,
+                  older.over + newer.over, newer.muted, kept,
+                  older.runbooks | newer.runbooks, newer.url)
+
+
+def _id(receiver: str, words: str, at: float) -> str:
+    return "n" + hashlib.sha256(f"{receiver}\n{words}\n{at}".encode()).hexdigest()[:24]
+
+
+def _worst(alerts: Iterable[Alert]) -> list[Alert]:
+    return sorted(alerts, key=lambda alert: (-RANKS[alert.severity], alert.fired_at, alert.id))
+
+
+def _line(alert: Alert, url: str, ready: Ready | None) -> Line:
+    target = alert.target
+    rule = None if ready is None else ready.rule
+    unit = "" if ready is None else ready.signal.part.unit or ""
+    return Line(alert.id, alert.rule_id, alert.title, alert.severity, alert.state, alert.of,
+                target.key, target.node_id, target.host, target.place, target.users, alert.value,
+                unit, "" if rule is None else rule.signal, "" if rule is None else rule.fire,
+                "" if rule is None else rule.for_, alert.since, alert.fired_at, alert.ended_at,
+                alert.why, _url(alert, url))
+
+
+def _url(alert: Alert, url: str) -> str:
+    """Where its timelines are; of an owner of several Gpus and of the fleet, the list."""
+    target = alert.target
+    if alert.of == "gpu":
+        return f"{url}/gpu/{target.key}"
+    if len(target.gpus) == 1:
+        return f"{url}/gpu/{target.gpus[0]}"
+    return f"{url}/node/{target.node_id}" if target.node_id else f"{url}/alerts"
+
+
+# -- for people
+
+
+def title(notice: Notice) -> str:
+    worst = max((line.severity for line in notice.alerts), key=RANKS.__getitem__, default="info")
+    titles = sorted({one_line(line.title) for line in notice.alerts})
+    places = sorted({place_of(line) for line in notice.alerts})
+    what = titles[0] if len(titles) == 1 else f"{len(titles)} rules"
+    where = f" at {places[0]}" if len(places) == 1 and places[0] else (
+        f" at {notice.firing or notice.over} places" if len(places) > 1 else "")
+    is_mixed = notice.firing and notice.over
+    counts = f" ({notice.firing} firing, {notice.over} over)" if is_mixed else ""
+    return f"{WORDS[notice.reason]} [{worst}] {what}{where}{counts}"[:MOST_SUBJECT]
+
+
+def place_of(line: Line) -> str:
+    place = f"GPU {one_line(line.place)}" if line.place else ""
+    return " · ".join(word for word in (one_line(line.host), place) if word) or one_line(
+        line.target)
+
+
+def sentence(line: Line) -> str:
+    """Where, how much against which limit, since when, whose."""
+    value = "" if line.value is None else (
+        f"{line.signal or 'value'} {amount(line.value, line.unit)}")
+    limit = f"fires at {line.fire}" + (f" for {line.hold}" if line.hold not in ("", "0s") else "")
+    measured = f"{value} ({limit})" if value and line.fire else value
+    when = f"since {clock(line.since)}"
+    if line.ended_at is not None:
+        when += f", over {clock(line.ended_at)}" + (f": {one_line(line.why)}" if line.why else "")
+    whose = f"tasks of {', '.join(map(one_line, line.users))}" if line.users else ""
+    return ", ".join(word for word in (measured, when, whose) if word)
+
+
+def text(notice: Notice, quote: Callable[[str], str] = lambda words: words) -> str:
+    """Plain text; `quote` makes words from nodes harmless to whoever reads markup."""
+    lines = [quote(title(notice)), ""]
+    for line in notice.alerts[:MOST_LINES]:
+        mark = "over" if line.state == "ended" else "firing"
+        lines += [quote(f"- {one_line(line.title)}, {place_of(line)}: {mark}, {sentence(line)}"),
+                  f"  {line.url}"]
+    more = notice.firing + notice.over - len(notice.alerts[:MOST_LINES])
+    if more > 0:
+        lines.append(f"- and {more} more")
+    if notice.muted:
+        lines.append(f"({notice.muted} more are silenced or held by another alert)")
+    if notice.firing:
+        for rule, runbook in sorted(notice.runbooks.items()):
+            lines += ["", quote(f"What to do ({rule}): {' '.join(runbook.split())}")]
+    return "\n".join([*lines, "", f"All alerts: {notice.url}", ""])
+
+
+def chat_text(notice: Notice) -> str:
+    """As Slack, Mattermost and their like read it: no mention and no link can be made up."""
+    return text(notice, lambda words: words.replace("&", "&amp;").replace(
+        "<", "&lt;").replace(">", "&gt;"))
+
+
+def mail(notice: Notice, to: str) -> Mail:
+    thread = hashlib.sha256(f"{notice.receiver}\n{notice.words}".encode()).hexdigest()[:24]
+    headers = (("Message-ID", f"<{notice.id}@gpudeck.invalid>"),
+               ("References", f"<{thread}@gpudeck.invalid>"),
+               ("List-Id", "gpudeck notices <notices.gpudeck.invalid>"),
+               ("X-Gpudeck-Notice", notice.id))
+    return Mail(to, "[gpudeck] " + one_line(title(notice)), text(notice), headers)
+
+
+def clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def amount(value: float, unit: str) -> str:
+    if unit == "B" and abs(value) >= 2**20:
+        return f"{value / 2**30:.4g} GiB"
+    return f"{value:.6g} {unit}".strip()

@@ -1,0 +1,238 @@
+"""The fleet as Prometheus text. Pure.
+
+`look` copies what may change, on the loop and quickly; `pages` makes text of it, which takes long
+for a large fleet and may be done in any thread.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpudeck.dcgm import (
+    FIELDS,
+    NAN,
+    Gpus,
+    build_info,
+    families,
+    gpu_labels,
+    gpu_state,
+    same_place,
+    task_families,
+    task_labels,
+)
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.prometheus_text import Kind, family, labels, unique
+from gpudeck.wire import Beat, GpuFacts, Task, Use
+
+from ..fleet.fleet import Fleet, Listing, Node, Show
+from ..fleet.mig import NO_PARENT
+from ..fleet.visibility import Lens
+
+XID_FOR_S = 600.0
+STATES = {Show.OK: "ok", Show.STALE: "stale", Show.LOST: "lost", Show.OFFLINE: "offline"}
+NO_GPU = -1
+
+Floats = npt.NDArray[np.float64]
+Rows = list[tuple[str, float]]  # labels and value
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLook:
+    """References to what is replaced and never changed."""
+
+    host: str
+    node_id: str
+    state: str
+    beat: Beat | None
+    clock_offset_s: float | None
+    tasks: Mapping[str, Task] | None  # None: it has not told them
+    uses: tuple[Use, ...]
+    order: list[int]  # slots, as uses number them
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    slots: list[int]
+    facts: list[GpuFacts]  # of each of `slots`, as all below
+    node_at: list[int]  # its place among `nodes`
+    show: list[int]
+    parent: list[int]
+    shares_memory: list[bool]
+    columns: dict[str, Floats]  # NaN: not there
+    mem_total_bytes: Floats
+    xid: Floats
+    nodes: list[NodeLook]
+
+
+def look(fleet: Fleet, lens: Lens, xids: Mapping[tuple[str, str], float], mono: float) -> Look:
+    """`xids`: the last of late, by node and Gpu."""
+    size = len(fleet)
+    show = fleet.shown(mono)
+    slots = lens.slots[show[lens.slots] != Show.RETIRED]
+    is_told = show[slots] == Show.OK
+    place = np.full(size + 1, NO_GPU)
+    place[slots] = np.arange(len(slots))
+    parent = fleet.parent[slots]
+    facts = [fleet.facts[slot] for slot in slots.tolist()]
+    at = np.zeros(len(fleet.node_ids), np.intp)
+    at[[fleet.nodes[node_id].at for node_id in lens.node_ids]] = np.arange(len(lens.node_ids))
+    total = np.array([NAN if each.mem_total_bytes is None else each.mem_total_bytes
+                      for each in facts])
+    xid = np.array([xids.get((fleet.node_ids[node], each.uuid), NAN) for node, each in zip(
+        fleet.node_at[slots].tolist(), facts, strict=True)]) if xids else np.full(len(facts), NAN)
+    return Look(
+        slots.tolist(), facts, at[fleet.node_at[slots]].tolist(), show[slots].tolist(),
+        np.where(parent == NO_PARENT, NO_GPU, place[parent]).tolist(),
+        fleet.shares_memory[slots].tolist(), _columns(fleet, slots, is_told, mono),
+        np.where(is_told, total, NAN), np.where(is_told, xid, NAN),
+        [_node_look(node) for node in lens.nodes(fleet)])
+
+
+def _columns(fleet: Fleet, slots: npt.NDArray[np.intp], is_told: npt.NDArray[np.bool_], mono: float
+             ) -> dict[str, Floats]:
+    live = np.where((fleet.absent[slots] == Absence.PRESENT) & is_told[:, None],
+                    fleet.values[slots], NAN)
+    is_old = fleet.slow.is_old(len(fleet), mono)[slots]
+    is_there = (fleet.slow.absent[slots] == Absence.PRESENT) & (is_told & ~is_old)[:, None]
+    slow = np.where(is_there, fleet.slow.values[slots], NAN)
+    return {field.key: live[:, COLUMN[field.key]] if field.key in COLUMN
+            else slow[:, SLOW_COLUMN[field.key]] for field in FIELDS}
+
+
+def _node_look(node: Node) -> NodeLook:
+    listing: Listing | None = node.listing
+    return NodeLook(
+        node.hello.host, node.hello.node_id, node.state, node.beat, node.clock_offset_s,
+        node.tasks if node.are_tasks_known and node.state != "silent" else None, node.uses,
+        [] if listing is None else listing.order)
+
+
+# -- text
+
+
+def pages(found: Look, wanted: frozenset[str] | None = None) -> Iterator[str]:
+    """One family after the other. `wanted`: names; None: all."""
+    tasks = list(_tasks(found))
+    gpus = _gpus(found, tasks)
+    keep = unique(gpus.labels)
+    if len(keep) < len(gpus.labels):
+        # Two nodes that say the same name and Gpu; the first one stays.
+        places = {old: new for new, old in enumerate(keep)}
+        gpus = Gpus([gpus.labels[at] for at in keep],
+                    [places.get(gpus.parent[at], NO_GPU) for at in keep],
+                    [gpus.shares_memory[at] for at in keep],
+                    [gpus.mem_total_bytes[at] for at in keep], [gpus.xid[at] for at in keep])
+    columns = {key: values[keep] for key, values in found.columns.items()}
+    yield from families(gpus, columns, wanted)
+    yield from only(_ours(found, gpus.labels, keep, tasks), wanted)
+
+
+def only(texts: Iterable[str], wanted: frozenset[str] | None) -> Iterator[str]:
+    """Of these families those that are asked for; None: all."""
+    return (text for text in texts
+            if text and (wanted is None or text.split(maxsplit=3)[2] in wanted))
+
+
+Held = tuple[int, int, Task, Use]  # node, place of its Gpu, and who is on it
+
+
+def _tasks(found: Look) -> Iterator[Held]:
+    place = {slot: at for at, slot in enumerate(found.slots)}
+    for number, node in enumerate(found.nodes):
+        for use in node.uses if node.tasks is not None else ():
+            task = (node.tasks or {}).get(use.task_id)
+            if task is not None and use.gpu < len(node.order) and node.order[use.gpu] in place:
+                yield number, place[node.order[use.gpu]], task, use
+
+
+def _gpus(found: Look, tasks: Iterable[Held]) -> Gpus:
+    on: dict[int, list[Task]] = {}
+    for _, at, task, _ in tasks:
+        on.setdefault(at, []).append(task)
+    named = [
+        gpu_labels(facts, found.nodes[node].host,
+                   found.facts[parent] if parent != NO_GPU else None,
+                   same_place(on[at]) if at in on else None)
+        for at, (facts, node, parent) in enumerate(zip(
+            found.facts, found.node_at, found.parent, strict=True))]
+    return Gpus(named, found.parent, found.shares_memory, found.mem_total_bytes.tolist(),
+                found.xid.tolist())
+
+
+def _ours(found: Look, of: "Iterable[str]", keep: list[int], tasks: list[Held]) -> Iterator[str]:
+    named = list(of)
+    yield build_info()
+    yield gpu_state(named, [STATES[Show(found.show[at])] for at in keep])
+    count = dict.fromkeys(range(len(found.facts)), 0)
+    for _, at, _, _ in tasks:
+        count[at] += 1
+    is_known = [found.nodes[node].tasks is not None for node in found.node_at]
+    yield family("gpudeck_gpu_tasks", "gauge", "Tasks on this Gpu.", named,
+                 [float(count[at]) if is_known[at] else NAN for at in keep])
+    yield from task_families(_task_rows(found, tasks))
+    yield from _owners(found, tasks)
+    yield from _agents(found.nodes)
+
+
+def _task_rows(found: Look, tasks: list[Held]) -> list[tuple[str, Use]]:
+    rows = {}
+    for node, at, task, use in tasks:
+        facts = found.facts[at]
+        rows[task_labels(found.nodes[node].host, facts, task)] = use
+    return list(rows.items())
+
+
+def _owners(found: Look, tasks: list[Held]) -> Iterator[str]:
+    """Of a task whose owner is not known, the label is left out."""
+    gpus: dict[str | None, set[int]] = {}
+    ids: dict[str | None, set[tuple[int, str]]] = {}
+    held: dict[str | None, float] = {}
+    for node, at, task, use in tasks:
+        gpus.setdefault(task.user, set()).add(at)
+        ids.setdefault(task.user, set()).add((node, task.id))
+        held[task.user] = held.get(task.user, 0.0) + (
+            NAN if use.mem_used_bytes is None else use.mem_used_bytes)
+    of = [labels({"user": user}) for user in gpus]
+    for name, help, values in (
+        ("gpudeck_owner_gpus", "Gpus on which this owner has tasks.", map(len, gpus.values())),
+        ("gpudeck_owner_tasks", "Tasks of this owner on Gpus.", map(len, ids.values())),
+        ("gpudeck_owner_memory_bytes", "Gpu memory that this owner's tasks hold, where all of "
+         "them tell.", held.values()),
+    ):
+        yield family(name, "gauge", help, of, map(float, values))
+
+
+def _agents(nodes: list[NodeLook]) -> Iterator[str]:
+    of = [labels({"Hostname": node.host, "node": node.node_id}) for node in nodes]
+    yield family("gpudeck_agent_up", "gauge", "1: the agent is live; 0: it is not heard.", of,
+                 [float(node.state == "live") for node in nodes])
+
+    def told(name: str, kind: Kind, help: str, value: Any) -> str:
+        """What an agent that is heard tells of itself."""
+        beats = [node.beat if node.state == "live" else None for node in nodes]
+        found = [None if beat is None else value(beat) for beat in beats]
+        return family(name, kind, help, of, [NAN if one is None else float(one) for one in found])
+
+    yield told("gpudeck_agent_reading_age_seconds", "gauge", "Age of the driver's last answer.",
+               lambda beat: beat.reading_age_s)
+    yield told("gpudeck_agent_pending_messages", "gauge", "Messages that wait for the hub.",
+               lambda beat: beat.pending)
+    yield told("gpudeck_agent_dropped_messages_total", "counter",
+               "Messages that outgrew the agent's outbox.", lambda beat: beat.dropped)
+    yield told("gpudeck_agent_holds", "gauge", "Reasons for which nothing acts on the node.",
+               lambda beat: len(beat.holds))
+    yield told("gpudeck_agent_cpu_ratio", "gauge", "Share of one core that the agent takes.",
+               lambda beat: None if beat.cost is None or beat.cost.cpu_pct is None
+               else beat.cost.cpu_pct / 100)
+    yield told("gpudeck_agent_memory_bytes", "gauge", "Memory of agent and reader (PSS).",
+               lambda beat: None if beat.cost is None else beat.cost.memory_bytes)
+    yield family("gpudeck_agent_clock_offset_seconds", "gauge", "The node's clock minus the hub's.",
+                 of, [NAN if node.clock_offset_s is None or node.state != "live"
+                      else node.clock_offset_s for node in nodes])
+
+
+def counted(name: str, kind: Kind, help: str, label: str, rows: Mapping[str, float]) -> str:
+    return family(name, kind, help, [labels({label: key}) for key in rows], rows.values())

@@ -1,0 +1,214 @@
+"""`GET /metrics`: the fleet and the hub itself, for Prometheus.
+
+Text of a large fleet takes a while to make: that happens in a native thread, once a second at most
+for those who see the same.
+"""
+
+import os
+import resource
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import chain
+
+import gevent
+from flask import Flask, Response, request
+from gevent.lock import BoundedSemaphore
+
+from gpudeck.dcgm import NAMES
+from gpudeck.prometheus_text import CONTENT_TYPE, single
+
+from ..actions.store import CommandsStore
+from ..fleet.api import Wrong, actor
+from ..fleet.state_machine import Room
+from ..fleet.visibility import Lens, Lenses, Sight
+from ..history.protocol import History
+from ..quotas.prometheus import QuotaLook, quota_families
+from .families import XID_FOR_S, counted, look, only, pages
+
+FRESH_S = 1.0
+MOST_KEPT = 8
+MOST_NAMES = 200
+PREFIXES = ("gpudeck_", "process_")
+LEVEL = 1  # the text repeats itself so much that more effort gains little
+
+Key = tuple[Sight, frozenset[str] | None, bool]
+Numbers = Callable[[], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class HubNumbers:
+    """What the hub knows of itself."""
+
+    history: History
+    commands: CommandsStore
+    counts: Callable[[], dict[str, int]]
+    lag_s: Callable[[], float]
+    began_at: float
+
+
+class MetricsPage:
+    """`quotas`: as whoever has this Lens may see them."""
+
+    def __init__(self, room: Room, lenses: Lenses, hub: HubNumbers,
+                 quotas: Callable[[Lens], list[QuotaLook]]) -> None:
+        self._room = room
+        self._lenses = lenses
+        self._hub = hub
+        self._quotas = quotas
+        self._kept: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
+        self._turn = BoundedSemaphore(1)
+
+    def metrics(self) -> Response:
+        wanted = _wanted()
+        is_packed = request.accept_encodings["gzip"] > 0
+        key = Sight.of(actor()), wanted, is_packed
+        with self._turn:
+            kept = self._kept.get(key)
+            if kept is None or time.monotonic() - kept[0] >= FRESH_S:
+                kept = time.monotonic(), self._made(*key)
+                self._keep(key, kept)
+        answer = Response(kept[1], content_type=CONTENT_TYPE)
+        answer.headers["Vary"] = "Authorization, Cookie, Accept-Encoding"
+        if is_packed:
+            answer.headers["Content-Encoding"] = "gzip"
+        return answer
+
+    def _keep(self, key: Key, made: tuple[float, bytes]) -> None:
+        """What nobody asks for any more is not held either: it is large."""
+        now = time.monotonic()
+        for old in [one for one, (at, _) in self._kept.items() if now - at > 60 * FRESH_S]:
+            del self._kept[old]
+        self._kept[key] = made
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    def _made(self, sight: Sight, wanted: frozenset[str] | None, is_packed: bool) -> bytes:
+        lens, mono = self._lenses.of(sight), time.monotonic()
+        quotas = self._quotas(lens)
+        found = look(self._room.fleet, lens, self._xids(time.time()), mono)
+        ours = self._of_hub(wanted) if lens.is_whole else None
+
+        def make() -> bytes | Exception:
+            try:
+                texts = chain(pages(found, wanted), only(quota_families(quotas), wanted))
+                return packed(texts, ours) if is_packed else _plain(texts, ours)
+            except Exception as error:  # gevent writes what leaves a thread to stderr
+                return error
+
+        made: bytes | Exception = gevent.get_hub().threadpool.apply(make)
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    def _xids(self, now: float) -> dict[tuple[str, str], float]:
+        """The last of each Gpu, of late."""
+        found: dict[tuple[str, str], tuple[float, float]] = {}
+        for kept in self._room.events:
+            event = kept.event
+            if event.kind != "xid" or event.gpu_uuid is None or now - kept.at > XID_FOR_S:
+                continue
+            code, key = event.numbers.get("xid"), (kept.node_id, event.gpu_uuid)
+            if code is not None and kept.at >= found.get(key, (0.0, 0.0))[0]:
+                found[key] = kept.at, code
+        return {key: code for key, (_, code) in found.items()}
+
+    def _of_hub(self, wanted: frozenset[str] | None) -> Numbers:
+        """What the loop alone may look at is looked at now; history is asked in the thread."""
+        hub = self._hub
+        texts = [
+            single("gpudeck_hub_epoch", "gauge", "Starts of this hub, and of those it followed.",
+                   float(self._room.fleet.epoch)),
+            single("gpudeck_hub_agents", "gauge", "Agents that are connected.",
+                   float(len(self._room.link_of))),
+            single("gpudeck_hub_loop_lag_seconds", "gauge", "How late the hub's loop is.",
+                   max(0.0, hub.lag_s())),
+            single("gpudeck_hub_disk_failed", "gauge",
+                   "1: the disk takes nothing, agents keep what they have.",
+                   float(self._room.disk_error is not None)),
+            counted("gpudeck_hub_incidents_total", "counter",
+                    "What was refused, cut or lost since the hub began.", "what",
+                    {what: float(count) for what, count in sorted(hub.counts().items())}),
+            counted("gpudeck_commands", "gauge", "Commands on record, by their state.", "state",
+                    hub.commands.counts()),
+        ]
+
+        def told() -> Iterator[str]:
+            yield from only((*texts, *_of_process(hub.began_at), *_of_history(hub.history)),
+                            wanted)
+        return told
+
+
+def _of_process(began_at: float) -> Iterator[str]:
+    """Under the names that every client library of Prometheus gives them."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    yield single("process_cpu_seconds_total", "counter", "CPU time of the hub.",
+                 used.ru_utime + used.ru_stime)
+    with open("/proc/self/statm") as file:
+        pages_used = int(file.read().split()[1])
+    yield single("process_resident_memory_bytes", "gauge", "Memory of the hub.",
+                 float(pages_used * os.sysconf("SC_PAGE_SIZE")))
+    yield single("process_start_time_seconds", "gauge", "When the hub began, UTC.", began_at)
+
+
+def _of_history(history: History) -> Iterator[str]:
+    info = history.info()
+    for name, help, of in (
+        ("gpudeck_history_bytes", "What history takes on disk, by kind.", "bytes"),
+        ("gpudeck_history_files", "Files of history, by kind.", "files"),
+        ("gpudeck_history_rows", "Rows of history in files, by kind.", "rows"),
+        ("gpudeck_history_oldest_timestamp_seconds", "From when on there is history.", "oldest"),
+    ):
+        yield counted(name, "gauge", help, "kind", {
+            kind: float(numbers[of]) for kind, numbers in info.kinds.items()
+            if numbers.get(of) is not None})
+    yield single("gpudeck_history_open_rows", "gauge", "Seconds of Gpus that no file has yet.",
+                 float(info.open_seconds))
+    yield single("gpudeck_history_quarantined_files", "gauge", "Damaged files that were put aside.",
+                 float(len(info.quarantined)))
+    yield single("gpudeck_history_failed", "gauge", "1: history cannot be written.",
+                 float(info.error is not None))
+
+
+def _wanted() -> frozenset[str] | None:
+    """`name[]=…`, as often as wanted: only these families, as Prometheus's own /federate has it."""
+    unknown = sorted(set(request.args) - {"name[]"})
+    if unknown:
+        raise _bad(f"there is no parameter {unknown[0][:40]!r}; there is name[]")
+    names = request.args.getlist("name[]")
+    if not names:
+        return None
+    wrong = [name for name in names if name not in NAMES and not name.startswith(PREFIXES)]
+    if wrong or len(names) > MOST_NAMES:
+        raise _bad(f"there is no metric {wrong[0][:80]!r} here; docs/prometheus.md lists them"
+                   if wrong else f"at most {MOST_NAMES} names fit")
+    return frozenset(names)
+
+
+def _bad(detail: str) -> Wrong:
+    return Wrong(HTTPStatus.BAD_REQUEST, detail)
+
+
+def _all(texts: Iterator[str], ours: Numbers | None) -> Iterator[bytes]:
+    for text in texts:
+        yield text.encode()
+    for text in ours() if ours is not None else ():
+        yield text.encode()
+
+
+def _plain(texts: Iterator[str], ours: Numbers | None) -> bytes:
+    return b"".join(_all(texts, ours))
+
+
+def packed(texts: Iterator[str], ours: Numbers | None) -> bytes:
+    """Packed as it comes: the whole text of 10,000 Gpus would be 100 MB."""
+    packer = zlib.compressobj(LEVEL, wbits=zlib.MAX_WBITS | 16)
+    return b"".join([*map(packer.compress, _all(texts, ours)), packer.flush()])
+
+
+def add_metrics_page(server: Flask, page: MetricsPage) -> None:
+    server.add_url_rule("/metrics", view_func=page.metrics, methods=["GET"],
+                        provide_automatic_options=False)

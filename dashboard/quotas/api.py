@@ -1,0 +1,206 @@
+"""REST of Quotas. What is allowed, the desk decides."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from flask import Blueprint, Flask, Response, request
+
+from gpudeck.quota import (
+    END_AFTER_S,
+    LIMITS,
+    Limit,
+    Quota,
+    QuotaProblem,
+    QuotaProblems,
+    meaning,
+    read,
+)
+
+from ..access.api import asker, body
+from ..fleet.api import PREFIX, Wrong, answer, bad
+from ..fleet.fleet import Fleet
+from ..fleet.visibility import Lens, Lenses, Sight
+from ..web import preconditions
+from .service import QuotaDesk
+from .store import Version
+from .usage_history import Line, why_not
+from .views import (
+    Ladder,
+    OwnerQuotas,
+    QuotaCheck,
+    QuotaDraft,
+    QuotaList,
+    QuotaPast,
+    QuotasHere,
+    QuotaVersions,
+    QuotaView,
+    TaskQuotas,
+    balance_view,
+    flaw_view,
+    mechanism_views,
+    owner_quota,
+    quota_here,
+    quota_view,
+    task_quota,
+    version_view,
+)
+
+SPANS = {"3h": 10_800.0, "24h": 86_400.0, "7d": 604_800.0}
+
+
+class QuotasApi:
+    def __init__(self, desk: QuotaDesk, fleet: Fleet, lenses: Lenses,
+                 ladder: Callable[[], Ladder], end_after_s: float = END_AFTER_S) -> None:
+        self._desk = desk
+        self._ladder = ladder
+        self._fleet = fleet
+        self._lenses = lenses
+        self._end_after_s = end_after_s
+
+    def _lens(self) -> Lens:
+        return self._lenses.of(Sight.of(asker()))
+
+    def quotas(self) -> Response:
+        lens, ladder = self._lens(), self._ladder()
+        means = mechanism_views(
+            (node_id, host, said) for node_id, host, said in self._desk.said_by_nodes()
+            if lens.sees_node(node_id))
+        return answer(QuotaList(self._desk.generation, self._desk.looked_at, [
+            self._view(version, lens, ladder) for version in self._desk.versions.values()], means))
+
+    def quota(self, quota_id: str) -> Response:
+        return answer(self._view(self._version(quota_id), self._lens(), self._ladder()))
+
+    def _version(self, quota_id: str) -> Version:
+        version = self._desk.versions.get(quota_id)
+        if version is None:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no quota {quota_id[:80]!r}")
+        return version
+
+    def _view(self, version: Version, lens: Lens, ladder: Ladder) -> QuotaView:
+        return quota_view(version, *self._desk.seen_by(lens, version.quota), ladder)
+
+    def of_task(self, task_id: str) -> Response:
+        lens = self._lens()
+        for node in lens.nodes(self._fleet):
+            if task_id in node.tasks:
+                whose = node.tasks[task_id].user
+                may_read = lens.is_whole or (whose is not None and whose in lens.reads.own)
+                return answer(TaskQuotas([
+                    task_quota(limit, choice, balance if may_read else None, task_id)
+                    for limit, choice, balance in self._desk.of_task(node, task_id)]))
+        raise Wrong(HTTPStatus.NOT_FOUND, f"there is no task {task_id[:128]!r} here")
+
+    def of_node(self, node_id: str) -> Response:
+        lens, gpu = self._lens(), _gpu()
+        if not lens.sees_node(node_id):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no node {node_id[:128]!r} here")
+        if gpu is not None and self._fleet.slot_on(node_id, gpu) is None:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there is no Gpu {gpu[:128]!r} on it")
+        return answer(QuotasHere([
+            quota_here(each.quota, each.deployed, each.holders, each.task_ids)
+            for each in self._desk.here(self._fleet.nodes[node_id], gpu, lens)]))
+
+    def of_owner(self, name: str) -> Response:
+        """Nothing is told of whoever is not seen, and nobody is said to be unknown."""
+        lens, ladder = self._lens(), self._ladder()
+        return answer(OwnerQuotas([
+            owner_quota(each, self._desk.seen_by(lens, each.quota)[0], ladder)
+            for each in self._desk.of_owner(name, lens)]))
+
+    def versions(self, quota_id: str) -> Response:
+        found = self._desk.history(quota_id)
+        if not found:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"there never was a quota {quota_id[:80]!r}")
+        return answer(QuotaVersions([version_view(each) for each in found]))
+
+    def past(self, quota_id: str) -> Response:
+        lens, quota = self._lens(), self._version(quota_id).quota
+        holder, limit, span_s = _past_asked()
+        is_theirs = quota.subject_kind != "user" or quota.subject_name == holder
+        if not is_theirs or not (
+                self._desk.sees_all(lens, quota) or holder in lens.reads.own):
+            raise Wrong(HTTPStatus.NOT_FOUND, f"nothing of {holder[:80]!r} is seen here")
+        if limit not in quota.limits:
+            raise Wrong(HTTPStatus.NOT_FOUND, f"{quota.id} does not limit {limit}")
+        why = why_not(quota, limit)
+        step_s, line = (0, Line([], [], [])) if why else self._desk.past(
+            quota, limit, holder, span_s)
+        return answer(QuotaPast(quota.id, limit, holder, step_s, line.t, line.used, line.most, why))
+
+    def put(self, quota_id: str) -> Response:
+        known = self._desk.versions.get(quota_id)
+        preconditions.look("quota", quota_id, None if known is None else known.generation)
+        given: dict[str, Any] = body(dict)
+        if "ladder" in given and given["ladder"] is None:
+            del given["ladder"]
+        said = [QuotaProblem("id", "is the one in the address: leave it out here")] if (
+            "id" in given) else []
+        try:
+            quota = read(given | {"id": quota_id}, self._end_after_s)
+        except QuotaProblems as error:
+            said += error.problems
+        if said:
+            raise bad("; ".join(map(str, said)))
+        self._desk.put(asker(), quota)
+        return self.quota(quota_id)
+
+    def remove(self, quota_id: str) -> Response:
+        self._desk.remove(asker(), quota_id)
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+    def check(self) -> Response:
+        """What is wrong with it, or who would be over it now."""
+        draft = body(QuotaDraft)
+        try:
+            quota: Quota = read(draft.quota, self._end_after_s)
+            if draft.is_new and quota.id in self._desk.versions:
+                raise QuotaProblems([QuotaProblem("id", preconditions.taken("quota", quota.id))])
+        except QuotaProblems as error:
+            return answer(QuotaCheck([flaw_view(each) for each in error.problems], "", 0, []))
+        lens, twin = self._lens(), self._desk.twin(quota)
+        if twin is not None:
+            return answer(QuotaCheck([flaw_view(QuotaProblem("subject", twin))], meaning(quota), 0,
+                                     []))
+        found = self._desk.try_out(quota, lens)
+        return answer(QuotaCheck([], meaning(quota), len(found),
+                                 [balance_view(each) for each in found if each.is_over][:100],
+                                 self._desk.reach(quota, lens)))
+
+
+def _past_asked() -> tuple[str, Limit, float]:
+    given = request.args
+    limit = next((each for each in LIMITS if each == given.get("limit")), None)
+    span_s = SPANS.get(given.get("last", "24h"))
+    if set(given) - {"holder", "limit", "last"} or limit is None or span_s is None or (
+            not given.get("holder")):
+        raise Wrong(HTTPStatus.BAD_REQUEST, "holder and limit are needed: limit is one of "
+                    f"{', '.join(LIMITS)}, last is one of {', '.join(SPANS)}")
+    return given["holder"], limit, span_s
+
+
+def _gpu() -> str | None:
+    given = request.args.getlist("gpu")
+    if len(given) > 1 or set(request.args) - {"gpu"} or "" in given:
+        raise Wrong(HTTPStatus.BAD_REQUEST, "the one parameter here is `gpu`, a UUID; without it "
+                    "it is of the whole node")
+    return given[0] if given else None
+
+
+def add_quotas_api(server: Flask, api: QuotasApi) -> None:
+    routes = Blueprint("quotas", __name__, url_prefix=PREFIX)
+    table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+        ("GET", "/quotas", api.quotas), ("GET", "/quotas/<quota_id>", api.quota),
+        ("PUT", "/quotas/<quota_id>", api.put), ("DELETE", "/quotas/<quota_id>", api.remove),
+        ("GET", "/quotas/<quota_id>/versions", api.versions),
+        ("GET", "/quotas/<quota_id>/past", api.past),
+        ("POST", "/quota-checks", api.check),
+        ("GET", "/tasks/<path:task_id>/quotas", api.of_task),
+        ("GET", "/nodes/<node_id>/quotas", api.of_node),
+        ("GET", "/owners/<name>/quotas", api.of_owner),
+    )
+    for method, rule, view in table:
+        routes.add_url_rule(rule, f"{view.__name__} {method}", view, methods=[method],
+                            provide_automatic_options=False)
+    server.register_blueprint(routes)

@@ -1,0 +1,101 @@
+"""Quotas at the hub: who holds what on the fleet, what each node is to hold, and how far it is."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from gpudeck.desired_state import InForce
+from gpudeck.quota import Quota
+from gpudeck.quota_usage import Balance, Holding
+
+from ..fleet.fleet import Fleet, Node
+
+FRESH_S = 10.0  # of a node's newest Frame; what is older says nothing of now
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One Quota on one node. `is_applied`: it lies on the node's disk as it is wanted."""
+
+    node_id: str
+    host: str
+    is_applied: bool
+    is_in_force: bool
+    mechanism: str
+    proof: str
+
+
+def holdings(fleet: Fleet, node: Node) -> list[Holding]:
+    """Of one node, as it said last."""
+    if node.listing is None:
+        return []
+    uses: dict[str, list[tuple[str, float | None]]] = {}
+    for use in node.uses:
+        uuid = fleet.uuids[node.listing.order[use.gpu]]
+        uses.setdefault(use.task_id, []).append((uuid, use.mem_used_bytes))
+    group = fleet.group_of(node.hello.node_id)
+    return [Holding(task, node.hello.node_id, node.hello.host, group, tuple(uses[task_id]))
+            for task_id, task in node.tasks.items() if task_id in uses]
+
+
+def on_gpu(held: Iterable[Holding], uuid: str | None) -> list[Holding]:
+    """As if there were no other Gpu; None: all of them."""
+    if uuid is None:
+        return list(held)
+    return [replace(each, uses=uses) for each in held
+            if (uses := tuple(use for use in each.uses if use[0] == uuid))]
+
+
+def is_current(node: Node, now: float) -> bool:
+    """What it holds is known now."""
+    return (node.connected and node.state == "live" and node.are_tasks_known
+            and now - node.frame_at <= FRESH_S)
+
+
+def concerns(quota: Quota, fleet: Fleet, node: Node) -> bool:
+    match quota.scope_kind:
+        case "fleet":
+            return True
+        case "group":
+            return quota.scope_name == fleet.group_of(node.hello.node_id)
+        case "node":
+            return quota.scope_name in (node.hello.host, node.hello.node_id)
+        case _:
+            return fleet.slot_on(node.hello.node_id, quota.scope_name) is not None
+
+
+def for_node(quotas: Iterable[Quota], fleet: Fleet, node: Node) -> tuple[Quota, ...]:
+    return tuple(quota for quota in quotas if concerns(quota, fleet, node))
+
+
+def deployments(quota: Quota, generation: int, fleet: Fleet, said: Mapping[str, InForce]
+                ) -> Iterator[Deployment]:
+    """`generation`: of the newest change."""
+    for node_id, node in fleet.nodes.items():
+        if concerns(quota, fleet, node):
+            yield deployment(quota, generation, node_id, node, said.get(node_id))
+
+
+def deployment(quota: Quota, generation: int, node_id: str, node: Node, said: InForce | None
+               ) -> Deployment:
+    host = node.hello.host
+    if said is None:
+        why = ("the node has not said what it holds" if node.connected else
+               "the node is not connected; it takes it when it is back")
+        return Deployment(node_id, host, False, False, "none", why)
+    if said.generation != generation:
+        why = said.trouble or f"the node holds generation {said.generation}, not {generation}"
+        return Deployment(node_id, host, False, False, "none", why)
+    mark = next((mark for mark in said.quotas if mark.quota_id == quota.id), None)
+    if mark is None:
+        return Deployment(node_id, host, True, False, "none", "the node has not looked yet")
+    if not node.connected:
+        return Deployment(node_id, host, True, False, mark.mechanism,
+                          "the node is not connected: it holds this by itself, and what of it is "
+                          "in force is not known here")
+    return Deployment(node_id, host, True, mark.is_in_force, mark.mechanism, mark.proof)
+
+
+def worst_first(found: Iterable[Balance]) -> list[Balance]:
+    """By share of the limit; nothing at all of nothing is no share."""
+    return sorted(found, key=lambda each: (
+        not each.is_over, -(each.used / each.most if each.most else each.used), each.holder))

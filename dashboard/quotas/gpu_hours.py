@@ -1,0 +1,83 @@
+"""GPU-hours of Quotas: what history has of users, Nodes and Gpus, counted for the most specific
+Quota, as what is held now is. Pure."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gpudeck.quota import Limit, Per
+from gpudeck.quota_usage import COUNTS, Holding, Quotas, holder_of
+from gpudeck.wire import Task
+
+HOURS: Limit = "gpu_hours"
+Kept = Literal["user", "node", "gpu"]
+Place = tuple[str, str | None]  # host and group of a Node
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one user held of one Gpu, summed up; None: of all of them, or it is not known."""
+
+    user: str | None
+    node_id: str | None
+    gpu: str | None
+    gpu_s: float
+
+
+def cells_of(rows: Iterable[Mapping[Hashable, Any]]) -> Iterator[Cell]:
+    for row in rows:
+        user, node, gpu = (None if value is None or value != value else str(value)
+                           for value in (row.get("user"), row.get("node"), row.get("gpu")))
+        yield Cell(user, node, gpu, float(row["gpu_s"]))
+
+
+@dataclass(slots=True)
+class Hours:
+    """By Quota and holder. `unsure`: Quotas of a whole group, where somebody has hours of whom it
+    is not known which groups they are in: at least that many."""
+
+    of: dict[tuple[str, str], float] = field(default_factory=dict)
+    unsure: set[str] = field(default_factory=set)
+
+
+def grain(quotas: Quotas, per: Per, is_whole: bool = True) -> tuple[Kept, ...]:
+    """By what it has to be asked: no finer than must. Nothing: not at all. `is_whole`: whoever asks
+    sees all Nodes."""
+    limited = [quota for quota in quotas.all if quota.gpu_hours is not None]
+    if not any(quota.per == per for quota in limited):
+        return ()
+    kinds = {quota.scope_kind for quota in limited}
+    if "gpu" in kinds:
+        return ("user", "node", "gpu")
+    return ("user",) if kinds == {"fleet"} and is_whole else ("user", "node")
+
+
+def hours_of(quotas: Quotas, per: Per, cells: Iterable[Cell], place: Callable[[str], Place],
+             groups: Mapping[str, Iterable[str]]) -> Hours:
+    found, tasks, unknown = Hours(), dict[str | None, Task](), False
+    wanted = {quota.id for quota in quotas.all if quota.gpu_hours is not None and quota.per == per}
+    for cell in cells:
+        unknown = unknown or (cell.user is not None and cell.user not in groups)
+        task = tasks.get(cell.user)
+        if task is None:
+            task = tasks[cell.user] = _stand_in(cell.user, groups)
+        host, group = ("", None) if cell.node_id is None else place(cell.node_id)
+        holding = Holding(task, cell.node_id or "", host, group,
+                          () if cell.gpu is None else ((cell.gpu, None),))
+        for count in COUNTS:
+            choice = quotas.choice(holding, cell.gpu, HOURS, count)
+            holder = None if choice is None else holder_of(choice.quota, task)
+            if choice is not None and holder is not None and choice.quota.id in wanted:
+                key = choice.quota.id, holder
+                found.of[key] = found.of.get(key, 0.0) + cell.gpu_s / 3_600
+    if unknown:
+        found.unsure = {quota.id for quota in quotas.all
+                        if quota.id in wanted and quota.subject_kind == "group"
+                        and quota.count == "together"}
+    return found
+
+
+def _stand_in(user: str | None, groups: Mapping[str, Iterable[str]]) -> Task:
+    """Whose hours they are is all that history knows of a task."""
+    known = () if user is None else tuple(sorted(groups.get(user, ())))
+    return Task("history", 1, 1, None, user, None, groups=known)

@@ -1,0 +1,86 @@
+"""The SQL of Quotas: every version that was ever in force, and the generation of all of them."""
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from gpudeck.quota import Quota
+
+from ..runtime.sql_transaction import together
+
+SCHEMA = """
+create table quotas (
+  id text not null, generation integer not null, body blob not null, by text not null,
+  set_at real not null, is_there integer not null, primary key (id, generation)
+) without rowid;
+create table quota_generation (one integer primary key check (one = 1), number integer not null);
+insert into quota_generation values (1, 0);
+"""
+# In which Unix groups a user was when a task of theirs was seen last: history knows users alone.
+GROUPS_SCHEMA = """
+create table quota_groups (user text primary key, groups text not null) without rowid;
+"""
+VERSIONS_MOST = 100
+CannotStore = sqlite3.Error
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Quota).decode
+_groups = msgspec.json.Decoder(list[str]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A Quota as somebody wrote it, and since which generation it is so."""
+
+    quota: Quota
+    generation: int
+    by: str
+    set_at: float
+    is_there: bool = True
+
+
+class QuotasStore:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def generation(self) -> int:
+        return int(self._db.execute("select number from quota_generation").fetchone()[0])
+
+    def next_generation(self) -> int:
+        self._db.execute("update quota_generation set number = number + 1")
+        return self.generation()
+
+    def quotas(self) -> dict[str, Version]:
+        """Those in force."""
+        rows = self._db.execute(
+            "select body, generation, by, set_at, is_there from quotas q where is_there = 1 and "
+            "generation = (select max(generation) from quotas where id = q.id) order by id")
+        return {found.quota.id: found for found in map(_version, rows)}
+
+    def put(self, quota: Quota, by: str, now: float, is_there: bool = True) -> int:
+        generation = self.next_generation()
+        self._db.execute("insert into quotas values (?, ?, ?, ?, ?, ?)",
+                         (quota.id, generation, _encode(quota), by, now, is_there))
+        return generation
+
+    def groups(self) -> dict[str, frozenset[str]]:
+        return {user: frozenset(_groups(body))
+                for user, body in self._db.execute("select user, groups from quota_groups")}
+
+    def put_groups(self, of: Mapping[str, Iterable[str]]) -> None:
+        with together(self._db):
+            self._db.executemany("insert or replace into quota_groups values (?, ?)",
+                                 [(user, _encode(sorted(groups))) for user, groups in of.items()])
+
+    def versions(self, quota_id: str) -> list[Version]:
+        """Newest first."""
+        return [_version(row) for row in self._db.execute(
+            "select body, generation, by, set_at, is_there from quotas where id = ? "
+            "order by generation desc limit ?", (quota_id, VERSIONS_MOST))]
+
+
+def _version(row: tuple[bytes, int, str, float, int]) -> Version:
+    body, generation, by, set_at, is_there = row
+    return Version(_decode(body), generation, by, set_at, bool(is_there))

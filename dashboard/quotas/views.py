@@ -1,0 +1,325 @@
+"""Quotas, as the API and the page show them. Pure."""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from gpudeck.desired_state import InForce
+from gpudeck.quota import Limit, Quota, QuotaMode, QuotaProblem, meaning
+from gpudeck.quota_usage import Balance, Choice, Offender
+
+from .evaluate import Deployment
+from .store import Version
+
+NODES_SHOWN = 200
+HOLDERS_SHOWN = 200
+Ladder = Mapping[tuple[str, str, str], str]  # by Quota, node and job
+NO_LADDER: Ladder = {}
+
+
+class OffenderView(Struct):
+    node: str
+    host: str
+    job_id: str
+    task_ids: list[str]
+    user: str | None
+    priority: int
+    started_at: float | None
+    ladder: str  # how far it is, and why it waits; "": nothing is done
+
+
+class BalanceView(Struct):
+    """What one holder has of one limit. `is_whole` false: at least that much. `offenders`: the jobs
+    that would go, the first one first."""
+
+    quota: str
+    limit: Limit
+    holder: str
+    used: float
+    most: float
+    is_over: bool
+    is_whole: bool
+    tasks: int
+    users: list[str]
+    sentence: str
+    offenders: list[OffenderView]
+
+
+class DeploymentView(Struct):
+    node: str
+    host: str
+    is_applied: bool
+    is_in_force: bool
+    mechanism: str
+    proof: str
+
+
+class QuotaView(Struct):
+    """`wanted`, `applied`, `in_force`: on how many of its nodes; `nodes` shows those first where
+    it is not in force."""
+
+    quota: Quota
+    meaning: str
+    generation: int
+    by: str
+    set_at: float
+    wanted: int
+    applied: int
+    in_force: int
+    nodes: list[DeploymentView]
+    balances: list[BalanceView]
+    over: int
+
+
+class NodeMeans(Struct):
+    node: str
+    host: str
+    proof: str
+
+
+class MechanismView(Struct):
+    """A means to hold a Quota: on which nodes it is there, and what they say of it; `not_there`:
+    why, with the number of nodes that say so."""
+
+    name: str
+    there: list[NodeMeans]
+    not_there: dict[str, int]
+
+
+class QuotaList(Struct):
+    """`looked_at`: when use was summed up; None: not yet."""
+
+    generation: int
+    looked_at: float | None
+    items: list[QuotaView]
+    mechanisms: list[MechanismView]
+
+
+class QuotaVersion(Struct):
+    quota: Quota
+    meaning: str
+    generation: int
+    by: str
+    set_at: float
+    is_there: bool
+
+
+class QuotaVersions(Struct):
+    items: list[QuotaVersion]
+
+
+class TaskQuota(Struct):
+    """Which Quota counts for one limit of a Task, and why that one. `sentence`: what its holder
+    has of it now; None: it is not for the asker, or not known yet. `goes`: the Task is of a job
+    that would go."""
+
+    quota: str
+    limit: Limit
+    mode: QuotaMode
+    meaning: str
+    why: str
+    sentence: str | None
+    is_over: bool
+    goes: bool
+
+
+class TaskQuotas(Struct):
+    items: list[TaskQuota]
+
+
+class HolderHere(Struct):
+    """`here`: how much of `used` is on this Node or Gpu; None: of such a limit there is no part.
+    `goes`: of the jobs that would go, how many are here."""
+
+    holder: str
+    limit: Limit
+    used: float
+    most: float
+    here: float | None
+    is_over: bool
+    is_whole: bool
+    sentence: str
+    goes: int
+
+
+class QuotaHere(Struct):
+    """One Quota on one Node, and who of its holders is there."""
+
+    quota: str
+    mode: QuotaMode
+    meaning: str
+    is_applied: bool
+    is_in_force: bool
+    proof: str
+    holders: list[HolderHere]
+
+
+class QuotasHere(Struct):
+    items: list[QuotaHere]
+
+
+class OwnerQuota(Struct):
+    """One limit of an owner. `goes`: how many jobs would go; `ladder`: how far it is with the first
+    of them, "": nothing is done. `in_force` of `wanted` nodes."""
+
+    quota: str
+    mode: QuotaMode
+    meaning: str
+    because: str
+    limit: Limit
+    holder: str
+    used: float
+    most: float
+    is_over: bool
+    is_whole: bool
+    sentence: str
+    goes: int
+    ladder: str
+    wanted: int
+    in_force: int
+
+
+class OwnerQuotas(Struct):
+    items: list[OwnerQuota]
+
+
+class QuotaPast(Struct):
+    """What a holder had of one limit, the mean of each step; null: not known. `most`: what it gave
+    then; null: nothing was limited. `why`: why there is no past."""
+
+    quota: str
+    limit: Limit
+    holder: str
+    step_s: int
+    t: list[int]
+    used: list[float | None]
+    most: list[float | None]
+    why: str
+
+
+class QuotaDraft(Struct, forbid_unknown_fields=True):
+    """As it is being written: anything may be wrong with it. Sizes and spans as numbers, or as
+    `40GiB` and `12h`. `is_new`: it must not take the place of another one."""
+
+    quota: dict[str, Any]
+    is_new: bool = False
+
+
+class QuotaFlaw(Struct):
+    field: str
+    message: str
+
+
+class QuotaCheck(Struct):
+    """Who would be over at this moment. `nodes`: how many it would be about; 0 where its scope
+    names nothing that there is."""
+
+    problems: list[QuotaFlaw]
+    meaning: str
+    holders: int
+    over: list[BalanceView]
+    nodes: int = 0
+
+
+class NewQuota(Struct, forbid_unknown_fields=True):
+    """As `Quota`, without its id; sizes and spans may be written as `40GiB` and `12h`."""
+
+    subject: str
+    scope: str = "fleet"
+    gpus: int | None = None
+    mem_bytes: int | str | None = None
+    gpu_hours: float | None = None
+    per: str = "day"
+    max_age_s: float | str | None = None
+    count: str = "each"
+    priority: Annotated[int, Meta(ge=0, le=4)] = 2
+    mode: Literal["observe", "warn", "act"] = "observe"
+    ladder: list[dict[str, Any]] | None = None
+    offline: str = "wait"
+    because: str = ""
+
+
+def balance_view(balance: Balance, ladder: Ladder = NO_LADDER) -> BalanceView:
+    return BalanceView(
+        balance.quota.id, balance.limit, balance.holder, balance.used, balance.most,
+        balance.is_over, balance.is_whole, balance.tasks, [*balance.users], balance.sentence,
+        [_offender(each, ladder.get((balance.quota.id, each.node_id, each.job_id), ""))
+         for each in balance.offenders[:20]])
+
+
+def quota_here(quota: Quota, deployed: Deployment, holders: Iterable[tuple[Balance, Balance]],
+               task_ids: Container[str]) -> QuotaHere:
+    return QuotaHere(quota.id, quota.mode, meaning(quota), deployed.is_applied,
+                     deployed.is_in_force, deployed.proof,
+                     [_holder_here(whole, part, task_ids) for whole, part in holders])
+
+
+def _holder_here(whole: Balance, part: Balance, task_ids: Container[str]) -> HolderHere:
+    here = part.used if whole.limit in ("gpus", "mem_bytes") and part.is_whole else None
+    return HolderHere(whole.holder, whole.limit, whole.used, whole.most, here, whole.is_over,
+                      whole.is_whole, whole.sentence,
+                      sum(any(task_id in task_ids for task_id in each.task_ids)
+                          for each in whole.offenders))
+
+
+def owner_quota(balance: Balance, deployed: Sequence[Deployment], ladder: Ladder) -> OwnerQuota:
+    quota = balance.quota
+    first = next((words for each in balance.offenders if (words := ladder.get(
+        (quota.id, each.node_id, each.job_id), ""))), "")
+    return OwnerQuota(quota.id, quota.mode, meaning(quota), quota.because, balance.limit,
+                      balance.holder, balance.used, balance.most, balance.is_over,
+                      balance.is_whole, balance.sentence, len(balance.offenders), first,
+                      len(deployed), sum(each.is_in_force for each in deployed))
+
+
+def task_quota(limit: Limit, choice: Choice, balance: Balance | None, task_id: str) -> TaskQuota:
+    goes = balance is not None and any(task_id in each.task_ids for each in balance.offenders)
+    quota = choice.quota
+    return TaskQuota(quota.id, limit, quota.mode, meaning(quota), choice.why,
+                     None if balance is None else balance.sentence,
+                     balance is not None and balance.is_over, goes)
+
+
+def _offender(one: Offender, ladder: str) -> OffenderView:
+    return OffenderView(one.node_id, one.host, one.job_id, [*one.task_ids], one.user, one.priority,
+                        one.started_at, ladder)
+
+
+def quota_view(version: Version, deployed: Iterable[Deployment], found: Iterable[Balance],
+               ladder: Ladder = NO_LADDER) -> QuotaView:
+    nodes = sorted(deployed, key=lambda each: (each.is_in_force, each.is_applied, each.host))
+    balances = list(found)
+    return QuotaView(
+        version.quota, meaning(version.quota), version.generation, version.by, version.set_at,
+        len(nodes), sum(each.is_applied for each in nodes),
+        sum(each.is_in_force for each in nodes),
+        [DeploymentView(each.node_id, each.host, each.is_applied, each.is_in_force,
+                        each.mechanism, each.proof) for each in nodes[:NODES_SHOWN]],
+        [balance_view(each, ladder) for each in balances[:HOLDERS_SHOWN]],
+        sum(each.is_over for each in balances))
+
+
+def mechanism_views(said: Iterable[tuple[str, str, InForce]]) -> list[MechanismView]:
+    """Of each node its id, its host, and what it says."""
+    found: dict[str, MechanismView] = {}
+    for node_id, host, in_force in said:
+        for each in in_force.mechanisms:
+            view = found.setdefault(each.name, MechanismView(each.name, [], {}))
+            if each.state == "there":
+                view.there.append(NodeMeans(node_id, host, each.proof))
+            else:
+                view.not_there[each.proof] = view.not_there.get(each.proof, 0) + 1
+    for view in found.values():
+        view.there = view.there[:NODES_SHOWN]
+        view.not_there = dict(sorted(view.not_there.items(), key=lambda each: -each[1])[:20])
+    return [found[name] for name in sorted(found)]
+
+
+def version_view(version: Version) -> QuotaVersion:
+    return QuotaVersion(version.quota, meaning(version.quota), version.generation, version.by,
+                        version.set_at, version.is_there)
+
+
+def flaw_view(problem: QuotaProblem) -> QuotaFlaw:
+    return QuotaFlaw(problem.field, problem.message)

@@ -1,0 +1,79 @@
+"""`Idempotency-Key` on every POST of the API: the same request asked twice is done once, and both
+times answered alike (draft-ietf-httpapi-idempotency-key-header).
+
+Answers are kept in memory only, for some hold a secret that is shown once. A hub that was started
+anew does not know them; what must never happen twice, an order, has a preview that served.
+"""
+
+import hashlib
+import re
+import secrets
+import time
+from http import HTTPStatus
+
+from flask import Flask, Response, g, request
+
+from ..fleet.api import PREFIX, actor, problem
+from .idempotency_cache import Answers, Found, Said
+
+NAME = "Idempotency-Key"
+KEY = re.compile("[\x21-\x7e]{1,128}")
+KEPT_HEADERS = ("Content-Type", "Location", "Vary")
+# Refused for now and without effect: the next time may go well.
+NOT_DONE = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def add_once(server: Flask) -> None:
+    answers, secret = Answers(), secrets.token_bytes(32)
+
+    @server.before_request
+    def answered_before() -> Response | None:
+        key = request.headers.get(NAME)
+        if key is None or request.method != "POST" or not request.path.startswith(PREFIX + "/"):
+            return None
+        if KEY.fullmatch(key) is None:
+            return problem(HTTPStatus.BAD_REQUEST,
+                           f"{NAME} is 1 to 128 visible ASCII characters, such as a UUID")
+        found, said = answers.begin(actor().credential, key, _asked(secret), time.monotonic())
+        if found is Found.NEW:
+            g.once = (actor().credential, key)
+            return None
+        return _again(found, said)
+
+    @server.after_request
+    def keep(answer: Response) -> Response:
+        if "once" in g:
+            asker, key = g.pop("once")
+            answers.end(asker, key, None if answer.status_code in NOT_DONE else _said(answer))
+        return answer
+
+    @server.teardown_request
+    def let_go(_: BaseException | None) -> None:
+        """Nobody was answered: a later one must not wait for it."""
+        if "once" in g:
+            asker, key = g.pop("once")
+            answers.end(asker, key, None)
+
+
+def _asked(secret: bytes) -> bytes:
+    """A body may hold a password, so that its bare hash would be too much to keep."""
+    made = hashlib.blake2b(key=secret, digest_size=16)
+    made.update(request.full_path.encode() + b"\n" + request.get_data())
+    return made.digest()
+
+
+def _said(answer: Response) -> Said:
+    return Said(answer.status_code,
+                tuple((name, answer.headers[name]) for name in KEPT_HEADERS
+                      if name in answer.headers), answer.get_data())
+
+
+def _again(found: Found, said: Said | None) -> Response:
+    if said is not None:
+        made = Response(said.body, said.status, [*said.headers])
+        made.headers["Idempotency-Replayed"] = "true"
+        return made
+    if found is Found.OTHER:
+        return problem(HTTPStatus.UNPROCESSABLE_ENTITY,
+                       f"this {NAME} was used for another request; give each a new one")
+    return problem(HTTPStatus.CONFLICT, "the same request is being done; ask again in a moment")

@@ -1,0 +1,27 @@
+"""Whether what is to be changed is still what somebody looked at, by the headers of HTTP."""
+
+from http import HTTPStatus
+
+from flask import request
+
+from ..fleet.api import Wrong
+
+
+def taken(what: str, name: str) -> str:
+    return f"there is a {what} {name[:80]!r} already: choose another id, or change that one"
+
+
+def look(what: str, name: str, number: int | None) -> None:
+    """`number`: of the version that there is, None where there is none. Whoever says nothing of
+    it changes whatever there is."""
+    if request.headers.get("If-None-Match", "").strip() == "*" and number is not None:
+        raise Wrong(HTTPStatus.PRECONDITION_FAILED, taken(what, name))
+    seen = request.headers.get("If-Match")
+    if seen is None or (seen.strip() == "*" and number is not None):
+        return
+    if number is None:
+        raise Wrong(HTTPStatus.PRECONDITION_FAILED, f"the {what} {name[:80]!r} was removed "
+                    "meanwhile: to have it again, make a new one")
+    if seen.strip() != f'"{number}"':
+        raise Wrong(HTTPStatus.PRECONDITION_FAILED, f"the {what} {name[:80]!r} was changed "
+                    f"meanwhile (it is at {number}): look at it again, then change it")

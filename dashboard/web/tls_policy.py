@@ -1,0 +1,83 @@
+"""What a hub may listen on: TLS, or a proxy that brings it, or this machine alone."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from gevent.ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError, TLSVersion
+
+from gpudeck.errors import CommandError, ExitCode
+
+from ..public_url import is_loopback
+from ..settings import HubSettings
+
+
+def check_bind(settings: HubSettings) -> None:
+    """Refuses what would carry passwords over a network in the clear."""
+    host = settings.bind[0]
+    try:
+        stays_here = is_loopback(host)
+    except ValueError as error:
+        raise CommandError(f"--bind {host}: give an address such as 127.0.0.1 or [::1]",
+                           ExitCode.USAGE) from error
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise CommandError("--tls-cert and --tls-key go together; give both or none",
+                           ExitCode.USAGE)
+    public = settings.public_url
+    if stays_here:
+        return
+    is_proxied = settings.trusted_proxies.networks and (public or "").startswith("https:")
+    if settings.tls_cert is None and not is_proxied:
+        raise _cannot(f"--bind {host}: without TLS a hub listens on this machine only; give "
+                      "--tls-cert and --tls-key, or, behind a proxy that has them, "
+                      "--trusted-proxies and --public-url https://…; or use 127.0.0.1 and ssh -L")
+    if host in ("0.0.0.0", "::") and public is None:
+        raise _cannot(f"--bind {host}: this hub answers under names it knows only; say which one "
+                      "people use: --public-url https://gpudeck.example.org")
+    if public is not None and not public.startswith("https:"):
+        raise _cannot(f"--public-url {public}: https is needed where others can reach the hub")
+
+
+def server_context(settings: HubSettings) -> SSLContext | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    _check_key(settings.tls_key)
+    context = SSLContext(PROTOCOL_TLS_SERVER)
+    context.minimum_version = TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key, password=_no_password)
+    except (OSError, ValueError) as error:
+        why = "they do not belong together, or are not PEM" if isinstance(error, SSLError) else (
+            getattr(error, "strerror", None) or str(error))
+        raise _cannot(f"--tls-cert {settings.tls_cert}, --tls-key {settings.tls_key}: {why}"
+                      ) from error
+    return context
+
+
+def takes(settings: HubSettings) -> Callable[[str], bool]:
+    """From which addresses connections are taken. Beyond this machine and without TLS of our own:
+    from the proxies that have it."""
+    if settings.tls_cert is not None or is_loopback(settings.bind[0]):
+        return lambda address: True
+    proxies = settings.trusted_proxies
+    return lambda address: is_loopback(address) or proxies.hold(address)
+
+
+def _check_key(path: Path) -> None:
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except OSError as error:
+        raise _cannot(f"--tls-key {path}: {error.strerror}") from error
+    if mode & 0o007:
+        raise _cannot(f"--tls-key {path} can be read by everyone (mode {mode:o}); run: chmod o= "
+                      f"{path}")
+
+
+def _no_password() -> str:
+    """OpenSSL would ask on the terminal, and a hub has none."""
+    raise ValueError("the key is enciphered; give one without a passphrase")
+
+
+def _cannot(sentence: str) -> CommandError:
+    return CommandError(sentence, ExitCode.CANNOT_START)

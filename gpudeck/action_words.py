@@ -1,0 +1,228 @@
+"""What a terminal says about acts: the preview, the question, each step, how it ended. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gpudeck.action_views import BystanderView, CommandView, ItemView, PreviewView, ProcessView
+from gpudeck.actions import CommandState
+from gpudeck.errors import ExitCode
+
+UNKNOWN = "unknown"
+LABEL_WIDTH = 9
+MOST_PROCESSES = 12
+MOST_BYSTANDERS = 12
+
+_DAY_S, _HOUR_S, _MINUTE_S = 86_400, 3_600, 60
+
+EXIT_OF: dict[CommandState, ExitCode] = {
+    "done": ExitCode.OK, "refused": ExitCode.REFUSED, "not_effective": ExitCode.NOT_EFFECTIVE,
+    "unkillable": ExitCode.UNKILLABLE, "expired": ExitCode.EXPIRED, "unknown": ExitCode.UNKNOWN,
+}
+# Of several, the one that a person must look at first.
+_WORST: tuple[CommandState, ...] = (
+    "unkillable", "unknown", "not_effective", "refused", "expired", "done")
+
+_MEANING: dict[CommandState, str] = {
+    "requested": "asked for", "queued": "waits for its turn", "sent": "sent to the node",
+    "accepted": "the node has it", "acting": "the node acts", "done": "done and verified",
+    "refused": "refused", "not_effective": "done, and it did not have the effect",
+    "unkillable": "still there after SIGKILL", "expired": "too late, nothing was done",
+    "unknown": "no answer; it may or may not have been done",
+}
+
+
+def printable(text: str) -> str:
+    """A task names itself: its escape sequences must not reach the terminal."""
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
+def words(text: str | None) -> str:
+    return UNKNOWN if text is None else printable(text)
+
+
+def gib(amount: float | None) -> str:
+    return UNKNOWN if amount is None else f"{amount / 2**30:.1f} GiB"
+
+
+def age(seconds: float | None) -> str:
+    if seconds is None:
+        return UNKNOWN
+    whole = int(seconds)
+    if whole >= _DAY_S:
+        return f"{whole // _DAY_S} d {whole % _DAY_S // _HOUR_S} h"
+    if whole >= _HOUR_S:
+        return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S} min"
+    return f"{whole // _MINUTE_S} min" if whole >= _MINUTE_S else f"{whole} s"
+
+
+def many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{_PLURAL.get(noun, 's')}"
+
+
+_PLURAL = {"process": "es"}
+
+
+def short(task_id: str) -> str:
+    """A task's pid on its node, as people call it; never enough to act on."""
+    parts = task_id.split("-")
+    return parts[-2] if len(parts) > 2 else task_id
+
+
+def clock(at: float) -> str:
+    """UTC, so that terminals, logs and pages of several places agree."""
+    second = int(at) % _DAY_S
+    return f"{second // _HOUR_S:02}:{second % _HOUR_S // 60:02}:{second % 60:02} UTC"
+
+
+def moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+# -- the preview
+
+
+def preview_lines(view: PreviewView) -> list[str]:
+    lines = [_headline(view), *_how(view)]
+    for item in view.items:
+        lines += ["", *item_lines(item)]
+    left_out = len(view.items) - len(view.possible)
+    if left_out:
+        lines += ["", f"{left_out} of {many(len(view.items), 'job')} would be refused and "
+                      f"{'is' if left_out == 1 else 'are'} left out"]
+    if view.needs.second_person:
+        lines += ["", "more than 3 jobs: this waits until a second person has approved it"]
+    if view.needs.maintenance:
+        lines += ["", "people work on this node: it is asked for twice"]
+    return lines
+
+
+def _headline(view: PreviewView) -> str:
+    hosts = sorted({printable(item.host) for item in view.items})
+    where = hosts[0] if len(hosts) == 1 else many(len(hosts), "node")
+    if any(item.changes for item in view.items):
+        return f"{view.action} on {where}"
+    return f"{view.action}: {many(len(view.items), 'job')} on {where}"
+
+
+def _how(view: PreviewView) -> list[str]:
+    params = view.params
+    if view.action == "notify":
+        return [_line("says", words(params.get("text")))]
+    if view.action != "end":
+        return []
+    lines = []
+    if params.get("checkpoint_signal"):
+        lines.append(_line("first", f"SIG{params['checkpoint_signal']}, then up to "
+                                    f"{age(params.get('checkpoint_wait_s'))} for its checkpoint"))
+    return [*lines, _line("then", f"SIGTERM, {age(params.get('grace_s'))} of grace, SIGKILL")]
+
+
+def item_lines(item: ItemView) -> list[str]:
+    if item.changes:
+        return _setting_lines(item)
+    lines = [
+        f"{printable(item.host)}  {words(item.owner)}  {words(item.command)}",
+        _line("age", age(item.age_s)),
+        _line("memory", _memory(item)),
+        _line("job", f"{words(item.job_id)}, {many(len(item.processes), 'process')}"),
+        *_cut([_process(process) for process in item.processes], MOST_PROCESSES, "process"),
+    ]
+    if item.kind is not None:
+        lines.append(_line("kind", printable(item.kind).replace("_", " ")))
+    lines.append(_line("manager", "none" if item.manager is None else printable(item.manager)))
+    lines += _beside(item.bystanders)
+    if item.keep is not None:
+        lines.append(_line("KEEP", f"until {moment(item.keep.until)}: "
+                                   f"{printable(item.keep.because)} ({words(item.keep.by)})"))
+    lines += [_line("note", printable(warning)) for warning in item.warnings]
+    lines += [_line("REFUSED", f"{printable(refusal.sentence)} ({printable(refusal.code)})")
+              for refusal in item.refusals]
+    return lines
+
+
+def _setting_lines(item: ItemView) -> list[str]:
+    lines = [printable(item.host)]
+    lines += [_line("changes", f"{printable(each.what)}: {printable(each.before)} -> "
+                               f"{printable(each.after)}") for each in item.changes]
+    if item.processes:
+        lines.append(_line("ENDS", f"the work of {many(len(item.processes), 'client')}"))
+        lines += _cut([_process(each) for each in item.processes], MOST_PROCESSES, "process")
+    lines += _beside(item.bystanders) if item.bystanders else []
+    lines += [_line("note", printable(warning)) for warning in item.warnings]
+    return lines + [_line("REFUSED", f"{printable(each.sentence)} ({printable(each.code)})")
+                    for each in item.refusals]
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {label:{LABEL_WIDTH}}{text}"
+
+
+def _memory(item: ItemView) -> str:
+    on = ", ".join(
+        f"Gpu {printable(gpu.uuid)[:12] if gpu.index is None else gpu.index} "
+        f"({gib(gpu.mem_used_bytes)})" for gpu in item.gpus)
+    return f"{gib(item.mem_used_bytes)} on {on or 'no Gpu'}"
+
+
+def _process(process: ProcessView) -> str:
+    task = "" if process.task_id is None else f"  task {printable(process.task_id)}"
+    return _line("", f"{process.pid}  {words(process.user)}  {words(process.command)}{task}")
+
+
+def _beside(bystanders: Sequence[BystanderView]) -> list[str]:
+    if not bystanders:
+        return [_line("beside", "no other task on its Gpus")]
+    lines = [_line("beside", f"{many(len(bystanders), 'other task')} on its Gpus, to stay:")]
+    return lines + _cut(
+        [_line("", f"{words(each.user)}  {words(each.command)}  task {printable(each.task_id)}")
+         for each in bystanders], MOST_BYSTANDERS, "task")
+
+
+def _cut(lines: list[str], most: int, noun: str) -> list[str]:
+    if len(lines) <= most:
+        return lines
+    return [*lines[:most], _line("", f"and {many(len(lines) - most, noun)} more; --json has all")]
+
+
+# -- the question
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    prompt: str
+    accepted: tuple[str, ...]  # all else means no
+
+    def is_yes(self, answer: str) -> bool:
+        return answer.strip().lower() in self.accepted
+
+
+def question(view: PreviewView) -> Question:
+    """`end` of several jobs asks for a word that a hand on the Enter key does not type."""
+    count = len(view.possible)
+    if view.action == "end" and count > 1:
+        word = short(view.possible[0].task_ids[0])
+        return Question(f"type {word}, the first of them, to end {many(count, 'job')}: ",
+                        (word.lower(),))
+    whose = "" if count != 1 else f" of {words(view.possible[0].owner)}"
+    return Question(f"{view.action} {many(count, 'job')}{whose}? [y/N] ", ("y", "yes"))
+
+
+# -- the steps
+
+
+def step_line(command: CommandView, at: float) -> str:
+    what = printable(command.step or "") or _MEANING[command.state]
+    name = command.job_id if command.task_id is None else short(command.task_id)
+    whose = "" if name is None else f" {printable(name)}"  # a setting is of no task
+    return f"{clock(at)}  {printable(command.host)}{whose}  {command.state}: {what}"
+
+
+def end_line(command: CommandView) -> str:
+    return printable(command.sentence) or _MEANING[command.state]
+
+
+def exit_code(states: Iterable[CommandState]) -> ExitCode:
+    """The worst of them; a state that is no outcome counts as unknown."""
+    found = {EXIT_OF.get(state, ExitCode.UNKNOWN) for state in states}
+    return next((code for state in _WORST if (code := EXIT_OF[state]) in found), ExitCode.REFUSED)

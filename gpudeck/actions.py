@@ -1,0 +1,231 @@
+"""Acts on tasks, as agent and hub speak of them: what is shown before, ordered, and answered.
+
+A Preview is made by the agent from its own fresh look, and signed by the node's key. A Command
+carries the whole Preview back, signed by the hub's signer. So a person confirms what the agent
+will compare with, and no hub, whoever runs it, can name a victim that the agent has not shown.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from gpudeck.limits import SETTING_ACTIONS, Change, Setting, SettingAction
+from gpudeck.message_limits import (
+    Amount,
+    CommandLine,
+    Nonce,
+    Number,
+    Pid,
+    PublicKey,
+    Seconds,
+    Text,
+    Word,
+)
+
+MAX_VICTIMS = 512
+MAX_BYSTANDERS = 256
+PREVIEW_LASTS_S = 60.0
+COMMAND_LASTS_S = 30.0
+YOUNGEST_S = 5.0
+GRACE_S = 30.0
+UNKILLABLE_AFTER_S = 60.0
+MEMORY_BACK_WITHIN_S = 30.0
+MEMORY_BACK_SHARE = 0.8
+SKEW_MAX_S = 5.0
+CLOCK_KNOWN_FOR_S = 300.0
+# In Beat.holds: by this the hub sees whether what it ordered is in force, whatever files there are.
+HELD_BY_HUB = "the hub, by "
+
+TaskAction = Literal["notify", "pause", "resume", "end", "terminate_client"]
+TASK_ACTIONS: tuple[TaskAction, ...] = ("notify", "pause", "resume", "end", "terminate_client")
+# What is previewed: acts on tasks, and settings of MPS and of Gpus (Params.setting).
+ShownAction = Literal[TaskAction, SettingAction]
+SHOWN_ACTIONS: tuple[ShownAction, ...] = (*TASK_ACTIONS, *SETTING_ACTIONS)
+NO_TASK = "-"  # where a setting is meant
+# A hold stops every act on a node; it has no victim and so no Preview.
+Action = Literal[ShownAction, "hold", "release"]
+ACTIONS: tuple[Action, ...] = (*SHOWN_ACTIONS, "hold", "release")
+
+CommandState = Literal["requested", "refused", "queued", "sent", "accepted", "acting", "done",
+                       "not_effective", "unkillable", "expired", "unknown"]
+# What may follow what; the picture in docs/acts.md is drawn from this. Every state that nothing
+# follows is an outcome. `unknown` may still be settled: by what the node says when it is back.
+LIFE: dict[CommandState, tuple[CommandState, ...]] = {
+    "requested": ("refused", "queued"),
+    "queued": ("sent", "refused", "expired"),
+    "sent": ("accepted", "refused", "expired", "unknown"),
+    "accepted": ("acting", "refused", "expired", "unknown"),
+    "acting": ("done", "not_effective", "unkillable", "refused", "unknown"),
+    "unknown": ("done", "not_effective", "unkillable", "refused", "expired"),
+    "refused": (), "done": (), "not_effective": (), "unkillable": (), "expired": (),
+}
+FINAL: frozenset[CommandState] = frozenset(
+    state for state, after in LIFE.items() if not after) | {"unknown"}
+
+# The closed set of reasons; the sentence beside a code is for people.
+RefusalCode = Literal[
+    # said by the agent before anything is touched, in this order
+    "schema", "signature", "node", "epoch", "skew", "expired", "duplicate", "type", "budget",
+    "rules", "hold", "pidns", "protected", "managed", "mps", "multi_process", "permission",
+    "journal", "busy", "setting",
+    # said after its own fresh look
+    "gone", "young", "identity", "condition", "made_up", "unreadable",
+    # said by the hub or its signer before anything is sent
+    "offline", "fence", "stale_preview", "changed", "too_many", "second_person", "kept", "scope",
+    "audit", "signer",
+]
+
+
+class Refusal(Struct, frozen=True):
+    code: RefusalCode
+    sentence: Text
+
+
+class Params(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to act. What an action does not use is ignored by it."""
+
+    grace_s: Annotated[float, Meta(ge=1, le=600)] = GRACE_S  # from SIGTERM to SIGKILL
+    checkpoint_signal: Literal["USR1", "USR2", "INT", "HUP"] | None = None  # before SIGTERM
+    checkpoint_wait_s: Annotated[float, Meta(ge=0, le=3_600)] = 0.0
+    text: Text = ""  # of a notify
+    setting: Setting | None = None  # of an act on MPS or a Gpu, and of nothing else
+
+
+class Process(Struct, frozen=True):
+    """One process by what is never reused. None: this kernel, or our rights, do not tell."""
+
+    pid: Pid
+    start_ticks: Number
+    uid: Number
+    executable: Word | None  # device:inode
+    cgroup: Text | None
+    pidfs_inode: Number | None  # kernel 6.9 and later
+
+
+class Held(Struct, frozen=True):
+    gpu_uuid: Word
+    mem_used_bytes: Amount | None
+
+
+class Victim(Struct, frozen=True):
+    process: Process
+    command: CommandLine | None
+    user: Word | None
+    task_id: Word | None = None  # of a process that uses a Gpu
+    held: Annotated[tuple[Held, ...], Meta(max_length=256)] = ()
+
+
+class Bystander(Struct, frozen=True):
+    """Another Task on one of the victims' Gpus; it must be alive afterwards."""
+
+    process: Process
+    task_id: Word
+    user: Word | None
+    command: CommandLine | None
+    held: Annotated[tuple[Held, ...], Meta(max_length=256)] = ()
+
+
+class Preview(Struct, frozen=True, tag="preview"):
+    """What an act would hit, as the agent sees it now. With refusals: it would not be done."""
+
+    ask_id: Word
+    nonce: Nonce  # of the signer, from the Look
+    node_id: Word
+    boot_id: Word
+    taken_at: Seconds
+    action: ShownAction
+    params: Params
+    task_id: Word  # that was asked for
+    job_id: Word | None  # what stands or falls together with it
+    owner: Word | None
+    age_s: Amount | None
+    kind: Word | None
+    manager: Text | None
+    victims: Annotated[tuple[Victim, ...], Meta(max_length=MAX_VICTIMS)]
+    bystanders: Annotated[tuple[Bystander, ...], Meta(max_length=MAX_BYSTANDERS)]
+    refusals: Annotated[tuple[Refusal, ...], Meta(max_length=32)] = ()
+    warnings: Annotated[tuple[Text, ...], Meta(max_length=32)] = ()  # what cannot be undone, …
+    key: PublicKey = bytes(32)
+    signature: Annotated[bytes, Meta(max_length=64)] = b""  # empty while it is not signed yet
+    changes: Annotated[tuple[Change, ...], Meta(max_length=64)] = ()  # of a setting
+
+
+AskerKind = Literal["person", "program", "rule", "terminal"]
+
+
+class Asker(Struct, frozen=True):
+    """The Actor, as the node records them."""
+
+    kind: AskerKind
+    name: Word
+    approved_by: Word | None = None  # the second person
+
+
+class Bound(Struct, frozen=True):
+    """One comparison of what an agent can see of a Task by itself."""
+
+    name: Literal["sm_pct", "busy_pct", "mem_used_bytes", "age_s"]
+    op: Literal["<", "<=", ">", ">=", "=", "!="]
+    number: Amount
+
+
+class Condition(Struct, frozen=True):
+    """For what a Rule acts on a Task, as far as its node can look for itself: it must be so in each
+    of two samples from after the command."""
+
+    bounds: Annotated[tuple[Bound, ...], Meta(max_length=8)] = ()
+    text: Text = ""  # the whole of it, for people
+
+
+class Command(Struct, frozen=True, omit_defaults=True):
+    """What is signed. Times are the hub's."""
+
+    command_id: Word
+    node_id: Word
+    epoch: Number
+    issued_at: Seconds
+    expires_at: Seconds
+    nonce: Nonce
+    action: Action
+    asker: Asker
+    reason: Text
+    preview: Preview | None  # None: of a hold or a release
+    condition: Condition | None = None  # None: a person has looked
+
+
+class Recall(Struct, frozen=True, tag="recall"):
+    """What of this Command has not been done yet is not to be done. It can only stop, so it is not
+    signed."""
+
+    command_id: Word
+    why: Text
+
+
+class Verified(Struct, frozen=True):
+    """What was observed afterwards, each apart. None: could not be observed."""
+
+    exited: bool | None = None
+    memory_returned: bool | None = None
+    bystanders_alive: bool | None = None
+    mem_before_bytes: Amount | None = None  # what the victims held
+    mem_after_bytes: Amount | None = None  # what of it did not come back
+    vanished: Annotated[tuple[Word, ...], Meta(max_length=MAX_BYSTANDERS)] = ()  # task ids
+    survivors: Annotated[tuple[Pid, ...], Meta(max_length=MAX_VICTIMS)] = ()
+    # Of a setting: it was taken without a word; it was read back as wanted.
+    applied: bool | None = None
+    in_force: bool | None = None
+
+
+class Reply(Struct, frozen=True, tag="reply"):
+    """What the agent says of a Command; `number` grows, so that the newest one counts. Said until
+    it is Noted."""
+
+    command_id: Word
+    number: Annotated[int, Meta(ge=1, le=2**53)]
+    state: CommandState
+    at: Seconds
+    step: Text = ""  # what happens right now, for people
+    refusal: Refusal | None = None
+    verified: Verified | None = None
+    audit_seq: Number = 0
+    audit_head: Text = ""

@@ -1,0 +1,178 @@
+"""What a person reads of a command: one place, so that pages, terminal and record say the same.
+Pure."""
+
+from typing import Protocol
+
+from gpudeck.actions import Action, CommandState, Refusal, Verified
+from gpudeck.limits import SETTING_ACTIONS
+
+ENDED = {"end": "ended", "pause": "paused", "resume": "resumed", "notify": "told its owner",
+         "hold": "held", "release": "released", "terminate_client": "taken out of MPS",
+         "set_mps": "set", "start_mps": "started", "stop_mps": "stopped",
+         "restart_mps": "restarted", "set_power_cap": "set", "lock_clocks": "set",
+         "release_limit": "taken back", "set_compute_mode": "set"}
+DOING = {"end": "ending", "pause": "pausing", "resume": "resuming", "notify": "telling its owner",
+         "hold": "holding", "release": "releasing", "terminate_client": "taking it out of MPS",
+         "set_mps": "setting MPS", "start_mps": "starting MPS", "stop_mps": "stopping MPS",
+         "restart_mps": "restarting MPS", "set_power_cap": "capping the power",
+         "lock_clocks": "locking the clocks", "release_limit": "taking the limit back",
+         "set_compute_mode": "setting the compute mode"}
+SETTINGS = frozenset(SETTING_ACTIONS)
+OPEN = {
+    "requested": "Asked for; the signer is asked next.",
+    "queued": "Signed; it is sent as soon as the node is connected.",
+    "sent": "Sent to the node; it has not answered yet.",
+    "accepted": "The node has taken it and looks once more before it acts.",
+}
+
+
+class Told(Protocol):
+    """A command, as far as it is told."""
+
+    @property
+    def action(self) -> Action: ...
+    @property
+    def state(self) -> CommandState: ...
+    @property
+    def step(self) -> str: ...
+    @property
+    def bystanders(self) -> int | None: ...  # that were shown; None: not known
+    @property
+    def refusal(self) -> Refusal | None: ...
+    @property
+    def verified(self) -> Verified | None: ...
+
+
+def sentence(record: Told) -> str:
+    """One or a few short sentences, the outcome first."""
+    match record.state:
+        case "acting":
+            return f"The node is {DOING[record.action]}" + (
+                f": {record.step}." if record.step else " now.")
+        case "refused":
+            why = record.refusal.sentence if record.refusal else "the node gave no reason"
+            return f"Refused, nothing was done: {why.rstrip('.')}."
+        case "done":
+            return _done(record)
+        case "not_effective":
+            return _not_effective(record)
+        case "unkillable":
+            return ("It was killed and is still there: the kernel waits in its place, mostly for "
+                    "a driver or a disk, and no signal reaches it. Nothing more is sent; the node "
+                    "may have to be restarted." + _about(record))
+        case "expired":
+            return ("Expired, nothing was done: " + (record.step.rstrip(".") or (
+                "it was not with the node in time")) + ".")
+        case "unknown":
+            return ("Unknown: the node has not said what became of it. It may have been done or "
+                    "not, and it is not sent again; look at the task itself. The node is asked "
+                    "whenever it is connected.")
+        case state:
+            return OPEN[state]
+
+
+def ranks_left(action: Action, elsewhere: int, nodes: int, here: int) -> list[str]:
+    """What becomes of the other ranks of a launch when some are ended or paused: an act stays on
+    its node."""
+    becomes = {"end": "will hang or fail", "pause": "will hang until it is resumed"}.get(action)
+    if becomes is None:
+        return []
+    said = []
+    if elsewhere:
+        said.append(f"{_ranks(elsewhere)} on {nodes} other node{'s' if nodes > 1 else ''} "
+                    f"{'are' if elsewhere > 1 else 'is'} part of the same launch and {becomes}.")
+    if here:
+        said.append(f"{_ranks(here)} more on this node {'are' if here > 1 else 'is'} part of the "
+                    f"same launch and {becomes}.")
+    return said
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'s' if count > 1 else ''}"
+
+
+def _done(record: Told) -> str:
+    if record.action in ("hold", "release"):
+        return ("The node acts on nothing until it is released." if record.action == "hold"
+                else "The node takes commands again.")
+    if record.action in SETTINGS or record.action == "terminate_client":
+        return _settled(record)
+    if record.action == "notify":
+        return "Its owner was told" + (f": {record.step.rstrip('.')}." if record.step else ".")
+    if record.action == "resume":
+        return "Resumed; it runs again."
+    if record.action == "pause":
+        return ("Paused. Its memory stays held, and whoever waits for it, such as the other ranks "
+                "of a job, hangs until it is resumed." + _bystanders(record))
+    return "Ended: its processes are gone." + _about(record, is_gone_said=True)
+
+
+def _settled(record: Told) -> str:
+    """Whether it is in force is said only where it was read."""
+    found = record.verified
+    is_read = found is not None and found.in_force is True
+    return (f"{ENDED[record.action].capitalize()}"
+            f"{', and in force' if is_read else '; whether it is in force cannot be read'}"
+            + (f": {record.step.rstrip('.')}." if record.step else ".") + _bystanders(record))
+
+
+def _not_effective(record: Told) -> str:
+    found = record.verified
+    if found is not None and found.in_force is False:
+        return (f"{'Applied, not in force' if found.applied else 'Not applied'}: "
+                f"{record.step.removeprefix('applied, not in force: ').rstrip('.')}."
+                + _bystanders(record))
+    if record.action != "end" or found is None:
+        return (f"It was not {ENDED[record.action]}, though the node tried"
+                + (f": {record.step.rstrip('.')}." if record.step else ".") + _about(record))
+    if found.exited and found.memory_returned is False:
+        return ("Its processes are gone, but their memory has not come back: the driver still "
+                "holds it, or another process does." + _about(record, is_gone_said=True))
+    if found.exited is False:
+        left = ", ".join(map(str, found.survivors[:5]))
+        return ("It is still running" + (f" (pid {left})" if left else "") + "."
+                + _about(record, is_gone_said=True))
+    return "The node could not see it gone." + _about(record)
+
+
+def _about(record: Told, is_gone_said: bool = False) -> str:
+    """What was seen afterwards, each apart."""
+    found = record.verified
+    if found is None:
+        return ""
+    said = []
+    if not is_gone_said and found.exited is not None:
+        said.append("Its processes are gone." if found.exited else "Its processes are there.")
+    said.append(_memory(found))
+    return "".join(f" {each}" for each in said if each) + _bystanders(record)
+
+
+def _memory(found: Verified) -> str:
+    before, after = found.mem_before_bytes, found.mem_after_bytes
+    if found.memory_returned is None:
+        return "Whether its memory came back could not be seen."
+    if found.memory_returned:
+        return "Its memory came back" + ("." if before is None else f" ({_bytes(before)}).")
+    if before is None or after is None:
+        return "Not all of its memory came back."
+    return f"{_bytes(after)} of its {_bytes(before)} did not come back."
+
+
+def _bystanders(record: Told) -> str:
+    found = record.verified
+    if found is None or (record.bystanders == 0 and not found.vanished):
+        return ""
+    if found.bystanders_alive is None:
+        return " Whether the other tasks there live could not be seen."
+    if found.bystanders_alive:
+        return " The other tasks there are alive."
+    count = len(found.vanished)
+    return (f" {count} other task{'s' if count != 1 else ''} on its Gpus vanished in the same "
+            "moment: look at them.")
+
+
+def _bytes(number: float) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number / 1024:.0f} KiB"

@@ -1,0 +1,83 @@
+"""What a node is to hold for as long as nobody says otherwise, signed; and what of it is in force.
+
+Unlike a Command it does not expire: it lies on the node's disk, and holds without the hub. Only
+what ends work while the hub cannot be asked must be young (OFFLINE_FOR_S).
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gpudeck.message_limits import Number, Seconds, Signature, Text, Word
+from gpudeck.quota import MAX_QUOTAS, Quota
+
+DESIRED_MAX_BYTES = 512_000
+RECONCILE_EVERY_S = 10.0
+REISSUE_EVERY_S = 6 * 3_600.0
+OFFLINE_FOR_S = 24 * 3_600.0
+
+
+class Desired(Struct, frozen=True):
+    """What is signed. `generation` grows with every change, over restarts of the hub too; of two
+    with the same one, the later issued counts."""
+
+    node_id: Word
+    epoch: Number
+    generation: Number
+    issued_at: Seconds  # by the hub's clock
+    group: Word  # of nodes, that this one is in
+    quotas: Annotated[tuple[Quota, ...], Meta(max_length=MAX_QUOTAS)] = ()
+
+
+class SignedDesired(Struct, frozen=True, tag="desired"):
+    body: Annotated[bytes, Meta(max_length=DESIRED_MAX_BYTES)]
+    signature: Signature  # of desired_statement, by the key that the node has pinned
+
+
+class Mechanism(Struct, frozen=True):
+    """A means of this node to hold a Quota: there or not, and how that is known."""
+
+    name: Literal["ladder", "memory_limit", "hami", "mps", "mig"]
+    state: Literal["there", "not_there", "unknown"]
+    proof: Text = ""
+
+
+class QuotaMark(Struct, frozen=True):
+    """One Quota on this node, as of its last look. `over`: who is, for people."""
+
+    quota_id: Word
+    is_in_force: bool
+    mechanism: Literal["ladder", "none"]
+    proof: Text  # what was seen, or why it is not in force
+    over: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
+
+
+class InForce(Struct, frozen=True, tag="in_force"):
+    """Said when it changes, and once a minute; by its `generation` the hub knows what the node has
+    on its disk. 0: nothing."""
+
+    generation: Number
+    issued_at: Seconds
+    looked_at: Seconds  # by the node's clock
+    quotas: Annotated[tuple[QuotaMark, ...], Meta(max_length=MAX_QUOTAS)] = ()
+    mechanisms: Annotated[tuple[Mechanism, ...], Meta(max_length=8)] = ()
+    trouble: Text = ""  # why what was last sent is not held
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_desired = msgspec.msgpack.Decoder(Desired)
+
+
+def encode_desired(desired: Desired) -> bytes:
+    return _encode(desired)
+
+
+def decode_desired(body: bytes) -> Desired:
+    """After its signature was checked. Raises msgspec.MsgspecError."""
+    return _desired.decode(body)
+
+
+def desired_statement(body: bytes) -> bytes:
+    """Begins with its own words, so that no signature serves another purpose."""
+    return _encode(("gpudeck wire 1 desired", body))

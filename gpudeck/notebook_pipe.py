@@ -1,0 +1,135 @@
+"""What a notebook and the agent that it started say to each other, over the agent's stdin and
+stdout: length-prefixed MessagePack, one message each.
+
+    notebook                             `gpudeck agent --pipe`
+                             <- Seen      once a second, and why there is nothing to see
+      Mark ->
+                             <- Marked    a look just then, beside the cadence
+      Look ->                             what would this act hit?
+                             <- Shown, or Sorry
+      Order ->                            what was shown, once
+                             <- Ordered, or Sorry; then Told at each step, until it has ended
+
+The agent ends when its stdin does. It speaks for one notebook of one user, on their own tasks.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from gpudeck.action_views import CommandView, PreviewView
+from gpudeck.actions import TaskAction
+from gpudeck.wire import ReaderState
+
+MAX_MESSAGE_BYTES = 16_000_000
+_LENGTH = struct.Struct("<I")
+
+Item = dict[str, Any]
+T = TypeVar("T")
+
+
+class Seen(Struct, frozen=True, tag="seen"):
+    """Gpus and tasks are shaped as the REST interface has them. A task has `mine` beside: it runs
+    under the notebook's own uid."""
+
+    at: float
+    reader: ReaderState
+    detail: str
+    host: str
+    driver_version: str | None = None
+    gpus: tuple[Item, ...] = ()
+    tasks: tuple[Item, ...] | None = None  # None: not asked this time
+    ram_total_bytes: int | None = None
+    ram_available_bytes: int | None = None
+    holds: tuple[str, ...] = ()
+    is_simulated: bool = False
+
+
+class Marked(Struct, frozen=True, tag="marked"):
+    mark_id: int
+    at: float
+    # By Gpu. None: no such counter, or the board did not answer.
+    energy_j: dict[str, float | None] = {}
+    # By Gpu and pid. None: it is there, and how much it holds is not known.
+    held: dict[str, dict[int, float | None]] = {}
+    is_answered: bool = True  # no: the driver did not answer; all else is empty
+
+
+class Shown(Struct, frozen=True, tag="shown"):
+    ask_id: str
+    preview: PreviewView
+
+
+class Ordered(Struct, frozen=True, tag="ordered"):
+    ask_id: str
+    commands: tuple[CommandView, ...]
+
+
+class Told(Struct, frozen=True, tag="told"):
+    ask_id: str
+    command: CommandView
+
+
+class Sorry(Struct, frozen=True, tag="sorry"):
+    """Nothing came of what was asked, and why."""
+
+    ask_id: str
+    sentence: str
+
+
+class Mark(Struct, frozen=True, tag="mark"):
+    mark_id: int
+
+
+class Look(Struct, frozen=True, tag="look"):
+    ask_id: str
+    action: TaskAction
+    task_id: str
+    params: Item = {}
+
+
+class Order(Struct, frozen=True, tag="order"):
+    ask_id: str  # of the Look
+    reason: str
+
+
+FromAgent = Seen | Marked | Shown | Ordered | Told | Sorry
+FromNotebook = Mark | Look | Order
+
+_encoder = msgspec.msgpack.Encoder()
+_from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
+_from_notebook: msgspec.msgpack.Decoder[FromNotebook] = msgspec.msgpack.Decoder(FromNotebook)
+
+
+def packed(message: FromAgent | FromNotebook) -> bytes:
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Pieces:
+    """Whole messages from the pieces in which a pipe gives them. Raises msgspec.MsgspecError for
+    what is none."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def from_agent(self, data: bytes) -> Iterator[FromAgent]:
+        return self._read(data, _from_agent)
+
+    def from_notebook(self, data: bytes) -> Iterator[FromNotebook]:
+        return self._read(data, _from_notebook)
+
+    def _read(self, data: bytes, decoder: msgspec.msgpack.Decoder[T]) -> Iterator[T]:
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._buffer)
+            if size > MAX_MESSAGE_BYTES:
+                raise msgspec.DecodeError(f"a message of {size} bytes")
+            if len(self._buffer) < _LENGTH.size + size:
+                return
+            body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + size])
+            del self._buffer[: _LENGTH.size + size]
+            yield decoder.decode(body)

@@ -1,0 +1,133 @@
+"""Who is protected, and why not: one table of cases."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.actions.ceiling import Ceiling
+from agent.actions.guard import PID_MAX, Case, Protected, Subject, made_up, refusals
+from agent.tasks.jobs import Row
+from agent.tasks.processes import Facts
+from gpudeck.actions import SHOWN_ACTIONS, Process, ShownAction
+
+
+def a_subject(**changed: Any) -> Subject:
+    given: dict[str, Any] = {
+        "pid": 500, "uid": 1_000, "executable": "8:1", "path": "/usr/bin/python3.11", "oom": 0,
+        "kernel": False, "cgroup": "0::/user.slice/session-1.scope"} | changed
+    row = Row(given["pid"], given.get("parent", 400), 400, 7, "S", given["kernel"])
+    identity = Process(given["pid"], 7, given["uid"], given["executable"], None, None)
+    facts = Facts(row, identity, given["cgroup"], ("python",), given["path"], given["oom"], 0, None)
+    return Subject(facts, given.get("user", "alice"), given.get("kind"),
+                   given.get("may_signal", True), given.get("ours", False))
+
+
+def a_case(subject: Subject | None = None, **changed: Any) -> Case:
+    subject = subject or a_subject()
+    given: dict[str, Any] = {"action": "end", "ceiling": Ceiling(), "subjects": (subject,),
+                             "target_pid": 500, "age_s": 100.0}
+    return Case(**given | changed)
+
+
+def codes(case: Case) -> list[str]:
+    found = refusals(case)
+    assert all(len(refusal.sentence) > 20 for refusal in found)
+    return [refusal.code for refusal in found]
+
+
+def test_an_ordinary_task_may_be_ended() -> None:
+    assert codes(a_case()) == []
+
+
+PROTECTED = Protected(frozenset(("8:70",)), frozenset(("8:80",)))
+
+
+@pytest.mark.parametrize("subject", [
+    {"pid": 1}, {"pid": 2}, {"kernel": True}, {"parent": 2}, {"ours": True}, {"oom": -1_000},
+    {"executable": "8:70", "uid": 33}, {"executable": "8:80"}, {"executable": "8:90"},
+    {"uid": 0, "path": "/snap/x/sshd"}, {"uid": 0}, {"kind": "mps_server"}, {"user": "root-like"},
+    {"cgroup": "0::/system.slice/precious.service/x"},
+])
+def test_protected(subject: dict[str, Any]) -> None:
+    ceiling = Ceiling(protected_users=("root-like",), protected_units=("precious.service",))
+    case = a_case(a_subject(**subject), protected=PROTECTED, ceiling=ceiling,
+                  protected_by_ceiling=frozenset(("8:90",)))
+    assert codes(case) == ["protected"]
+    for action in ("pause", "resume"):
+        assert codes(replace(case, action=action)) == ["protected"]
+    # To be told something harms nobody.
+    assert codes(replace(case, action="notify")) == []
+
+
+@pytest.mark.parametrize("subject", [
+    {"path": "/home/eve/sshd"},  # a name that a tenant chose
+    {"executable": "8:70"},  # the true sshd, run by a tenant
+    {"cgroup": "0::/user.slice/not-precious.service"},
+    {"oom": -999},
+])
+def test_nobody_protects_themselves(subject: dict[str, Any]) -> None:
+    ceiling = Ceiling(protected_units=("precious.service",))
+    assert codes(a_case(a_subject(**subject), protected=PROTECTED, ceiling=ceiling)) == []
+
+
+@pytest.mark.parametrize(("changed", "code"), [
+    ({"ceiling": Ceiling(trouble="the ceiling is broken; nothing is permitted")}, "type"),
+    ({"ceiling": Ceiling(actions=("notify",))}, "type"),
+    ({"ceiling": Ceiling(terminal_may_act=False), "asker": "terminal"}, "type"),
+    ({"kills_last_hour": 3}, "budget"),
+    ({"asker": "rule"}, "rules"),
+    ({"holds": ("the file /etc/gpudeck/hold",)}, "hold"),
+    ({"sees_host_pids": False}, "pidns"),
+    ({"manager": "slurm job 12"}, "managed"),
+    ({"mps": "the MPS control program is not installed", "subjects": (
+        a_subject(kind="mps_client"),)}, "mps"),
+    ({"action": "pause", "subjects": (a_subject(kind="mps_client"),)}, "mps"),
+    ({"action": "pause", "asker": "rule", "ceiling": Ceiling(rules_may_act=True),
+      "subjects": (a_subject(), a_subject(pid=501))}, "multi_process"),
+    ({"subjects": (a_subject(may_signal=False),)}, "permission"),
+    ({"age_s": 4.99}, "young"),
+])
+def test_each_refusal(changed: dict[str, Any], code: str) -> None:
+    assert codes(a_case(**changed)) == [code]
+
+
+def test_a_rule_that_may_not_act_may_tell() -> None:
+    case = a_case(a_subject(), asker="rule")
+    assert codes(case) == codes(replace(case, action="pause")) == ["rules"]
+    assert codes(replace(case, action="notify")) == []
+
+
+@pytest.mark.parametrize("action", SHOWN_ACTIONS)
+@pytest.mark.parametrize("may_act", [False, True])
+def test_a_rule_does_nothing_but_tell_pause_and_end(action: ShownAction, may_act: bool) -> None:
+    """Whatever acts there will be: taking clients out of MPS and setting limits are people's."""
+    ceiling = Ceiling(rules_may_act=may_act, actions=SHOWN_ACTIONS)
+    case = a_case(a_subject(), action=action, asker="rule", ceiling=ceiling)
+    is_free = action == "notify" or (may_act and action in ("pause", "resume", "end"))
+    assert ("rules" not in codes(case)) == is_free
+    assert "rules" not in codes(replace(case, asker="person")), "the control"
+
+
+def test_what_the_ceiling_opens() -> None:
+    open_wide = Ceiling(root_tasks=True, managed="allow", own_pid_namespace=True,
+                        rules_may_act=True)
+    case = a_case(a_subject(uid=0), ceiling=open_wide, manager="pod x", sees_host_pids=False,
+                  asker="rule", kills_last_hour=2)
+    assert codes(case) == []
+    # Never who is protected by what they are.
+    assert codes(replace(case, subjects=(a_subject(uid=0, oom=-1_000),))) == ["protected"]
+
+
+def test_the_owners_verb_is_named() -> None:
+    for manager, verb in (("slurm job 12", "scancel 12"), ("unit x.service", "systemctl stop"),
+                          ("container 3fa", "docker stop"), ("pod 1-2", "kubectl delete")):
+        [refusal] = refusals(a_case(manager=manager))
+        assert verb in refusal.sentence
+
+
+def test_no_kernel_gives_such_a_pid() -> None:
+    assert made_up(PID_MAX) is None
+    refusal = made_up(PID_MAX + 1)
+    assert refusal is not None
+    assert refusal.code == "made_up"

@@ -1,0 +1,207 @@
+"""The driver's own events, through unmodified pynvml on the C fake (nvml-mps.md A.2 Events)."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from agent.backends import Happening
+from agent.backends.nvml.events import Events
+from agent.backends.nvml.reader import NvmlReader
+from tests.fakes.nvml import FakeNvml
+
+WAIT = "nvmlEventSetWait_v2"
+REGISTER = "nvmlDeviceRegisterEvents"
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake = FakeNvml(tmp_path, gpus=3)
+    fake.use(monkeypatch)
+    return fake
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.all: list[Happening] = []
+
+    def __call__(self, happening: Happening) -> None:
+        self.all.append(happening)
+
+    @property
+    def xids(self) -> list[tuple[str | None, float]]:
+        return [(each.gpu_uuid, each.numbers["xid"]) for each in self.all if each.kind == "xid"]
+
+
+@contextmanager
+def watching(nvml: FakeNvml) -> Iterator[Heard]:
+    heard = Heard()
+    reader = NvmlReader()
+    reader.watch(heard)
+    registered(nvml, heard)
+    try:
+        yield heard
+    finally:
+        reader.close()
+
+
+def registered(nvml: FakeNvml, heard: Heard) -> None:
+    """What happens before the registration is not told (nvml.h): ask until an answer comes. Any
+    Gpu that can be registered will do."""
+    deadline = time.monotonic() + 10
+    while not heard.all and time.monotonic() < deadline:
+        for gpu in nvml.gpus:
+            nvml.xid(gpu, 1)
+        time.sleep(0.05)
+    soon(lambda: len(heard.all) > 0)
+    settle(heard)
+
+
+def settle(heard: Heard) -> None:
+    while True:
+        count = len(heard.all)
+        time.sleep(0.15)
+        if len(heard.all) == count:
+            heard.all.clear()
+            return
+
+
+def soon(true: Callable[[], bool], within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert true()
+
+
+def test_an_xid_is_told_with_its_gpu_and_its_time(nvml: FakeNvml) -> None:
+    with watching(nvml) as heard:
+        wanted = [(random.choice(nvml.gpus), random.randrange(1, 200)) for _ in range(5)]
+        before = time.time()
+        for gpu, code in wanted:
+            nvml.xid(gpu, code)
+        soon(lambda: len(heard.xids) == 5)
+        assert heard.xids == [(gpu.uuid, code) for gpu, code in wanted]
+        assert all(before <= each.at <= time.time() for each in heard.all)
+        assert all(set(each.numbers) == {"xid"} for each in heard.all)  # off MIG: no instance
+
+
+def test_the_xid_of_a_gpu_that_fell_off_the_bus_has_its_name(nvml: FakeNvml) -> None:
+    """nvml A.1: a lost Gpu does not say who it is any more"""
+    with watching(nvml) as heard:
+        nvml.gpus[1].lose()
+        nvml.xid(nvml.gpus[1], 79)
+        soon(lambda: len(heard.xids) == 1)
+        assert heard.xids == [(nvml.gpus[1].uuid, 79)]
+
+
+def test_memory_errors_are_told_as_such(nvml: FakeNvml) -> None:
+    with watching(nvml) as heard:
+        nvml.lines += ["event 900001 0 1 0", "event 900002 2 2 0"]
+        nvml.save()
+        soon(lambda: len(heard.all) == 2)
+        assert [(each.kind, each.gpu_uuid) for each in heard.all] == [
+            ("ecc_corrected", nvml.gpus[0].uuid), ("ecc_uncorrected", nvml.gpus[2].uuid)]
+
+
+@pytest.mark.parametrize("code", [3, 15, 999])
+def test_a_gpu_that_cannot_be_registered_does_not_take_the_others(
+    nvml: FakeNvml, code: int
+) -> None:
+    """nvml A.2: UNKNOWN at registration spoils the set: it is freed, and the others get another"""
+    nvml.gpus[1].error(REGISTER, code)
+    nvml.save()
+    with watching(nvml) as heard:
+        for gpu in nvml.gpus:
+            nvml.xid(gpu, 48)
+        soon(lambda: len(heard.xids) == 2)
+        assert {uuid for uuid, _ in heard.xids} == {nvml.gpus[0].uuid, nvml.gpus[2].uuid}
+
+
+def test_a_gpu_without_events_does_not_take_the_others(nvml: FakeNvml) -> None:
+    nvml.gpus[0]["no_events"] = 1
+    nvml.save()
+    with watching(nvml) as heard:
+        nvml.xid(nvml.gpus[2], 31)
+        soon(lambda: heard.xids == [(nvml.gpus[2].uuid, 31)])
+
+
+@pytest.mark.parametrize("code", [15, 999])
+def test_an_error_of_the_wait_is_no_error_of_the_gpus(
+    nvml: FakeNvml, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """nvml A.2: NVIDIA's own loop marks all devices unhealthy and spins"""
+    with watching(nvml) as heard:
+        nvml.lines = [f"error * {WAIT} {code}"]
+        nvml.save()
+        time.sleep(0.5)
+        before = nvml.asked(WAIT)
+        time.sleep(1.5)
+        assert nvml.asked(WAIT) - before <= 3  # it does not spin
+        assert heard.all == []
+        nvml.lines = []
+        nvml.save()
+        reader = NvmlReader()
+        assert [gpu.state for gpu in reader.read().gpus] == ["ok"] * 3
+        reader.close()
+        nvml._events = iter(range(10**6, 10**7))  # type: ignore[assignment]
+        registered(nvml, heard)
+        nvml.xid(nvml.gpus[0], 62)
+        soon(lambda: (nvml.gpus[0].uuid, 62.0) in heard.xids)
+    assert capsys.readouterr().err.count("events cannot be waited for") == 1
+
+
+def test_a_driver_without_events_ends_the_thread_and_nothing_else(nvml: FakeNvml) -> None:
+    nvml.lines = ["error * nvmlEventSetCreate 13"]
+    nvml.save()
+    reader = NvmlReader()
+    reader.watch(Heard())
+    soon(lambda: not any(each.name == "nvml-events" for each in threading.enumerate()))
+    assert len(reader.read().gpus) == 3
+    reader.close()
+
+
+def test_the_readings_go_on_while_the_thread_waits(nvml: FakeNvml) -> None:
+    with watching(nvml):
+        reader = NvmlReader()
+        began = time.monotonic()
+        for _ in range(20):
+            reader.read()
+        assert time.monotonic() - began < 2.0
+        reader.close()
+
+
+def test_the_driver_is_not_shut_down_under_a_thread_that_hangs(nvml: FakeNvml) -> None:
+    """In a process of its own: the fake's hang outlives its thread."""
+    script = (
+        "import time\nfrom agent.backends.nvml.reader import NvmlReader\n"
+        "from pynvml import nvmlDeviceGetHandleByIndex, nvmlDeviceGetUUID\n"
+        "reader = NvmlReader()\nreader.watch(print)\ntime.sleep(0.5)\n"
+        "open('hang', 'w').close()\ntime.sleep(1)\nreader.close()\n"
+        "print(nvmlDeviceGetUUID(nvmlDeviceGetHandleByIndex(0)), flush=True)\n"
+        "import os; os._exit(0)\n"
+    )
+    folder = nvml.path.parent
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=folder, stdout=subprocess.PIPE, text=True,
+        env={**nvml.env(), "PYTHONPATH": os.getcwd()})
+    soon(lambda: (folder / "hang").exists())
+    nvml.lines = [f"hang {WAIT}"]
+    nvml.save()
+    out, _ = child.communicate(timeout=20)
+    assert out.strip() == nvml.gpus[0].uuid
+
+
+def test_events_may_be_closed_at_any_time(nvml: FakeNvml) -> None:
+    pynvml.nvmlInit()
+    handles = {"A": pynvml.nvmlDeviceGetHandleByIndex(0)}
+    for _ in range(5):
+        assert Events(handles, Heard()).close()
+    pynvml.nvmlShutdown()

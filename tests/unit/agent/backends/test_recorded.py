@@ -1,0 +1,211 @@
+"""A recording: what was read is what is played, at its pace, whatever became of the file."""
+
+import random
+import re
+import stat
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from agent.backends import GpuReading, Happening, Reading, Unavailable, choose_reader
+from agent.backends.recorded import (
+    FORMAT,
+    GAP_MAX_S,
+    Head,
+    RecordedReader,
+    options_of,
+    readings,
+)
+from agent.backends.simulation.reader import Options, SimulatedReader
+from agent.reader.recording import FACTS_EVERY, Recording
+from agent.tasks.task_table import TaskTable
+from agent.telemetry.sampler import Seen
+from gpudeck.errors import CommandError, ExitCode
+from gpudeck.metrics import SLOW_WIDTH, WIDTH
+from gpudeck.wire import GpuFacts, Task
+
+HEAD = Head(FORMAT, "node-01", "simulated", "1")
+MUCH = 2**40
+
+
+def some(count: int) -> list[Reading]:
+    reader = SimulatedReader(Options("node-01", gpus=2, seed=random.randrange(10_000)), None)
+    return [structs.replace(reader.read(), taken_at=1_000.0 + at) for at in range(count)]
+
+
+def bare(*moments: float, **more: Any) -> list[Reading]:
+    gpu = GpuReading("A", "ok", (1.0,) * WIDTH, bytes(WIDTH))
+    facts = (GpuFacts(uuid="A", index=0, name="a board"),)
+    return [Reading(at, 1.0, (gpu,), facts, None, **more) for at in moments]
+
+
+def write(path: Path, made: list[Reading], max_bytes: int = MUCH) -> str:
+    table, recording = TaskTable("boot"), Recording(path, HEAD, max_bytes)
+    for reading in made:
+        seen = None if reading.processes is None else table.describe(reading.processes)
+        recording.put(reading, reading.happenings, seen)
+    recording.close()
+    return recording.trouble
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 5_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def played(path: Path, count: int, speed: float = 1.0) -> list[Reading]:
+    """One call each second, as the reading process makes them."""
+    clock, found = Clock(), []
+    reader = RecordedReader(path, speed, clock, clock.sleep)
+    for _ in range(count):
+        found.append(reader.read())
+        clock.now = max(clock.now, 5_000.0 + len(found) * 1.0 + random.uniform(-0.05, 0.05))
+    return found
+
+
+@pytest.mark.parametrize("name", ["night.jsonl", "night.jsonl.gz"])
+def test_what_was_recorded_is_played(tmp_path: Path, name: str) -> None:
+    made = some(5)
+    assert write(tmp_path / name, made) == ""
+    found = list(readings(tmp_path / name))
+    assert [structs.replace(each, processes=None) for each in found] == [
+        structs.replace(each, processes=None) for each in made]
+    assert made[0].processes
+    tasks = [each.task for each in found[0].processes or () if each.task]
+    assert [task.command for task in tasks] == [each.command for each in made[0].processes]
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+
+
+def test_facts_stand_where_they_changed_and_now_and_then(tmp_path: Path) -> None:
+    made = bare(*range(FACTS_EVERY + 3))
+    other = structs.replace(made[2], facts=(GpuFacts(uuid="A", index=0, name="another"),))
+    write(tmp_path / "a.jsonl", [*made[:2], other, *made[3:]])
+    lines = (tmp_path / "a.jsonl").read_text().splitlines()
+    told = [at for at, line in enumerate(lines[1:]) if "board" in line or "another" in line]
+    assert told == [0, 2, 3, FACTS_EVERY]
+    assert [each.facts[0].name for each in readings(tmp_path / "a.jsonl")][:4] == [
+        "a board", "a board", "another", "a board"]
+    # without its beginning it is a recording still
+    (tmp_path / "b.jsonl").write_text("\n".join([lines[0], *lines[2:]]))
+    assert len(list(readings(tmp_path / "b.jsonl"))) == FACTS_EVERY + 1
+
+
+def test_played_as_if_it_were_now_and_over_again(tmp_path: Path) -> None:
+    task = Task(id="a-7-5", pid=7, start_ticks=5, started_at=900.0, user="alice", command="python")
+    recording = Recording(tmp_path / "a.jsonl", HEAD, MUCH)
+    made = bare(1_000.0, 1_001.0)
+    recording.put(made[0], (), [Seen(task, "A", 1e9, None, "paused")])
+    recording.put(made[1], (), None)
+    recording.close()
+    first, second, third = played(tmp_path / "a.jsonl", 3)
+    assert first.taken_at == pytest.approx(5_000.0)
+    assert second.taken_at == pytest.approx(5_001.0, abs=0.2)
+    assert third.taken_at > second.taken_at
+    [seen] = TaskTable("here").describe(first.processes or ())
+    assert seen.task == structs.replace(task, started_at=4_900.0)
+    assert (seen.mem_used_bytes, seen.sm_pct, seen.state) == (1e9, None, "paused")
+    assert second.processes is None
+    [again] = third.processes or ()
+    assert again.task is not None
+    assert again.task.id == "a-7-5"
+
+
+def test_at_more_than_its_pace_nothing_that_happened_is_lost(tmp_path: Path) -> None:
+    made = bare(*range(100, 160))
+    xids = {at: random.randrange(1, 100) for at in random.sample(range(60), 9)}
+    made = [structs.replace(each, happenings=() if at not in xids else (
+        Happening("xid", each.taken_at, "A", numbers={"xid": float(xids[at])}),))
+        for at, each in enumerate(made)]
+    slow = structs.replace(made[7].gpus[0], slow=(3.0,) * SLOW_WIDTH, slow_absent=bytes(SLOW_WIDTH))
+    made[7] = structs.replace(made[7], gpus=(slow,))
+    write(tmp_path / "a.jsonl", made)
+    found = played(tmp_path / "a.jsonl", 7, speed=10.0)
+    told = [happened.numbers["xid"] for each in found for happened in each.happenings]
+    assert told == [float(xids[at]) for at in sorted(xids)]
+    assert any(each.gpus[0].slow for each in found)
+    assert sum(each.interval_s for each in found) == pytest.approx(6.0)
+
+
+def test_a_time_without_readings_is_one_here_too_but_not_for_ever(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", bare(0.0, 1.0, 13.0, 50_000.0, 50_001.0, 20.0, 21.0))
+    clock = Clock()
+    reader = RecordedReader(tmp_path / "a.jsonl", 1.0, clock, clock.sleep)
+    moments = [reader.read().taken_at - 5_000.0 for _ in range(7)]
+    gaps = [b - a for a, b in pairwise(moments)]
+    assert gaps == pytest.approx([1, 12, GAP_MAX_S, 1, 1, 1], abs=0.6)
+
+
+@pytest.mark.parametrize("name", ["torn.jsonl", "torn.jsonl.gz"])
+def test_a_torn_end_costs_no_whole_line(tmp_path: Path, name: str) -> None:
+    path, made = tmp_path / name, some(6)
+    write(path, made)
+    moments = [each.taken_at for each in made]
+    whole = path.read_bytes()
+    for cut in random.sample(range(len(whole) // 2, len(whole)), 20):
+        path.write_bytes(whole[:cut])
+        found = [each.taken_at for each in readings(path)]
+        assert found == moments[: len(found)]
+        assert name.endswith(".gz") or len(found) >= whole[:cut].count(b"\n") - 1
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_each_reading_is_on_its_way_to_the_disk_before_the_next(tmp_path: Path, name: str) -> None:
+    """What a kill leaves: the file as it is while nobody has closed it."""
+    recording = Recording(tmp_path / name, HEAD, MUCH)
+    for count, reading in enumerate(bare(*range(9)), 1):
+        recording.put(reading, (), None)
+        (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
+        assert len(list(readings(tmp_path / f"copy-{name}"))) == count
+    recording.close()
+
+
+def test_a_recording_has_its_bounds(tmp_path: Path) -> None:
+    most = random.randrange(20_000, 60_000)
+    trouble = write(tmp_path / "a.jsonl", bare(*range(500)), most)
+    assert "--record-max-mib" in trouble
+    assert most <= (tmp_path / "a.jsonl").stat().st_size < most + 2_000
+    assert len(list(readings(tmp_path / "a.jsonl"))) > 10
+
+
+def test_what_happens_between_readings_is_part_of_the_next(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "a.jsonl", HEAD, MUCH)
+    recording.beside([Happening("xid", 9.0, "A", numbers={"xid": 119.0})])
+    recording.put(bare(10.0)[0], (), None)
+    recording.close()
+    [reading] = readings(tmp_path / "a.jsonl")
+    assert [(each.kind, each.at) for each in reading.happenings] == [("xid", 9.0)]
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("", "no recording"), ("{}\n", "no recording"), ("GPU 0\n", "no recording"),
+    ('{"gpudeck_recording":99,"host":"a","backend":"b","agent_version":"c"}\n', "another gpudeck"),
+    ('{"gpudeck_recording":1,"host":"a","backend":"b","agent_version":"c"}\n', "no reading"),
+])
+def test_what_is_no_recording_says_so(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "a b.jsonl"
+    path.write_text(text)
+    with pytest.raises(Unavailable, match=why):
+        choose_reader("recorded", options_of(path, 2.0))
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=re.escape(str(tmp_path / "gone.jsonl"))):
+        choose_reader("recorded", options_of(tmp_path / "gone.jsonl", 1.0))
+    with pytest.raises(Unavailable, match="--replay"):
+        choose_reader("recorded")
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", bare(1.0))
+    with pytest.raises(CommandError, match="choose another file") as caught:
+        Recording(tmp_path / "a.jsonl", HEAD, MUCH)
+    assert caught.value.code == ExitCode.CANNOT_START

@@ -1,0 +1,133 @@
+"""Simulated boards split by MIG: what their instances tell, and that nothing is told twice."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.backends import GpuReading, Reading
+from agent.backends.simulation import folder
+from agent.backends.simulation.jobs import lanes_of
+from agent.backends.simulation.mig import slices_of
+from agent.backends.simulation.profiles import PROFILES
+from agent.backends.simulation.reader import SimulatedReader, open_reader
+from agent.backends.simulation.world import Setup, facts_of, units_of
+from gpudeck.metrics import COLUMN, SLOW_COLUMN, Absence
+from gpudeck.wire import GpuFacts
+
+GPUS = 8
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedReader:
+    monkeypatch.setattr(folder, "LOOK_EVERY_S", 0.0)
+    seed = random.randrange(2**32)
+    return open_reader(f"node=n{random.randint(2, 99):03},profile=h100-mig,gpus={GPUS},"
+                       f"seed={seed},world={tmp_path}")
+
+
+def value(gpu: GpuReading, key: str) -> Any:
+    at = COLUMN[key]
+    return gpu.values[at] if gpu.absent[at] == Absence.PRESENT else Absence(gpu.absent[at])
+
+
+def instances(reading: Reading) -> list[tuple[GpuFacts, GpuReading]]:
+    return [(facts, gpu) for facts, gpu in zip(reading.facts, reading.gpus, strict=True)
+            if facts.parent_uuid is not None]
+
+
+def test_two_of_eight_boards_are_split_and_instances_follow_their_board() -> None:
+    facts = facts_of(Setup("n001", PROFILES["h100-mig"], GPUS, random.randrange(2**32)))
+    shown = [(each.index, each.mig_profile) for each in facts]
+    assert shown == [*((index, None) for index in range(7)), *[(6, "1g.10gb")] * 7, (7, None),
+                     (7, "4g.40gb"), (7, "3g.40gb")]
+    boards = {each.uuid: each for each in facts if each.parent_uuid is None}
+    for each in facts:
+        if each.parent_uuid is not None:
+            assert boards[each.parent_uuid].index == each.index
+            assert each.missing["util_pct"] == "unsupported"
+    assert len({each.uuid for each in facts}) == len(facts) == 17
+
+
+def test_every_instance_fits_its_board() -> None:
+    board = PROFILES["h100-mig"]
+    for index in range(GPUS):
+        slices = slices_of(index, GPUS)
+        assert sum(slice_.sevenths for slice_ in slices) in (0, 7)
+        held = sum(slice_.mem_total_bytes for slice_ in slices)
+        assert held <= board.mem_total_bytes - board.mem_reserved_bytes
+
+
+def test_utilization_is_never_told_and_heat_is_the_boards(reader: SimulatedReader) -> None:
+    reading = reader.read()
+    split = {facts.parent_uuid for facts, _ in instances(reading)}
+    for facts, gpu in zip(reading.facts, reading.gpus, strict=True):
+        is_instance, is_split = facts.parent_uuid is not None, facts.uuid in split
+        told = value(gpu, "util_pct") is not Absence.UNSUPPORTED
+        assert told == (not is_instance and not is_split)
+        assert isinstance(value(gpu, "temp_c"), float) == (not is_instance)
+        assert isinstance(value(gpu, "sm_active_pct"), float) == (not is_split)
+        unsupported = {key for key in COLUMN if value(gpu, key) is Absence.UNSUPPORTED}
+        unsupported |= {key for key, at in SLOW_COLUMN.items()
+                        if gpu.slow_absent[at] == Absence.UNSUPPORTED}
+        assert unsupported == facts.missing.keys()
+        if not is_instance:
+            assert gpu.slow[SLOW_COLUMN["mig_on"]] == is_split
+
+
+def test_links_join_boards_and_no_instances(reader: SimulatedReader) -> None:
+    reading = reader.read()
+    joined = [reading.facts[at] for link in reading.links for at in (link.a, link.b)]
+    assert {facts.index for facts in joined} == set(range(GPUS))
+    assert {facts.parent_uuid for facts in joined} == {None}
+
+
+def test_jobs_of_several_gpus_never_reach_instances_and_split_boards_have_none() -> None:
+    for number in range(1, 40):
+        setup = Setup(f"n{number:03}", PROFILES["h100-mig"], GPUS, random.randrange(2**32))
+        uuids, count = units_of(setup)
+        assert (len(uuids), count) == (GPUS - 2 + 9, 9)
+        split = {each.parent_uuid for each in facts_of(setup)} - {None}
+        assert not split & set(uuids)
+        for lane in lanes_of(setup.seed, setup.node, len(uuids) - count, count):
+            assert lane.width == 1 or lane.first + lane.width <= len(uuids) - count
+
+
+def test_the_board_holds_what_its_instances_hold(reader: SimulatedReader) -> None:
+    reading = reader.read()
+    boards = {facts.uuid: gpu for facts, gpu in zip(reading.facts, reading.gpus, strict=True)}
+    held: dict[str, float] = {}
+    for facts, gpu in instances(reading):
+        assert 0 <= value(gpu, "mem_used_bytes") <= (facts.mem_total_bytes or 0)
+        held[str(facts.parent_uuid)] = held.get(str(facts.parent_uuid), 0) + value(
+            gpu, "mem_used_bytes")
+    for uuid, amount in held.items():
+        assert value(boards[uuid], "mem_used_bytes") == pytest.approx(amount, abs=64)
+    on = {each.gpu_uuid for each in reading.processes or ()}
+    assert not on & held.keys()
+    its = {gpu.uuid for _, gpu in instances(reading)}
+    assert on & its
+    assert all((each.sm_pct is None) == (each.gpu_uuid in its) for each in reading.processes or ())
+
+
+def test_control_json_reaches_an_instance_and_a_lost_board_takes_its_own_with_it(
+    reader: SimulatedReader, tmp_path: Path
+) -> None:
+    reading = reader.read()
+    facts, _ = random.choice(instances(reading))
+    board = next(each for each in reading.facts
+                 if each.mig_profile is None and each.index == 13 - facts.index)
+    active, used = random.uniform(0, 100), float(random.randrange(2**30))
+    told = {facts.uuid: {"sm_active_pct": active, "mem_used_bytes": used},
+            board.uuid: {"state": "lost"}}
+    new = tmp_path / "new"
+    new.write_text(json.dumps({"gpus": told}))
+    new.replace(tmp_path / "control.json")
+    reading = reader.read()
+    [gpu] = [gpu for gpu in reading.gpus if gpu.uuid == facts.uuid]
+    assert (value(gpu, "sm_active_pct"), value(gpu, "mem_used_bytes")) == (active, used)
+    for its, gpu in zip(reading.facts, reading.gpus, strict=True):
+        is_lost = board.uuid in (its.uuid, its.parent_uuid)
+        assert gpu.state == ("lost" if is_lost else "ok")

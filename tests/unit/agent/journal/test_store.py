@@ -1,0 +1,186 @@
+"""What is on disk before it counts."""
+
+import os
+import secrets
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.journal.store import ActsJournal, ActsStore, JournalRefuses, is_alive, worker_name
+from gpudeck.actions import Action, Asker, Command, Reply
+from gpudeck.audit_chain import verify
+
+
+def a_command(kind: str = "person", action: Action = "end") -> Command:
+    return Command(secrets.token_hex(8), "n" * 32, 1, 1.0, 2.0, secrets.token_bytes(32), action,
+                   Asker(kind, "ada"), "why", None)  # type: ignore[arg-type]
+
+
+def accepted(command: Command) -> Reply:
+    return Reply(command.command_id, 1, "accepted", 1.0)
+
+
+def later(reply: Reply, state: str, number: int) -> Reply:
+    return Reply(reply.command_id, number, state, float(number))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "acts.db"
+
+
+@pytest.fixture
+def journal(path: Path) -> ActsJournal:
+    return ActsJournal(ActsStore(path))
+
+
+def test_a_command_is_taken_once_begun_once_and_settled_once(journal: ActsJournal) -> None:
+    command = a_command()
+    first = journal.seen(command, "d", accepted(command))
+    with pytest.raises(JournalRefuses):
+        journal.seen(command, "d", accepted(command))
+    begun = journal.intend(command, later(first, "acting", 2))
+    with pytest.raises(JournalRefuses):
+        journal.intend(command, later(first, "acting", 3))
+    done = journal.result(later(begun, "done", 3), {})
+    with pytest.raises(JournalRefuses):
+        journal.result(later(begun, "refused", 4), {})
+    known = journal.known(command.command_id)
+    assert known is not None
+    assert known.reply == done
+    assert [link.seq for link in journal.links()] == [1, 2, 3]
+    assert verify(journal.links()) is None
+    assert journal.head == (done.audit_seq, done.audit_head)
+
+
+def test_a_refused_command_cannot_be_begun(journal: ActsJournal) -> None:
+    command = a_command()
+    refused = later(accepted(command), "refused", 1)
+    journal.seen(command, "d", refused)
+    with pytest.raises(JournalRefuses):
+        journal.intend(command, later(refused, "acting", 2))
+
+
+def test_replies_are_kept_until_the_newest_is_noted(journal: ActsJournal) -> None:
+    command, local = a_command(), a_command("terminal")
+    journal.seen(command, "d", accepted(command))
+    journal.seen(local, "d", accepted(local))
+    acting = journal.intend(command, later(accepted(command), "acting", 2))
+    journal.note(command.command_id, 1)
+    assert journal.unsettled() == [acting]  # and nothing of what was asked here
+    journal.note(command.command_id, 2)
+    assert journal.unsettled() == []
+    done = journal.result(later(acting, "done", 3), {})
+    assert journal.unsettled() == [done]
+    journal.note("never heard of", 9)
+
+
+def test_the_budget_counts_what_was_begun_and_not_refused(journal: ActsJournal) -> None:
+    for action, outcome in (("end", "done"), ("end", "refused"), ("pause", "done"), ("end", None)):
+        command = a_command(action=action)  # type: ignore[arg-type]
+        first = journal.seen(command, "d", accepted(command))
+        begun = journal.intend(command, later(first, "acting", 2))
+        if outcome is not None:
+            journal.result(later(begun, outcome, 3), {})
+    journal.seen(command := a_command(), "d", accepted(command))
+    assert journal.kills_since(0) == 2
+
+
+CRASHES = """
+import sys
+from pathlib import Path
+from agent.acts_journal import ActsJournal, ActsStore
+from tests.unit.test_acts_journal import a_command, accepted, later
+journal = ActsJournal(ActsStore(Path(sys.argv[1])))
+for begun in (False, True):
+    command = a_command()
+    first = journal.seen(command, "d", accepted(command))
+    if begun:
+        journal.intend(command, later(first, "acting", 2))
+    print(command.command_id, flush=True)
+input()
+"""
+
+
+def test_what_a_dead_process_left_open(path: Path, journal: ActsJournal) -> None:
+    child = subprocess.Popen([sys.executable, "-c", CRASHES, str(path)], text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             cwd=Path(__file__).parents[2])
+    assert child.stdout is not None
+    waiting, begun = (child.stdout.readline().strip() for _ in range(2))
+    assert journal.recover() == []  # it is at work
+    child.kill()
+    child.communicate()
+    outcomes = {reply.command_id: reply.state for reply in journal.recover()}
+    assert outcomes == {waiting: "expired", begun: "unknown"}
+    assert journal.recover() == []
+    assert verify(journal.links()) is None
+
+
+def test_two_processes_never_fork_the_chain(path: Path) -> None:
+    def write(count: int) -> None:
+        mine = ActsJournal(ActsStore(path))
+        for number in range(count):
+            mine.record({"number": number})
+
+    threads = [threading.Thread(target=write, args=(25,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    links = list(ActsJournal(ActsStore(path)).links())
+    assert len(links) == 100
+    assert verify(links) is None
+    # The control: a record that is written past the chain is found.
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE audit SET body = '{}' WHERE seq = 50")
+    broken = verify(ActsJournal(ActsStore(path)).links())
+    assert broken is not None
+    assert broken.seq == 50
+
+
+def test_a_full_disk_refuses_in_words(path: Path, journal: ActsJournal) -> None:
+    journal.record({"first": 1})
+    with sqlite3.connect(path) as db:
+        [(pages,)] = db.execute("PRAGMA page_count")
+    journal._store._open().execute(f"PRAGMA max_page_count = {pages}")
+    head = journal.head
+    with pytest.raises(JournalRefuses, match="free space"):
+        journal.record({"long": "x" * 1_000_000})
+    assert journal.head == head  # nobody is told of what is not on disk
+    assert verify(journal.links()) is None
+
+
+def test_nodes_of_a_simulator_share_a_file(path: Path) -> None:
+    store = ActsStore(path, durable=False)
+    one, other = ActsJournal(store, "n1"), ActsJournal(store, "n2")
+    one.record({"a": 1})
+    one.keep("hub hold", "held")
+    assert other.fact("hub hold") is None
+    assert list(other.links()) == []
+    assert one.fact("hub hold") == "held"
+    one.keep("hub hold", None)
+    assert one.fact("hub hold") is None
+
+
+def test_the_file_is_ours_alone(path: Path, journal: ActsJournal) -> None:
+    journal.record({})
+    assert path.stat().st_mode & 0o077 == 0
+    assert is_alive(worker_name())
+    assert not is_alive(f"other-boot {os.getpid()} 1")
+
+
+@pytest.mark.parametrize("where", ["nonce = 'n'", "action = 'end' AND is_spent AND intent_at > 1"])
+def test_a_full_journal_is_asked_by_an_index(tmp_path: Path, where: str) -> None:
+    ActsJournal(ActsStore(tmp_path / "acts.db")).open()
+    db = sqlite3.connect(tmp_path / "acts.db")
+    [(*_, plan)] = db.execute(
+        f"EXPLAIN QUERY PLAN SELECT count(*) FROM command WHERE node = '' AND {where}")
+    db.close()
+    assert "USING" in plan
+    assert "command_at" not in plan
+    assert "PRIMARY KEY" not in plan

@@ -1,0 +1,453 @@
+"""What is said when: tables of (second, what happened, what is said). No sleep, no socket."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+
+from agent.link.protocol import (
+    BACK_OFF_MAX_S,
+    BURST,
+    GREETING_S,
+    LIVE_MAX,
+    SILENCE_S,
+    STEADY_S,
+    STEP_EVERY_S,
+    STEP_MIN,
+    STEP_SOON_S,
+    WINDOW,
+    Act,
+    Conversation,
+    Dial,
+    HangUp,
+    Say,
+    Stranger,
+    back_off,
+)
+from gpudeck.wire import (
+    MAX_BACKFILL,
+    Ack,
+    Backfill,
+    Beat,
+    Call,
+    Challenge,
+    Echo,
+    Hello,
+    Probe,
+    Refused,
+    Span,
+    Welcome,
+    decode_from_agent,
+)
+
+HELLO = Hello((1,), bytes(32), bytes(64), "node", "host", "boot", "stream", 0, "1", "nvml")
+BEAT = Beat("ok", 0.5, 0, 0)
+CALL = Call(bytes(32))
+CHALLENGE = Challenge(bytes(32), "hub", bytes(32), 1, bytes(64))
+
+
+class Backlog:
+    """An Outbox of words; the real one is in test_agent_journal and tests/faults/test_outage."""
+
+    def __init__(self, last_seq: int = 0) -> None:
+        self.last_seq, self.generation, self.stream = last_seq, 1, "stream"
+        self.acked: set[int] = set()
+        self.out: set[int] = set()
+
+    def welcomed(self, seq: int, spans: Sequence[Span]) -> None:
+        self.out.update(range(1, self.last_seq + 1))
+        self.ack(seq, spans)
+        self.out.clear()
+
+    def ack(self, seq: int, spans: Sequence[Span]) -> None:
+        for first, last in ((1, seq), *((span.first, span.last) for span in spans)):
+            self.acked |= set(range(first, last + 1)) & self.out
+
+    def said(self, first: int, last: int) -> None:
+        self.out.update(range(first, last + 1))
+
+    def broke(self) -> None:
+        self.out.clear()
+
+    def pending_in(self, first: int, last: int) -> int:
+        return len(self._pending(first, last))
+
+    def _pending(self, first: int, last: int) -> list[int]:
+        return [seq for seq in range(max(first, 1), min(last, self.last_seq) + 1)
+                if seq not in self.acked]
+
+    def entries(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
+                ) -> list[tuple[int, bytes]]:
+        seqs = self._pending(after_seq + 1, upto_seq)[:limit]
+        return [(seq, b"message %d" % seq) for seq in seqs]
+
+    def inventories_after(self, generation: int) -> list[bytes]:
+        return [b"inventory %d" % each for each in range(generation + 1, self.generation + 1)]
+
+
+class Credentials:
+    """Trusts one hub key."""
+
+    def call(self) -> Call:
+        return CALL
+
+    def hello(self, call: Call, challenge: Challenge) -> Hello:
+        assert call == CALL
+        if challenge.hub_key != CHALLENGE.hub_key:
+            raise Stranger("another hub")
+        return HELLO
+
+
+def longest(low: float, high: float) -> float:
+    return high
+
+
+def a_talk(
+    backlog: Backlog, uniform: Callable[[float, float], float] = longest
+) -> Conversation:
+    return Conversation(backlog, Credentials(), uniform)
+
+
+def live(backlog: Backlog, acked: int = 0, now: float = 0.0) -> Conversation:
+    talk = a_talk(backlog)
+    assert talk.step(now, lambda: BEAT) == [Dial()]
+    talk.opened(now)
+    talk.heard(CHALLENGE, now, 0.0)
+    talk.step(now, lambda: BEAT)
+    talk.heard(Welcome(1, "hub", 1, 0.0, acked), now, 0.0)
+    return talk
+
+
+def said(acts: list[Act]) -> list[object]:
+    """Messages decoded, our stand-ins as their words."""
+    words: list[object] = []
+    for act in acts:
+        if not isinstance(act, Say):
+            words.append(act)
+        elif act.body.startswith((b"message", b"inventory")):
+            words.append(act.body.decode())
+        else:
+            message = decode_from_agent(act.body)
+            words.append(tuple(int(body.split()[1]) for body in message.messages)
+                         if isinstance(message, Backfill) else message)
+    return words
+
+
+def step(talk: Conversation, now: float) -> list[object]:
+    return said(talk.step(now, lambda: BEAT))
+
+
+def test_call_and_hello_come_first_and_nothing_before_the_welcome() -> None:
+    talk = a_talk(Backlog(last_seq=3))
+    assert step(talk, 0.0) == [Dial()]
+    assert step(talk, 1.0) == []
+    talk.opened(1.0)
+    assert step(talk, 1.0) == [CALL]
+    assert step(talk, 2.0) == []
+    talk.heard(CHALLENGE, 2.0, 0.0)
+    assert step(talk, 2.0) == [HELLO]
+    assert step(talk, 3.0) == []
+
+
+def test_after_the_welcome_a_beat_then_what_is_live_then_what_was_before() -> None:
+    backlog = Backlog(last_seq=4)
+    talk = live(backlog, acked=2)
+    backlog.last_seq = 5
+    assert step(talk, 0.0) == [BEAT, "inventory 0", "inventory 1", "message 5"]
+    assert step(talk, STEP_EVERY_S) == [(3, 4)]
+    assert step(talk, 9.9 * STEP_EVERY_S - 0.5) == []
+
+
+def test_each_message_once_and_new_inventories_before_them() -> None:
+    backlog = Backlog()
+    talk = live(backlog)
+    step(talk, 0.0)
+    backlog.last_seq, backlog.generation = 1, 2
+    assert step(talk, 0.5) == ["inventory 0", "inventory 1", "inventory 2", "message 1"]
+    backlog.last_seq, backlog.generation = 2, 3
+    assert step(talk, 0.5) == ["inventory 3", "message 2"]
+    assert step(talk, 0.5) == []
+
+
+def test_an_outage_is_made_up_for_one_acked_step_at_a_time() -> None:
+    talk = live(Backlog(last_seq=1_000))
+    step(talk, 0.0)
+    first = step(talk, 1.0)[-1]
+    assert first == tuple(range(1, STEP_MIN + 1))
+    assert step(talk, 1.5) == []
+    assert talk.next_step_at(1.5) == 2.0  # a Beat; nothing to do until an ack
+    talk.heard(Ack(STEP_MIN - 1), 1.6, 0.0)
+    assert step(talk, 1.6) == []
+    talk.heard(Ack(STEP_MIN), 1.7, 0.0)
+    assert step(talk, 1.7) == [tuple(range(STEP_MIN + 1, 3 * STEP_MIN + 1))]
+
+
+def test_a_disk_that_does_not_give_what_is_pending_is_asked_now_and_then() -> None:
+    """It was asked again at once, by a whole core, for as long as it did not."""
+    class Unread(Backlog):
+        def entries(self, after_seq: int, upto_seq: int, limit: int, max_bytes: int
+                    ) -> list[tuple[int, bytes]]:
+            return []
+
+    talk, now, steps = live(Unread(last_seq=1_000)), 0.0, 0
+    while now < 10:
+        step(talk, now)
+        now = max(now, talk.next_step_at(now))
+        steps += 1
+        assert steps < 100
+    backlog = Backlog(last_seq=1_000)
+    assert step(live(backlog), 1.0)[-1] == tuple(range(1, STEP_MIN + 1))  # the control
+
+
+def test_what_comes_about_meanwhile_goes_first_and_at_once() -> None:
+    backlog = Backlog(last_seq=1_000)
+    talk = live(backlog)
+    step(talk, 0.0)
+    step(talk, 1.0)
+    backlog.last_seq = 1_002
+    assert step(talk, 1.1) == ["message 1001", "message 1002"]
+    talk.heard(Ack(STEP_MIN, (Span(1_001, 1_001),)), 1.4, 0.0)
+    backlog.last_seq = 1_003
+    assert step(talk, 1.5) == ["message 1003", tuple(range(STEP_MIN + 1, 3 * STEP_MIN + 1))]
+
+
+def test_no_step_while_what_is_live_is_not_acked() -> None:
+    """The control: with the window free again, it goes."""
+    backlog = Backlog(last_seq=1_000)
+    talk = live(backlog)
+    step(talk, 0.0)
+    backlog.last_seq += WINDOW + 1
+    said = [word for at in range(20) for word in step(talk, 0.05 + at * 0.01)]
+    assert said[-1] == f"message {1_000 + WINDOW + 1}"
+    assert step(talk, 1.0) == []
+    talk.heard(Ack(0, (Span(1_001, 1_001),)), 1.1, 0.0)
+    assert step(talk, 1.1) == [tuple(range(1, STEP_MIN + 1))]
+
+
+@pytest.mark.parametrize(("ack_after_s", "grows"), [(0.5, True), (STEP_SOON_S + 1, False)])
+def test_steps_grow_while_the_hub_is_fast_and_shrink_while_it_is_not(
+    ack_after_s: float, grows: bool
+) -> None:
+    backlog, now, sizes = Backlog(last_seq=20_000), 0.0, []
+    talk = live(backlog)
+    talk._step_size = 128
+    step(talk, now)
+    for _ in range(8):
+        now += STEP_EVERY_S
+        found = [word for word in step(talk, now) if isinstance(word, tuple)]
+        sizes += [len(word) for word in found]
+        now += ack_after_s
+        talk.heard(Ack(found[0][-1]), now, 0.0)
+        talk.heard(Ack(found[0][-1]), now, 0.0)  # the same again counts once
+    assert sizes == ([128, 256] + [MAX_BACKFILL] * 6 if grows
+                     else [128, 64, 32] + [STEP_MIN] * 5)
+
+
+def test_what_the_hub_has_in_spans_is_not_brought_again() -> None:
+    backlog = Backlog(last_seq=12)
+    talk = a_talk(backlog)
+    step(talk, 0.0)
+    talk.opened(0.0)
+    talk.heard(CHALLENGE, 0.0, 0.0)
+    step(talk, 0.0)
+    talk.heard(Welcome(1, "hub", 1, 0.0, 3, (Span(6, 10),)), 0.0, 0.0)
+    step(talk, 0.0)
+    assert step(talk, 1.0)[-1] == (4, 5, 11, 12)
+
+
+def test_a_hub_that_takes_and_keeps_nothing_is_called_anew() -> None:
+    backlog = Backlog()
+    talk = live(backlog)
+    now = 0.0
+    ends: list[object] = []
+    while not ends and now < 2 * LIVE_MAX:
+        now += 1.0
+        backlog.last_seq += 1
+        talk.heard(Probe(1, 0.0), now, 0.0)
+        ends = [act for act in step(talk, now) if isinstance(act, HangUp)]
+    assert LIVE_MAX <= backlog.last_seq <= LIVE_MAX + 1
+
+
+def test_a_stream_that_changes_is_greeted_anew() -> None:
+    backlog = Backlog(last_seq=5)
+    talk = live(backlog)
+    step(talk, 0.0)
+    backlog.stream = "another"
+    talk.heard(Ack(5), 0.1, 0.0)
+    assert backlog.acked == set()
+    assert [type(act) for act in step(talk, 0.1)] == [HangUp]
+    assert step(talk, 0.1) == [Dial()]
+
+
+def test_beats_keep_their_pace_whatever_is_pending() -> None:
+    talk = live(Backlog())
+    beats = [now / 10 for now in range(100) if BEAT in step(talk, now / 10)]
+    assert beats == [0.0, 2.0, 4.0, 6.0, 8.0]
+
+
+@pytest.mark.parametrize("phase", range(0, 10, 3))
+def test_a_beat_goes_with_a_frame_while_they_flow(phase: int) -> None:
+    """By itself it would wake both ends once more."""
+    backlog = Backlog()
+    talk = live(backlog)
+    alone: list[int] = []
+    along: list[int] = []
+    for tenth in range(1, 200):
+        if is_frame := tenth % 10 == phase and tenth < 150:
+            backlog.last_seq += 1
+            talk.heard(Ack(backlog.last_seq - 1), tenth / 10, 0.0)
+        if BEAT in step(talk, tenth / 10):
+            (along if is_frame else alone).append(tenth)
+    settled = [tenth for tenth in along if tenth > 30]
+    assert {later - sooner for sooner, later in pairwise(settled)} == {20}
+    assert [tenth for tenth in alone if 30 < tenth < 150] == []
+    frames_end = max(along)
+    rest = [frames_end, *(tenth for tenth in alone if tenth > 150)]
+    assert len(rest) > 2
+    assert max(later - sooner for sooner, later in pairwise(rest)) <= 30
+
+
+def test_echo() -> None:
+    talk = live(Backlog())
+    talk.heard(Probe(99, 5.0), 1.0, 1763640000.0)
+    assert Echo(99, 1763640000.0) in step(talk, 1.0)
+
+
+def test_half_open_is_given_up_only_while_an_answer_is_due() -> None:
+    backlog = Backlog()
+    talk = live(backlog)
+    for second in range(100):
+        assert HangUp not in {type(act) for act in step(talk, float(second))}
+    backlog.last_seq = 1
+    step(talk, 100.0)
+    assert step(talk, 100.0 + SILENCE_S) != []  # a beat
+    [hung_up] = step(talk, 100.1 + SILENCE_S)
+    assert isinstance(hung_up, HangUp)
+    assert talk.phase == "resting"
+
+
+def test_any_word_of_the_hub_keeps_the_connection() -> None:
+    backlog = Backlog(last_seq=1)
+    talk = live(backlog)
+    for second in range(0, 100, 10):
+        talk.heard(Probe(second, 0.0), float(second), 0.0)
+        assert not any(isinstance(act, HangUp) for act in step(talk, float(second)))
+
+
+def test_a_hub_that_never_welcomes() -> None:
+    talk = a_talk(Backlog())
+    step(talk, 0.0)
+    talk.opened(0.0)
+    step(talk, 0.0)
+    assert step(talk, GREETING_S) == []
+    assert isinstance(step(talk, GREETING_S + 0.1)[0], HangUp)
+
+
+def test_back_off_doubles_to_its_maximum_and_starts_again_after_a_steady_connection() -> None:
+    talk, now, waits = a_talk(Backlog()), 0.0, []
+    for _ in range(9):
+        assert step(talk, now) == [Dial()]
+        talk.closed(now, "refused")
+        assert isinstance(step(talk, now)[0], HangUp)
+        waits.append(talk.next_step_at(now) - now)
+        now = talk.next_step_at(now)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    step(talk, now)
+    talk.opened(now)
+    talk.heard(CHALLENGE, now, 0.0)
+    talk.heard(Welcome(1, "hub", 1, 0.0, 0), now, 0.0)
+    talk.closed(now + STEADY_S, "gone")
+    assert talk.next_step_at(now) == now + STEADY_S + 1
+
+
+@pytest.mark.parametrize("attempt", [0, 3, 10, 10_000])
+def test_full_jitter(attempt: int) -> None:
+    bounds: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return low
+
+    assert back_off(attempt, uniform) == 0.0
+    assert bounds == [(0.0, min(BACK_OFF_MAX_S, 2.0**min(attempt, 10)))]
+
+
+def test_a_refusal_is_waited_out() -> None:
+    talk = a_talk(Backlog())
+    step(talk, 0.0)
+    talk.opened(0.0)
+    talk.heard(CHALLENGE, 0.0, 0.0)
+    talk.heard(Refused("too many at once", 40.0), 0.0, 0.0)
+    assert talk.trouble == "the hub refuses: too many at once"
+    assert [type(act) for act in step(talk, 0.0)] == [HangUp]
+    assert talk.next_step_at(0.0) == 50.0
+    assert step(talk, 49.0) == []
+    assert step(talk, 50.0) == [Dial()]
+
+
+def test_who_has_not_shown_our_hubs_key_cannot_send_us_away() -> None:
+    talk = a_talk(Backlog())
+    step(talk, 0.0)
+    talk.opened(0.0)
+    talk.heard(Refused("go away", 86_400.0), 0.0, 0.0)
+    assert talk.next_step_at(0.0) <= 1.0
+
+
+def test_what_asking_again_does_not_mend_is_not_tried_fast() -> None:
+    talk = a_talk(Backlog(), lambda low, high: low)
+    step(talk, 0.0)
+    talk.closed(0.0, "the hub's certificate is refused", denied=True)
+    assert talk.next_step_at(0.0) >= 15.0
+
+
+def test_a_strange_hub_is_told_nothing() -> None:
+    talk = a_talk(Backlog(last_seq=3), lambda low, high: low)
+    step(talk, 0.0)
+    talk.opened(0.0)
+    assert step(talk, 0.0) == [CALL]
+    talk.heard(Challenge(bytes(32), "hub", b"k" * 32, 1, bytes(64)), 0.1, 0.0)
+    assert talk.trouble == "another hub"
+    assert [type(act) for act in step(talk, 0.1)] == [HangUp]
+    assert talk.next_step_at(0.1) >= 15.0
+
+
+def test_a_welcome_without_a_challenge_is_none() -> None:
+    """Whoever skips the proof is no hub of ours."""
+    talk = a_talk(Backlog(last_seq=3))
+    step(talk, 0.0)
+    talk.opened(0.0)
+    step(talk, 0.0)
+    talk.heard(Welcome(1, "hub", 1, 0.0, 0), 0.0, 0.0)
+    talk.heard(Ack(3), 0.0, 0.0)
+    assert (talk.phase, talk.welcomes) == ("calling", 0)
+    assert step(talk, 0.0) == []
+
+
+def test_a_hub_of_another_version() -> None:
+    talk = a_talk(Backlog())
+    step(talk, 0.0)
+    talk.opened(0.0)
+    talk.heard(CHALLENGE, 0.0, 0.0)
+    talk.heard(Welcome(7, "hub", 1, 0.0, 0), 0.0, 0.0)
+    assert talk.phase == "resting"
+    assert "wire version 7" in talk.trouble
+
+
+def test_an_ack_of_what_was_never_sent_deletes_nothing() -> None:
+    backlog = Backlog(last_seq=500)
+    talk = live(backlog)
+    step(talk, 0.0)
+    backlog.last_seq = 700
+    step(talk, 0.1)
+    talk.heard(Ack(400, (Span(600, 650),)), 0.2, 0.0)
+    assert backlog.acked <= set(range(501, 501 + BURST))
+
+
+def test_late_words_of_an_ended_connection_change_nothing() -> None:
+    backlog = Backlog(last_seq=5)
+    talk = live(backlog)
+    step(talk, 0.0)
+    talk.closed(1.0, "gone")
+    talk.heard(Ack(5), 1.0, 0.0)
+    talk.heard(Probe(1, 0.0), 1.0, 0.0)
+    assert (backlog.acked, talk.phase) == (set(), "resting")

@@ -1,0 +1,225 @@
+"""What the signer signs, the fence of epochs, and what people read of a command."""
+
+import os
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dashboard.actions.commander import new_id
+from dashboard.actions.lifecycle import CommandRecord
+from dashboard.actions.signing_policy import HOUR_S, MAX_EPOCH_JUMP, Budget, Signing, Spent
+from dashboard.fleet.epoch_fence import SETTLING_S, Fence
+from gpudeck.actions import (
+    COMMAND_LASTS_S,
+    LIFE,
+    PREVIEW_LASTS_S,
+    Action,
+    Asker,
+    Command,
+    Params,
+    Preview,
+    Process,
+    Refusal,
+    Verified,
+    Victim,
+)
+from gpudeck.command_sentences import sentence
+
+NOW, MONO, EPOCH = 1_700_000_000.0, 500.0, 7
+NODE = "n1"
+VICTIM = Victim(Process(100, 5, 1_000, None, None, None), "python", "alice")
+
+
+def signing(fleet: int = 100, node: int = 50) -> Signing:
+    return Signing(Budget(fleet, node), EPOCH, Spent())
+
+
+def command(desk: Signing, node_id: str = NODE, action: Action = "end", at: float = NOW,
+            mono: float = MONO) -> Command:
+    nonce = os.urandom(32)
+    desk.give(nonce, mono)
+    preview = None
+    if action not in ("hold", "release"):
+        preview = Preview("ask", nonce, node_id, "boot", at, action, Params(), "t", None, "alice",  # type: ignore[arg-type]
+                          100.0, None, None, (VICTIM,), ())
+    return Command(new_id(at), node_id, desk.epoch, at, at + COMMAND_LASTS_S, nonce, action,
+                   Asker("person", "ops"), "why", preview)
+
+
+def code(desk: Signing, asked: Command, is_shown: bool = True, at: float = NOW, mono: float = MONO
+         ) -> str | None:
+    refusal = desk.judge(asked, is_shown, at, mono)
+    return None if refusal is None else refusal.code
+
+
+def test_a_command_is_signed_once() -> None:
+    desk = signing()
+    asked = command(desk)
+    assert code(desk, asked) is None
+    assert code(desk, asked) == "stale_preview"
+
+
+@pytest.mark.parametrize("change", [
+    {"epoch": EPOCH - 1}, {"epoch": EPOCH + 1}, {"expires_at": NOW + COMMAND_LASTS_S + 0.1},
+    {"expires_at": NOW}, {"issued_at": NOW - 60, "expires_at": NOW - 31}, {"preview": None},
+    {"action": "pause"}, {"node_id": "n2"}])
+def test_what_does_not_fit_is_not_signed(change: dict[str, object]) -> None:
+    desk = signing()
+    assert code(desk, replace(command(desk), **change)) == "signer"
+
+
+def test_a_preview_that_its_node_did_not_sign_is_none() -> None:
+    desk = signing()
+    asked = command(desk)
+    assert code(desk, asked, is_shown=False) == "signer"
+    # It was not used up by that.
+    assert code(desk, asked) is None
+
+
+def test_a_preview_with_refusals_or_without_victims_is_not_signed() -> None:
+    desk = signing()
+    for change in ({"refusals": (Refusal("hold", "held"),)}, {"victims": ()},
+                   {"nonce": os.urandom(32)}):
+        asked = command(desk)
+        assert asked.preview is not None
+        assert code(desk, replace(asked, preview=replace(asked.preview, **change))) == "signer"
+
+
+def test_nonces_are_our_own_and_grow_old() -> None:
+    desk = signing()
+    asked = command(desk)
+    assert code(signing(), asked) == "stale_preview"
+    assert code(desk, asked, mono=MONO + PREVIEW_LASTS_S + 0.1) == "stale_preview"
+
+
+def test_budgets_per_node_and_fleet() -> None:
+    desk = signing(fleet=5, node=2)
+    assert [code(desk, command(desk)) for _ in range(3)] == [None, None, "budget"]
+    assert [code(desk, command(desk, node)) for node in ("a", "b", "c", "d")] == [
+        None, None, None, "budget"]
+    # What can be undone is not counted; and an hour later there is room again.
+    for action in ("notify", "resume", "hold", "release"):
+        assert code(desk, command(desk, action=action)) is None
+    later = NOW + HOUR_S + 1
+    assert code(desk, command(desk, at=later), at=later) is None
+    # A clock that was set back gives nothing back.
+    back = later - 10
+    assert code(desk, command(desk, at=back), at=back) is None
+    assert code(desk, command(desk, at=back), at=back) == "budget"
+
+
+def test_epochs_rise_and_by_no_more_than_a_backup_explains() -> None:
+    desk = signing()
+    assert not desk.rise(EPOCH - 1)
+    assert not desk.rise(EPOCH + MAX_EPOCH_JUMP + 1)
+    assert desk.rise(EPOCH + 3)
+    assert desk.epoch == EPOCH + 3
+
+
+# -- the fence
+
+
+def test_a_restored_hub_goes_ahead_of_what_nodes_have_seen() -> None:
+    fence = Fence(5, MONO)
+    assert fence.hello("a", 9, MONO) == 10
+    assert fence.hello("b", 9, MONO) is None
+    assert fence.refusal("b", 2) is None
+
+
+def test_a_hub_that_was_superseded_stops() -> None:
+    fence = Fence(5, MONO)
+    for node in "abc":
+        fence.hello(node, 4, MONO)
+    fence.has_issued = True
+    assert fence.hello("a", 6, MONO + 1) is None
+    # One node alone stops only what is meant for it: it may lie.
+    assert fence.refusal("a", 3) is not None
+    assert fence.refusal("b", 3) is None
+    fence.hello("b", 6, MONO + 2)
+    assert fence.refusal("c", 3) is not None
+    assert fence.seen == 6
+
+
+def test_one_that_has_run_for_a_while_does_not_take_over_again() -> None:
+    fence = Fence(5, MONO)
+    fence.hello("a", 4, MONO)
+    assert fence.hello("a", 6, MONO + SETTLING_S + 1) is None
+    assert fence.refusal("a", 1) is not None
+
+
+def test_two_copies_that_started_equally_often_are_told_apart() -> None:
+    """Both count from the same folder: the second to greet a node goes ahead of the first."""
+    fence = Fence(5, MONO)
+    assert fence.hello("a", 5, MONO) == 6
+    assert fence.hello("a", 6, MONO) is None  # it is back, and has that from us
+    assert (fence.epoch, fence.refusal("a", 1)) == (6, None)
+    busy = Fence(5, MONO, has_issued=True)
+    assert busy.hello("a", 5, MONO) is None
+    assert busy.refusal("a", 1) is not None
+
+
+def test_no_lie_uses_up_the_epochs() -> None:
+    fence = Fence(5, MONO)
+    assert fence.hello("liar", 2**53, MONO) is None
+    assert (fence.epoch, fence.refusal("liar", 1)) == (5, None)
+
+
+# -- sentences
+
+
+def told(state: str, action: str = "end", **more: object) -> str:
+    return sentence(CommandRecord("c", action, NODE, "h", Asker("person", "ops"), "w", NOW, NOW,  # type: ignore[arg-type]
+                                  NOW + 30, state=state, **more))  # type: ignore[arg-type]
+
+
+def test_every_outcome_of_every_action_has_a_sentence() -> None:
+    yes_no = (True, False, None)
+    for state, action in product(LIFE, ("notify", "pause", "resume", "end", "hold", "release")):
+        for exited, memory, alive in product(yes_no, repeat=3):
+            said = told(state, action, verified=Verified(exited, memory, alive, 3e9, 2e9,
+                                                         () if alive else ("t2",), (7,)))
+            assert said[0].isupper()
+            assert said.endswith(".")
+            assert "None" not in said
+            assert ".." not in said
+        assert told(state, action).endswith(".")
+
+
+@pytest.mark.parametrize(("said", "words"), [
+    (told("done", verified=Verified(True, True, True, 2 * 2**30, 0.0)),
+     "Ended: its processes are gone. Its memory came back (2.0 GiB). The other tasks there are "
+     "alive."),
+    (told("not_effective", verified=Verified(True, False, True, 2**31, 2**31)),
+     "Its processes are gone, but their memory has not come back: the driver still holds it, or "
+     "another process does. 2.0 GiB of its 2.0 GiB did not come back. The other tasks there are "
+     "alive."),
+    (told("done", verified=Verified(True, True, False, None, None, ("t2",))),
+     "Ended: its processes are gone. Its memory came back. 1 other task on its Gpus vanished in "
+     "the same moment: look at them."),
+    (told("refused", refusal=Refusal("hold", "all acts here are held")),
+     "Refused, nothing was done: all acts here are held."),
+    (told("expired"), "Expired, nothing was done: it was not with the node in time."),
+    (told("acting", step="SIGTERM sent, 12 s left"), "The node is ending: SIGTERM sent, 12 s "
+     "left."),
+])
+def test_sentences(said: str, words: str) -> None:
+    assert said == words
+
+
+def test_what_was_not_seen_is_never_said_to_be_well() -> None:
+    said = told("done", verified=Verified(True, None, None))
+    assert said.count("could not be seen") == 2
+    assert told("unknown").startswith("Unknown: ")
+    alone = told("done", verified=Verified(True, True, None), bystanders=0)
+    assert alone == "Ended: its processes are gone. Its memory came back."
+
+
+def test_the_life_in_the_docs_is_the_contract_s() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "orders.md").read_text()
+    rows = re.findall(r"^\| ([a-z_, ]+) \| ([a-z_, ]*) ?\|", text.partition("| state |")[2], re.M)
+    found = {state: tuple(then.replace(" ", "").split(",")) if then.strip() else ()
+             for states, then in rows for state in states.split(", ")}
+    assert found == LIFE

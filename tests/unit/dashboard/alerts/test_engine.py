@@ -1,0 +1,304 @@
+"""A rule over the past comes to what it came to when it was live, to the byte."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.alerts.core.evaluator import Evaluator
+from dashboard.alerts.core.firing_alerts import Alerts
+from dashboard.alerts.core.rule import Ready, check, read
+from dashboard.alerts.core.rule_signal import Floats, Term
+from dashboard.alerts.core.target_collector import Scenes
+from dashboard.alerts.rehearsal.engine import Rehearsal, Stretch, WouldBe
+from dashboard.alerts.rehearsal.gpus import LIVE, CannotRehearse, GpuPast, closed_minute
+from dashboard.alerts.rehearsal.nodes import NUMBERS, Gpus, NodePast
+from dashboard.alerts.rehearsal.service import Past, whole_steps
+from dashboard.alerts.rehearsal.tasks import TaskPast
+from dashboard.fleet.events import Events
+from dashboard.fleet.fleet import Fleet
+from dashboard.history.embedded import Embedded
+from dashboard.history.ingest import Stored
+from dashboard.history.rule_reads import Spans
+from gpudeck.wire import Inventory, Task, Tasks, Use
+from tests.unit import fleets
+
+NODES, GPUS, MINUTES = 3, 4, 100
+BEGIN = 1_700_000_000 - 1_700_000_000 % 3_600
+END = BEGIN + MINUTES * 60
+LAST = END - 60  # the minute after it is not closed when the story ends
+TASKS: dict[str, dict[str, Any]] = {
+    "task-idle": {"of": "task", "signal": "max(busy_pct, 5m)", "fire": "<= 35", "clear": "> 40",
+                  "for": "5m", "where": ["mem_used_bytes >= 1GiB"]},
+    "task-big": {"of": "task", "signal": "mem_used_bytes", "fire": ">= 40GiB", "for": "5m"},
+    "job-idle": {"of": "job", "signal": "sm_pct", "fire": "<= 1", "clear": "> 5", "for": "10m",
+                 "scope": "user:ann"},
+}
+RULES: dict[str, dict[str, Any]] = {
+    "hot": {"signal": "temp_c", "fire": ">= 60", "clear": "< 50", "for": "5m"},
+    "keeps": {"signal": "temp_c", "fire": ">= 60", "clear": "< 55", "for": "5m",
+              "keep_firing_for": "3m"},
+    "idle": {"signal": "max(util_pct, 5m)", "fire": "<= 35", "clear": "> 38", "for": "5m"},
+    "mean": {"signal": "avg(power_w, 5m)", "fire": "> 210", "clear": "< 200", "for": "6m"},
+    "held": {"signal": "mem_used_bytes / mem_total_bytes", "fire": ">= 50%", "clear": "< 40%",
+             "for": "5m", "where": ["util_pct < 30"]},
+    "near": {"signal": "temp_margin_c", "fire": "<= 30", "clear": "> 40", "for": "5m"},
+    "node-hot": {"of": "node", "signal": "temp_c", "fire": ">= 75", "clear": "< 72", "for": "5m"},
+    "node-works": {"of": "node", "signal": "avg(power_w, 5m)", "fire": ">= 800", "clear": "< 790",
+                   "for": "6m", "where": ["max(temp_c, 5m) > 40"]},
+    "node-idle": {"of": "node", "signal": "max(util_pct, 5m)", "fire": "<= 31", "clear": "> 32",
+                  "for": "5m"},
+    "node-quick": {"of": "node", "signal": "util_pct", "fire": ">= 27", "clear": "< 26",
+                   "for": "20s"},
+    **TASKS,
+}
+
+
+def ready(name: str, **change: Any) -> Ready:
+    return check(read({"id": name, "title": "t", "scope": "*"} | RULES[name] | change))
+
+
+class Recorded:
+    """A hub's live evaluation and its history, fed with the same Frames; now and then none."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.fleet, self.history = Fleet(1), Embedded(folder / "history")
+        self.history.open()
+        self.spans = Spans(self.history.store)
+        self.evaluator, self.alerts = Evaluator(LIVE), Alerts()
+        self.evaluator.set_rules({name: ready(name) for name in RULES})
+        self.live: dict[str, list[Any]] = {name: [] for name in RULES}
+        self.scenes = Scenes(self.fleet, Events())
+        for at in range(NODES):
+            node = fleets.add_node(self.fleet, f"n{at}", GPUS, mono=0.0)
+            self.history.append([Stored(f"n{at}", "s1", 0.0, node.hello), Stored(
+                f"n{at}", "s1", 0.0, Inventory(1, tuple(fleets.facts(f"n{at}", gpu)
+                                                        for gpu in range(GPUS))))], 1)
+        self.on: dict[tuple[int, int], tuple[Task, float, float]] = {}
+        self.level = {(at, gpu): 40.0 for at in range(NODES) for gpu in range(GPUS)}
+
+    def run(self) -> None:
+        for second in range(MINUTES * 60):
+            self.second(BEGIN + second)
+
+    def second(self, second: int) -> None:
+        now = second + 0.5
+        for at in range(NODES):
+            if at == 1 and 2_000 < second - BEGIN < 2_400:
+                continue  # nobody hears of it for some minutes
+            self.frame(at, second, now)
+        asks = self.evaluator.asks(now)
+        brought = None if asks is None else closed_minute(
+            self.spans.minute(asks.start, asks.wanted), self.fleet, asks)
+        scenes = self.scenes.look(now, now, 0.0)
+        for moved in self.evaluator.step(scenes, now, brought):
+            for each in moved:
+                for change in self.alerts.take(each, lambda of, row: scenes[of].name(row)):
+                    self.keep(change.alert)
+
+    def frame(self, at: int, second: int, now: float) -> None:
+        rows, slow = [], []
+        for gpu in range(GPUS):
+            if self.random.random() < 1 / 240:
+                self.level[at, gpu] = self.random.uniform(0, 100)
+            level = self.level[at, gpu]
+            noisy = min(100.0, max(0.0, level + self.random.gauss(0, 4)))
+            # In the steps that history keeps.
+            rows.append({"temp_c": float(round(noisy)), "util_pct": round(noisy) / 2,
+                         "power_w": float(round(4 * noisy)), "mem_used_bytes": level * 8e8})
+            slow.append({"temp_margin_c": round(90 - level)})
+        frame = fleets.frame(rows, second - BEGIN + 1, second + 0.2, slow=slow,
+                             tasks=self.tasks(at, second) if (second + at) % 2 == 0 else None)
+        node = self.fleet.nodes[f"n{at}"]
+        self.fleet.heard(node, now, now)
+        self.fleet.frame(node, frame, now, now)
+        self.history.append([Stored(f"n{at}", "s1", now, frame, second)], 1)
+
+    def tasks(self, at: int, second: int) -> Tasks:
+        """On each Gpu one Task; they stay for some minutes or for all of it, idle or not. They
+        come in the middle of a minute: whether one of 48 seconds or of 47 counts hangs on the
+        second in which its list came."""
+        may_come = 20 <= second % 60 <= 50
+        for gpu in range(GPUS):
+            if (at, gpu) not in self.on or (
+                    gpu > 0 and may_come and self.random.random() < 1 / 350):
+                pid = self.random.randrange(10**6)
+                self.on[at, gpu] = (
+                    Task(f"b{at}:{pid}:1", pid + 2, 1, float(BEGIN), f"{'ann' if gpu else 'bob'}",
+                         "python", job_id=f"j{pid}"),
+                    float(self.random.choice([1, 20, 50]) * 2**30),
+                    float(self.random.choice([0, 0, 30])))
+        now = [self.on[at, gpu] for gpu in range(GPUS)]
+        return Tasks(True, tuple(task for task, _, _ in now), tuple(
+            Use(task.id, gpu, mem, sm) for gpu, (task, mem, sm) in enumerate(now)))
+
+    def keep(self, alert: Any) -> None:
+        """With the value by which it began to fire."""
+        mine = {each.id: each for each in self.live[alert.rule_id]}
+        first = mine.get(alert.id, alert)
+        mine[alert.id] = msgspec.structs.replace(alert, value=first.value)
+        self.live[alert.rule_id] = list(mine.values())
+
+    def rehearsed(self, of: Ready) -> tuple[Past, Rehearsal]:
+        kinds: dict[str, type[GpuPast] | type[TaskPast] | type[NodePast]] = {
+            "gpu": GpuPast, "node": NodePast}
+        past = kinds.get(of.rule.of, TaskPast)(self.spans, self.fleet, of)
+        rehearsal = Rehearsal(of)
+        for stretch in past.stretches(BEGIN, LAST if of.is_by_minutes else END):
+            rehearsal.take(stretch)
+            if isinstance(past, TaskPast):
+                past.settle(rehearsal.alerts())
+        return past, rehearsal
+
+
+@pytest.fixture(name="recorded", scope="module")
+def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    found = Recorded(tmp_path_factory.mktemp("rehearsal"), random.randrange(10**6))
+    found.run()
+    yield found
+    found.history.close()
+
+
+def as_bytes(alerts: list[Any], name: Any) -> bytes:
+    """In whole seconds: life looks half a second after each was sampled."""
+    return msgspec.json.encode(sorted(
+        [name(each), int(each.since), int(each.fired_at), each.value, each.comebacks,
+         None if each.ended_at is None else int(each.ended_at)] for each in alerts))
+
+
+@pytest.mark.parametrize("is_in_files", [False, True])
+@pytest.mark.parametrize("rule", [name for name in RULES if name != "near"])
+def test_live_and_rehearsal_are_the_same_to_the_byte(recorded: Recorded, rule: str,
+                                                     is_in_files: bool) -> None:
+    if is_in_files:
+        recorded.history.store.tend(END + 10_000)
+        assert recorded.history.info().open_seconds == 0
+    past, rehearsal = recorded.rehearsed(ready(rule))
+    lived, would = recorded.live[rule], rehearsal.alerts()
+    assert len(lived) >= 1, "a story in which nothing happens proves nothing"
+    assert as_bytes(lived, lambda each: each.target.key) == as_bytes(
+        would, lambda each: past.name(each.row).key)
+
+
+def test_whom_a_ladder_would_have_reached_and_what_they_held(recorded: Recorded) -> None:
+    """Bob's tasks are there from the first second, on one Gpu each."""
+    of = ready("task-big", fire=">= 1GiB", scope="user:bob", cooldown="0s",
+               ladder=[{"do": "tell"}, {"do": "end", "after": "10m"}])
+    past, rehearsal = recorded.rehearsed(of)
+    assert isinstance(past, TaskPast)
+    reached = [each for each in rehearsal.alerts() if each.acted_at is not None]
+    assert {past.name(each.row).users for each in reached} == {("bob",)}
+    first = min(reached, key=lambda each: each.acted_at or 0.0)
+    assert first.acted_at is not None
+    held_h = past.hours[first.row, first.acted_at]
+    assert held_h == pytest.approx((first.acted_at - BEGIN) / 3_600, abs=0.02)
+    assert len(reached) >= NODES - 1
+
+
+def test_what_is_told_seldom_comes_close(recorded: Recorded) -> None:
+    """Within the minute of a change, history has fewer numbers than a live rule saw."""
+    past, rehearsal = recorded.rehearsed(ready("near"))
+    lived = {each.target.key for each in recorded.live["near"]}
+    assert lived
+    assert {past.name(each.row).key for each in rehearsal.alerts()} == lived
+
+
+def test_a_rule_that_was_written_otherwise_is_told_from_it(recorded: Recorded) -> None:
+    """The control: the comparison sees a limit that is a little off."""
+    _, right = recorded.rehearsed(ready("hot"))
+    _, wrong = recorded.rehearsed(ready("hot", fire=">= 66"))
+    assert right.alerts() != wrong.alerts()
+
+
+def test_what_history_does_not_keep_is_refused() -> None:
+    with pytest.raises(CannotRehearse, match="less than 5m"):
+        TaskPast(None, Fleet(1), ready("task-big", **{"for": "1m"}))  # type: ignore[arg-type]
+    with pytest.raises(CannotRehearse, match="does not keep age_s of a task"):
+        TaskPast(None, Fleet(1), ready("task-big", signal="age_s", fire="> 5"))  # type: ignore[arg-type]
+    for signal in ("silent_s", "gpus_lost", "tasks"):
+        with pytest.raises(CannotRehearse, match=f"does not keep {signal} of a node"):
+            NodePast(None, Fleet(1), ready("node-hot", signal=signal, fire="> 5", clear=""))  # type: ignore[arg-type]
+    for signal in ("sample_age_s", "lost", "jobs"):
+        with pytest.raises(CannotRehearse, match=f"does not keep {signal}"):
+            GpuPast(None, Fleet(1), check(read(  # type: ignore[arg-type]
+                {"id": "r", "title": "t", "scope": "*", "signal": signal, "fire": "> 5"})))
+
+
+# -- ladders, without any history
+
+
+def played(story: list[float], **change: Any) -> list[WouldBe]:
+    """One row, minute by minute, in stretches of random length."""
+    of = check(read({"id": "r", "title": "t", "scope": "*", "of": "task",
+                     "signal": "mem_used_bytes", "fire": ">= 10", "clear": "< 5", "for": "5m",
+                     "cooldown": "0s", "ladder": [{"do": "tell"}, {"do": "tell", "after": "10m"},
+                                {"do": "end", "after": "10m"}]} | change))
+    rehearsal, numbers = Rehearsal(of), np.array([[0.0] * len(story), story])
+    cut = random.randint(1, len(story) - 1)
+    for first, last in ((0, cut), (cut, len(story))):
+        part = numbers[:, first:last]
+
+        def values(_: Term, rows: Any, part: Floats = part) -> Floats:
+            return np.asarray(part[rows])
+
+        rehearsal.take(Stretch(first * 60, 60, last - first, 2, values, np.ones(2, bool)))
+    return rehearsal.alerts()
+
+
+def test_whom_the_ladder_would_have_reached() -> None:
+    [found] = played([20.0] * 60)
+    assert found.row == 1
+    assert [(do, (at - found.fired_at) / 60) for do, at in found.acts] == [
+        ("tell", 0), ("tell", 10), ("end", 20)]
+    assert found.acted_at == found.fired_at + 1_200
+
+
+@given(now=st.floats(1.7e9, 1.8e9), span_s=st.sampled_from([3_600, 604_800, 2_592_000]),
+       step_s=st.sampled_from([1, 60]), kept_s=st.floats(0, 5e6))
+def test_a_week_that_is_asked_for_is_a_week(now: float, span_s: int, step_s: int, kept_s: float
+                                            ) -> None:
+    """Else none that the page asks for would ever be long enough to prove anything."""
+    begins = now - kept_s
+    first, last = whole_steps(now - span_s, now, begins, step_s)
+    assert first % step_s == last % step_s == 0
+    assert now - step_s < last <= now
+    assert first >= begins
+    if begins <= now - span_s - step_s:
+        assert last - first == span_s
+
+
+def test_what_was_at_rest_in_between_begins_at_the_first_step() -> None:
+    [found] = played([20.0] * 17 + [0.0] * 2 + [20.0] * 30, keep_firing_for="5m")
+    assert [do for do, _ in found.acts] == ["tell", "tell", "tell", "tell", "end"]
+    assert found.comebacks == 1
+    assert [each.acted_at for each in played([20.0] * 15 + [0.0] * 40)] == [None]
+
+
+def test_a_rest_of_its_own_holds_the_next_ladder() -> None:
+    first, second = played([20.0] * 10 + [0.0] * 2 + [20.0] * 60, cooldown="30m")
+    assert first.acted_at is None
+    assert second.acts[0][1] >= first.ended_at + 1_800  # type: ignore[operator]
+
+
+def test_a_node_is_meant_where_all_of_its_gpus_are(recorded: Recorded) -> None:
+    past, all_of_them = recorded.rehearsed(ready("node-quick"))
+    some, one = recorded.rehearsed(ready("node-quick", scope="node:n0"))
+    assert {past.name(each.row).key for each in all_of_them.alerts()} > {"n0"}
+    assert {some.name(each.row).key for each in one.alerts()} == {"n0"}
+    assert recorded.rehearsed(ready("node-quick", scope="gpu:0"))[1].alerts() == []
+
+
+def test_the_power_of_a_node_is_not_known_while_a_board_does_not_tell() -> None:
+    nan = np.nan
+    gpus = Gpus(np.array([[10.0, nan, nan], [20.0, 30.0, nan], [7.0, nan, 5.0]]), np.array([0, 2]))
+    for name, wanted in {"util_pct": [[15.0, 30.0, nan], [7.0, nan, 5.0]],
+                         "power_w": [[30.0, nan, nan], [7.0, nan, 5.0]],
+                         "temp_c": [[20.0, 30.0, nan], [7.0, nan, 5.0]]}.items():
+        np.testing.assert_array_equal(NUMBERS[name](gpus), wanted)

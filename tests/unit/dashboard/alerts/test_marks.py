@@ -1,0 +1,110 @@
+"""Where an Alert is marked: at the Gpus that it is about, now and later on."""
+
+import random
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from dashboard.alerts import store
+from dashboard.alerts.core.firing_alerts import Alert, Alerts, Named
+from dashboard.alerts.core.query import About
+from dashboard.alerts.core.rule import Of
+from dashboard.state import STEPS, State
+from tests.unit.dashboard.alerts.test_targets import World, task
+
+OFS: tuple[Of, ...] = ("gpu", "task", "job", "owner", "node", "fleet")
+
+
+def alert(of: Of, target: str, gpus: tuple[str, ...] = (), at: float = 100.0,
+          ended_at: float | None = None) -> Alert:
+    return Alert(f"{of}/{target}/{at}", of, "v", "Hot", "warn", of, Named(
+        target, "n0", "n0", gpus=gpus), "firing", at, at, at, None, ended_at=ended_at)
+
+
+def test_each_is_named_with_the_gpus_that_it_is_on() -> None:
+    world, wide, other = World(2), task(launch="torchrun n0:1", rank=0), task("bob")
+    far = task(launch="torchrun n0:1", rank=1)
+    world.on["n0"] = [(wide, 0, 1e9, 5.0), (wide, 1, 1e9, 5.0), (other, 1, 1e9, 5.0)]
+    world.on["n1"] = [(far, 1, 1e9, 5.0)]
+    scenes = world.tell()
+    found = {of: {scenes[of].name(row).gpus for row in range(len(scenes[of].there))
+                  if scenes[of].there[row]} for of in OFS}
+    own = {"n0": ("GPU-n0-0", "GPU-n0-1"), "n1": ("GPU-n1-1",)}
+    assert found["task"] == {own["n0"], ("GPU-n0-1",), own["n1"]}
+    assert found["job"] == {own["n0"] + own["n1"], ("GPU-n0-1",)}
+    assert found["owner"] == found["job"]
+    assert found["gpu"] == {(uuid,) for uuid in world.fleet.uuids}
+    assert found["node"] == found["fleet"] == {()}
+
+
+def test_who_moves_on_takes_the_alert_along() -> None:
+    alerts, own = Alerts(), ("GPU-1",)
+    for row, of in enumerate(OFS):
+        alerts.adopt(row, alert(of, of, own))
+    now: dict[Of, tuple[str, ...]] = {"task": own, "job": ("GPU-1", "GPU-2"), "owner": (),
+                                      "gpu": ("GPU-9",)}
+    changed = alerts.follow(lambda of, row: now.get(of, ()) if OFS[row] == of else ())
+    assert [(each.alert.of, each.alert.target.gpus, each.is_new) for each in changed] == [
+        ("job", ("GPU-1", "GPU-2"), False)], "who is on none now is where they were"
+    assert {each.of: each.target.gpus for each in alerts.firing()}["job"] == ("GPU-1", "GPU-2")
+    assert alerts.follow(lambda of, row: now.get(of, ())) == []
+
+
+def test_a_nodes_is_marked_at_its_gpus_and_nobody_elses() -> None:
+    about = About(gpus=frozenset(("GPU-1",)), nodes=frozenset(("n0",)))
+    assert about.matches(alert("node", "n0"))
+    assert not about.matches(alert("node", "n1"))
+    assert not about.matches(alert("gpu", "GPU-2", ("GPU-2",)))
+    assert not about.matches(alert("fleet", "fleet"))
+
+
+@pytest.mark.parametrize("seed", [random.randrange(10**6) for _ in range(3)])
+def test_the_store_finds_what_matches(tmp_path: Path, seed: int) -> None:
+    lots, state = random.Random(seed), State(tmp_path)
+    gpus, nodes = [f"GPU-{at}" for at in range(6)], ["n0", "n1"]
+    made = []
+    for at in range(120):
+        of = lots.choice(OFS)
+        on = tuple(lots.sample(gpus, lots.randint(1, 3)))
+        key = {"gpu": on[0], "node": lots.choice(nodes)}.get(of, f"{of}{at}")
+        made.append(alert(of, key, {"gpu": on[:1], "node": ()}.get(of, on), float(at), at + 5.0))
+    made.append(alert("gpu", gpus[0], (), 200.0, 205.0))  # kept before Gpus were
+    state.alerts.put_alerts(made)
+    left = frozenset(lots.sample([each.id for each in made if each.of == "owner"], 5))
+    state.alerts.put_alerts([replace(each, target=replace(each.target, gpus=("GPU-7",)))
+                             for each in made if each.id in left])
+    for _ in range(40):
+        some = frozenset(lots.sample(gpus, lots.randint(0, 3)))
+        about = lots.choice([About(), About(gpus=some), About(
+            gpus=some, nodes=frozenset(lots.sample(nodes, 1))), About(targets=some)])
+        start, end = sorted((lots.uniform(0, 210), lots.uniform(0, 210)))
+        found = state.alerts.ended_alerts(start, end, about)
+        assert {each.id for each in found} == {
+            each.id for each in made if about.matches(each) and each.ended_at is not None
+            and each.ended_at >= start and each.fired_at < end}, "also where it was before"
+    moved = state.alerts.ended_alerts(0, 300, About(gpus=frozenset(("GPU-7",))))
+    assert {each.id for each in moved} == left
+    state.alerts.forget(1e9)
+    assert state._db.execute("select count(*) from alert_marks").fetchone() == (0,)
+    state.close()
+
+
+def test_from_a_hub_that_kept_no_marks(tmp_path: Path) -> None:
+    """Its alerts of Gpus and Nodes are found; what tasks were on it had not written down."""
+    tmp_path.chmod(0o700)
+    db = sqlite3.connect(tmp_path / "state.db")
+    known = STEPS.index(store.MARKS_SCHEMA)
+    for step in STEPS[:known]:
+        db.executescript(step)
+    db.execute(f"pragma user_version = {known}")
+    db.execute("insert into alerts values ('a', 'hot', 'n0', 'GPU-1', 1, 2, ?)",
+               (msgspec.json.encode(alert("gpu", "GPU-1", (), 1.0, 2.0)),))
+    db.commit()
+    db.close()
+    state = State(tmp_path)
+    [found] = state.alerts.ended_alerts(0, 9, About(gpus=frozenset(("GPU-1", "GPU-2"))))
+    assert found.target.key == "GPU-1"
+    state.close()

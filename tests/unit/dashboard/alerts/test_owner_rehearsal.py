@@ -1,0 +1,275 @@
+"""A rule of owners, or of the fleet, over the past comes to what it came to when it was live."""
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from dashboard.alerts.core.rule_signal import Term
+from dashboard.alerts.core.target_collector import Scenes
+from dashboard.alerts.rehearsal.engine import Rehearsal, Stretch
+from dashboard.alerts.rehearsal.fleet import FleetPast, Members
+from dashboard.alerts.rehearsal.gpus import CannotRehearse
+from dashboard.alerts.rehearsal.owners import OwnerPast
+from dashboard.fleet.events import Events
+from dashboard.fleet.fleet import Fleet
+from dashboard.history.embedded import Embedded
+from dashboard.history.ingest import Stored
+from dashboard.history.rule_reads import Spans
+from gpudeck.wire import Inventory, Tasks
+from tests.unit import fleets
+from tests.unit.owner_story import BEGIN, END, LAST, SILENT, Story, ready
+
+OWNERS: dict[str, dict[str, Any]] = {
+    "gpus": {"signal": "gpus", "fire": ">= 4", "clear": "< 4", "for": "5m"},
+    "tasks": {"signal": "max(tasks, 5m)", "fire": ">= 3", "clear": "< 3", "for": "5m"},
+    "fewest": {"signal": "min(gpus, 5m)", "fire": ">= 2", "clear": "< 2", "for": "5m"},
+    "jobs": {"signal": "avg(jobs, 5m)", "fire": ">= 2", "clear": "< 2", "for": "5m",
+             "where": ["gpus >= 2"]},
+    "held": {"signal": "mem_used_bytes", "fire": ">= 8GiB", "clear": "< 8GiB", "for": "5m"},
+    "faults": {"signal": "gpus_faulty", "fire": ">= 1", "clear": "< 1", "for": "5m"},
+    "near": {"signal": "gpus", "fire": ">= 1", "clear": "< 1", "for": "5m",
+             "scope": "node:n0 | node:n1"},
+    "quick": {"signal": "gpus", "fire": ">= 4", "clear": "< 4", "for": "20s"},
+    "owner-faults": {"signal": "gpus_faulty / gpus", "fire": ">= 20%", "clear": "< 5%",
+                     "where": ["gpus >= 2"], "for": "1m", "keep_firing_for": "1m"},
+}
+FLEETS: dict[str, dict[str, Any]] = {
+    "many-silent": {"signal": "nodes_silent / nodes", "fire": ">= 20%", "clear": "< 10%",
+                    "where": ["nodes_silent >= 2"], "for": "30s"},
+    "silent": {"signal": "nodes_silent", "fire": ">= 1", "clear": "< 1", "for": "5m"},
+    "works": {"signal": "util_pct", "fire": ">= 45", "clear": "< 45", "for": "20s"},
+    "peak": {"signal": "max(util_pct, 5m)", "fire": ">= 45", "clear": "< 45", "for": "5m"},
+    "power": {"signal": "power_w", "fire": ">= 1500", "clear": "< 1500", "for": "10s"},
+    "lost": {"signal": "gpus_lost / gpus", "fire": "> 0", "clear": "<= 0", "for": "5s"},
+    "held-power": {"signal": "power_w", "fire": ">= 1500", "clear": "< 1500", "for": "5m"},
+}
+RULES = {name: {"of": of} | rule for of, rules in (("owner", OWNERS), ("fleet", FLEETS))
+         for name, rule in rules.items()}
+
+
+@pytest.fixture(name="story", scope="module")
+def _story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    found = Story(tmp_path_factory.mktemp("owners"), random.randrange(10**6), RULES)
+    found.run()
+    yield found
+    found.history.close()
+
+
+def as_bytes(alerts: list[Any], name: Any) -> bytes:
+    """In whole seconds: life looks half a second after each was sampled."""
+    return msgspec.json.encode(sorted(
+        [name(each), int(each.since), int(each.fired_at), each.value, each.comebacks,
+         None if each.ended_at is None else int(each.ended_at)] for each in alerts))
+
+
+@pytest.mark.parametrize("is_in_files", [False, True])
+def test_live_and_rehearsal_are_the_same_to_the_byte(story: Story, is_in_files: bool) -> None:
+    if is_in_files:
+        story.history.store.tend(END + 10_000)
+        assert story.history.info().open_seconds == 0
+    total = 0
+    for rule in RULES:
+        past, rehearsal = story.rehearsed(ready(RULES, rule))
+        lived, would = story.live[rule], rehearsal.alerts()
+        total += len(lived)
+        assert as_bytes(lived, lambda each: each.target.key) == as_bytes(
+            would, lambda each, past=past: past.name(each.row).key), rule
+    assert total >= len(RULES), "a story in which nothing happens proves nothing"
+
+
+def test_a_span_may_begin_and_end_at_any_second(story: Story) -> None:
+    """Of a rule that looks at each second."""
+    of, first, last = ready(RULES, "quick", fire=">= 1", clear=""), BEGIN + 707, END - 301
+    parts = [OwnerPast(story.spans, story.fleet, of).stretches(*span)
+             for span in ((BEGIN, END), (first, last))]
+    whole, some = (np.concatenate([np.pad(stretch.values(Term("last", "gpus"), slice(None)),
+                                          ((0, 9 - stretch.size), (0, 0)))
+                                   for stretch in part], axis=1) for part in parts)
+    assert some.shape[1] == last - first
+    # Some did not come yet, or had left.
+    of_whole, of_some = ({tuple(row) for row in values.tolist() if any(row)}
+                         for values in (whole[:, 707 : len(whole[0]) - 301], some))
+    assert of_some == of_whole != set()
+
+
+def test_a_rule_that_was_written_otherwise_is_told_from_it(story: Story) -> None:
+    """The control: the comparison sees a limit that is a little off."""
+    for rule, fire in (("many-silent", ">= 80%"), ("quick", ">= 40")):
+        _, right = story.rehearsed(ready(RULES, rule))
+        _, wrong = story.rehearsed(ready(RULES, rule, fire=fire))
+        assert right.alerts() != wrong.alerts() == []
+
+
+def test_a_mean_of_an_owners_gpus_is_that_of_life_where_they_stay(story: Story) -> None:
+    """History has the mean of each Gpu's minute, in sixteenths."""
+    of = ready(RULES, "gpus", signal="util_pct", fire=">= 1", clear="")
+    past, compared, unknown = OwnerPast(story.spans, story.fleet, of), 0, 0
+    for stretch in past.stretches(BEGIN, LAST):
+        values = stretch.values(Term("last", "util_pct"), slice(None))
+        for row in range(stretch.size):
+            who = past.name(row).key
+            for column in np.flatnonzero([stretch.there(at)[row]  # type: ignore[misc]
+                                          for at in range(stretch.width)]):
+                ends_at = int(stretch.ends_at(int(column)))
+                if (who, ends_at) not in story.uneven:
+                    assert values[row, column] == pytest.approx(
+                        story.utils[who, ends_at], abs=1 / 16, nan_ok=True), (who, ends_at)
+                    compared += 1
+                    unknown += bool(np.isnan(values[row, column]))
+    assert compared > 20
+    assert unknown > 0, "while some of them are silent, nobody knows"
+
+
+def test_an_owner_is_meant_while_all_they_use_is(story: Story) -> None:
+    """That they are no longer, is seen in "near" above."""
+    for scope, targets in (("user:nobody", 0), ("user:ann", 1)):
+        _, rehearsal = story.rehearsed(ready(RULES, "quick", fire=">= 1", clear="", scope=scope))
+        assert rehearsal.targets == targets
+        assert (len(rehearsal.alerts()) > 0) is (scope == "user:ann")
+
+
+def test_who_was_sent_away_is_not_missed(story: Story) -> None:
+    """Nor is a node that belonged to the hub before it was heard of taken for one that did not."""
+    def most(members: Members | None, signal: str) -> float:
+        past = FleetPast(story.spans, story.fleet, ready(RULES, "works", signal=signal,
+                                                         fire=">= 0", clear=""), members)
+        return max(float(np.nanmax(stretch.values(Term("last", signal), slice(None))))
+                   for stretch in past.stretches(BEGIN, END))
+
+    assert most(None, "nodes_silent") == len(SILENT) - 1
+    assert most(Members(left=("n1",)), "nodes_silent") == len(SILENT) - 2
+    assert most(Members(left=("n1",)), "nodes") == len(SILENT) - 1
+    fleets.add_node(story.fleet, "n9", 2, mono=END)
+    assert most(Members({"n9": BEGIN - 10_000.0}), "nodes_silent") == len(SILENT)
+    assert most(Members({"n9": BEGIN - 10_000.0}), "gpus") == 4 * 3 + 2
+    assert most(Members({"n9": END + 60.0}), "nodes") == len(SILENT)
+
+
+def short_story(folder: Path, tasks: Tasks, *parts: tuple[Sequence[int], bool]) -> Embedded:
+    """Of one node: which seconds it told, one after the other, and whether late."""
+    history, facts = Embedded(folder / "history"), [fleets.facts("n1", at) for at in range(2)]
+    history.open()
+    told = [Stored("n1", "s1", 0.0, each) for each in (
+        fleets.hello("n1"), Inventory(1, tuple(facts)))]
+    for seconds, is_late in parts:
+        history.append([*told, *(Stored("n1", "s1", at + 0.5, fleets.frame(
+            [{"util_pct": 50.0}] * 2, at - BEGIN + 1, at + 0.2, tasks=tasks), at, is_late)
+            for at in seconds)], 1)
+        history.store.tend(BEGIN + 1_000.0)
+    return history
+
+
+def test_what_came_late_is_as_if_it_had_come_in_time(tmp_path: Path) -> None:
+    """What a node brings after an outage lies in files of its own at first."""
+    late = range(BEGIN + 290, BEGIN + 490)  # from within a minute to within one
+    history = short_story(
+        tmp_path, fleets.tasks(("t", 0, "ann")),
+        ([at for at in range(BEGIN, BEGIN + 900) if at not in late], False), (late, True))
+    past = OwnerPast(Spans(history.store), Fleet(1), ready(RULES, "held"))
+    [found] = past.stretches(BEGIN, BEGIN + 840)
+    values = found.values(Term("last", "mem_used_bytes"), slice(None))
+    assert values.tolist() == [[1e9] * 14]
+    history.close()
+
+
+def test_whose_task_nobody_knows_is_in_nobodys_row(tmp_path: Path) -> None:
+    history = short_story(tmp_path, fleets.tasks(("a", 0, "ann"), ("b", 1, None)),
+                          (range(BEGIN, BEGIN + 900), False))
+    past = OwnerPast(Spans(history.store), Fleet(1), ready(RULES, "gpus"))
+    [found] = past.stretches(BEGIN, BEGIN + 840)
+    assert found.values(Term("last", "gpus"), slice(None)).tolist() == [[1.0] * 14]
+    assert past.name(0).users == ("ann",)
+    history.close()
+
+
+@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule["of"] == "owner"])
+def test_where_nobody_holds_anything_nothing_would_be(tmp_path: Path, rule: str) -> None:
+    history, fleet = Embedded(tmp_path / "history"), Fleet(1)
+    history.open()
+    for change in ({}, {"scope": "user:ann"}):
+        past = OwnerPast(Spans(history.store), fleet, ready(RULES, rule, **change))
+        rehearsal = Rehearsal(ready(RULES, rule))
+        for stretch in past.stretches(BEGIN, LAST):
+            rehearsal.take(stretch)
+        assert (rehearsal.targets, rehearsal.alerts()) == (0, [])
+    history.close()
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"signal": "mem_used_bytes", "fire": "> 1GiB", "for": "1m"}, "by the minute"),
+    ({"signal": "max(mem_used_bytes, 5m)", "fire": "> 1GiB"}, r"not its max .* write avg\("),
+    ({"signal": "min(util_pct, 5m)", "fire": "< 1"}, "not its min"),
+])
+def test_what_history_does_not_keep_of_an_owner_is_refused(change: dict[str, Any], says: str
+                                                           ) -> None:
+    with pytest.raises(CannotRehearse, match=says):
+        OwnerPast(None, Fleet(1), ready(RULES, "gpus", clear="", **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("signal", "says"), [
+    ("rules_failing", "this hub knows of itself"), ("blind_s", "knows of itself"),
+    ("brakes_on", "knows of itself"), ("is_unrecorded", "knows of itself"),
+    ("gpus_free", "history does not keep gpus_free of the fleet"),
+])
+def test_what_is_only_the_hubs_own_is_refused(signal: str, says: str) -> None:
+    with pytest.raises(CannotRehearse, match=says):
+        FleetPast(None, Fleet(1), ready(RULES, "works", signal=signal, fire="> 0",  # type: ignore[arg-type]
+                                        clear=""))
+
+
+def test_bounds_are_said() -> None:
+    past = OwnerPast(None, Fleet(1), ready(RULES, "quick"))  # type: ignore[arg-type]
+    with pytest.raises(CannotRehearse, match="at most 7 days at once"):
+        next(past.stretches(0, 8 * 86_400))
+    of_fleet = FleetPast(None, fleet := Fleet(1), ready(RULES, "works"))  # type: ignore[arg-type]
+    for at in range(100):
+        fleets.add_node(fleet, f"n{at}", 100)
+    with pytest.raises(CannotRehearse, match="over 10,000 Gpus at most 8 hours at once"):
+        next(of_fleet.stretches(0, 86_400))
+
+
+def played(meant: Sequence[bool], came: Sequence[int] = ()) -> list[tuple[int, int | None]]:
+    """One owner who holds enough all the time: in which minute it would have fired, until when."""
+    of, width = ready(RULES, "gpus", clear="", scope="node:n0"), len(meant)
+    rehearsal = Rehearsal(of)
+    rehearsal.take(Stretch(
+        0, 60, width, 1, lambda term, rows: np.full((1, width), 8.0)[rows], np.ones(1, bool),
+        meant=lambda column: np.array([meant[column]]),
+        fresh=lambda column: np.array([column in came])))
+    return [(int(each.fired_at) // 60, None if each.ended_at is None else int(each.ended_at) // 60)
+            for each in rehearsal.alerts()]
+
+
+def test_who_came_anew_is_another() -> None:
+    assert played([True] * 20) == [(6, None)]
+    assert played([True] * 20, came=[3, 11]) == [(9, 12), (17, None)]
+
+
+def test_who_is_not_meant_any_more_is_at_rest() -> None:
+    assert played([True] * 10 + [False] * 10) == [(6, 11)]
+
+
+# -- what life says
+
+
+def test_what_a_silent_gpu_did_is_not_what_it_does() -> None:
+    fleet, scenes = Fleet(1), None
+    for node_id in ("n1", "n2"):
+        node = fleets.add_node(fleet, node_id, 1)
+        fleet.frame(node, fleets.frame([{"util_pct": 40.0, "power_w": 300.0}], tasks=fleets.tasks(
+            (f"{node_id}:t", 0, "ann"))), fleets.NOW, fleets.MONO)
+    scenes = Scenes(fleet, Events())
+
+    def told(of: str, name: str, later_s: float) -> float:
+        moment = scenes.look(fleets.NOW + later_s, fleets.MONO + later_s, 0.0)
+        return float(moment[of].numbers(Term("last", name)).values[0])  # type: ignore[index]
+
+    for later_s, util, power, gpus in ((1.0, 40.0, 600.0, 2.0), (6.0, np.nan, np.nan, 2.0)):
+        assert told("owner", "util_pct", later_s) == pytest.approx(util, nan_ok=True)
+        assert told("fleet", "power_w", later_s) == pytest.approx(power, nan_ok=True)
+        assert told("owner", "gpus", later_s) == gpus

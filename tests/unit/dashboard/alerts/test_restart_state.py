@@ -1,0 +1,145 @@
+"""What is remembered over a restart of the hub: of rules that only tell, the wait and the alert."""
+
+import random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from dashboard.alerts.core.evaluator import Evaluator
+from dashboard.alerts.core.firing_alerts import Alert, Alerts, Named
+from dashboard.alerts.core.restart_state import Memory, Restart, remember
+from dashboard.alerts.core.rule import check, read
+from dashboard.alerts.core.state_machine import Phase
+from tests.unit.dashboard.alerts.test_evaluator import Stage
+
+BEGIN = 60_000.0
+
+
+class Hub:
+    """One life of a hub that watches one target by one rule."""
+
+    def __init__(self, disk: dict[str, Any], now: float, **change: Any) -> None:
+        self.disk, self.now = disk, now
+        self.evaluator, self.alerts = Evaluator(), Alerts()
+        self.evaluator.set_rules({"r": check(read({
+            "id": "r", "title": "t", "scope": "*", "of": "task", "signal": "age_s", "fire": "> 5",
+            "clear": "< 2", "for": "60s", "keep_firing_for": "30s"} | change))})
+        self.watch = self.evaluator.watches["r"]
+        memory = disk.get("memory")
+        self.restart = Restart(None if memory is None else msgspec.json.decode(memory, type=Memory),
+                               disk.get("open", {}).values(), self.evaluator.watches, now)
+        self.ended = list(self.restart.ended)
+
+    def go(self, seconds: int, value: float, row: int = 0) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            stage = Stage(self.now, {"age_s": lambda *_: value}, rows=row + 1)
+            stage.there[:row] = False
+            self.ended += [each.alert for each in self.restart.give_back(
+                self.evaluator.watches, lambda _: {"t": row}, self.alerts, self.now)]
+            for moved in self.evaluator.step({"task": stage}, self.now):
+                for each in moved:
+                    for change in self.alerts.take(each, lambda of, _: Named("t", "n", "host")):
+                        self.keep(change.alert)
+        self.disk["memory"] = msgspec.json.encode(remember(
+            self.evaluator.watches, lambda of, _: "t", self.now, self.restart))
+
+    def keep(self, alert: Alert) -> None:
+        kept = self.disk.setdefault("open", {})
+        kept.pop(alert.id, None)
+        if alert.ended_at is None:
+            kept[alert.id] = alert
+        else:
+            self.ended.append(alert)
+
+    def phase(self) -> Phase:
+        return Phase(self.watch.machine.phase.max())
+
+
+def test_the_wait_goes_on_and_the_stop_does_not_count() -> None:
+    disk: dict[str, Any] = {}
+    waited, gap = random.randint(20, 50), random.choice([5, 100, 3_000])
+    before = Hub(disk, BEGIN)
+    before.go(waited, 9.0)
+    after = Hub(disk, before.now + gap)
+    after.go(60 - waited - 1, 9.0, row=3)
+    assert after.phase() is Phase.PENDING
+    after.go(3, 9.0, row=3)
+    assert after.phase() is Phase.FIRING
+
+
+@pytest.mark.parametrize(("gap", "change"), [
+    (3_700, {}), (10, {"ladder": [{"do": "tell"}]}), (10, {"fire": "> 6"})])
+def test_after_an_hour_or_by_another_rule_or_one_that_acts_it_begins_again(gap: int, change: Any
+                                                                          ) -> None:
+    disk: dict[str, Any] = {}
+    before = Hub(disk, BEGIN, **{name: value for name, value in change.items() if name == "ladder"})
+    before.go(50, 9.0)
+    after = Hub(disk, before.now + gap, **change)
+    after.go(59, 9.0)
+    assert after.phase() is Phase.PENDING
+
+
+def test_what_fired_is_the_same_alert_if_it_is_still_so() -> None:
+    disk: dict[str, Any] = {}
+    before = Hub(disk, BEGIN)
+    before.go(70, 9.0)
+    [alert] = before.alerts.firing()
+    after = Hub(disk, before.now + 900)
+    after.go(5, 9.0, row=2)
+    assert after.alerts.firing() == [alert]
+    after.go(31, 0.0, row=2)
+    [ended] = after.ended
+    assert (ended.id, ended.why, ended.fired_at) == (alert.id, "it is over", alert.fired_at)
+
+
+def test_what_fired_by_a_rule_that_acts_has_ended() -> None:
+    disk: dict[str, Any] = {}
+    before = Hub(disk, BEGIN, ladder=[{"do": "tell"}])
+    before.go(70, 9.0)
+    after = Hub(disk, before.now + 10, ladder=[{"do": "tell"}])
+    assert [each.why for each in after.ended] == ["the hub was started anew"]
+    after.go(5, 9.0)
+    assert after.phase() is Phase.PENDING
+
+
+def test_whose_target_never_comes_back_has_ended_after_an_hour() -> None:
+    disk: dict[str, Any] = {}
+    before = Hub(disk, BEGIN)
+    before.go(70, 9.0)
+    after = Hub(disk, before.now + 10)
+
+    def nobody(_: Any) -> dict[str, int]:
+        return {}
+
+    assert not after.restart.give_back(after.evaluator.watches, nobody, after.alerts, after.now)
+    assert not after.restart.is_over
+    [ended] = after.restart.give_back(after.evaluator.watches, nobody, after.alerts,
+                                      after.now + 3_601)
+    assert ended.alert.why == "the hub was started anew"
+    assert after.restart.is_over
+
+
+def test_who_was_not_heard_of_since_is_given_up() -> None:
+    disk: dict[str, Any] = {}
+    before = Hub(disk, BEGIN)
+    before.go(70, 9.0)
+    after = Hub(disk, before.now + 10)
+    after.go(1, float("nan"))
+    assert len(after.alerts.firing()) == 1
+    after.go(700, float("nan"))
+    assert [each.why for each in after.ended] == ["nothing was heard of it for too long"]
+    assert not np.isin(after.watch.machine.phase, (Phase.FIRING, Phase.RESOLVING)).any()
+
+
+def test_what_is_remembered_after_all_began_anew() -> None:
+    """A reset of the brakes, or a clock that is set, comes between two looks."""
+    hub = Hub({}, BEGIN, ladder=[{"do": "tell"}])
+    hub.go(90, 9.0)
+    assert hub.phase() == Phase.FIRING
+    hub.evaluator.begin_anew(["r"])
+    kept = remember(hub.evaluator.watches, lambda of, _: "t", hub.now, hub.restart)
+    [held] = kept.held.values()
+    assert not held["t"].is_firing

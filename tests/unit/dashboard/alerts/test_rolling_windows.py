@@ -1,0 +1,113 @@
+"""Spans that roll along, beside sums over everything that was ever seen."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dashboard.alerts.core.rolling_windows import MOST_BUCKETS, Window
+from dashboard.alerts.core.rule_signal import How, Term
+
+HOWS: tuple[How, ...] = ("avg", "min", "max", "rate", "increase")
+
+
+def slowly(how: How, seen: list[tuple[int, float]], since: int) -> float:
+    """Of one row, from all its samples."""
+    inside = [value for second, value in seen if second >= since]
+    if how in ("rate", "increase"):
+        grown = [0.0 if at == 0 else (value if value < seen[at - 1][1] else value - seen[at - 1][1])
+                 for at, (second, value) in enumerate(seen) if second >= since]
+        return sum(grown) / (len(grown) if how == "rate" else 1)
+    return {"avg": lambda: sum(inside) / len(inside), "min": lambda: min(inside),
+            "max": lambda: max(inside)}[how]()
+
+
+@settings(max_examples=120, deadline=None)
+@given(how=st.sampled_from(HOWS), span=st.sampled_from([2, 7, 60, 61, 150, 600]),
+       steps=st.lists(st.tuples(st.sampled_from([1, 1, 1, 2, 30, 500, 5_000]),
+                                st.one_of(st.none(), st.integers(0, 100))), max_size=120))
+def test_a_window_is_what_all_of_it_says(how: How, span: int, steps: list[tuple[int, int | None]]
+                                         ) -> None:
+    window = Window(Term(how, "x", span), 1, 0.05, 1)
+    length = max(1, -(-span // MOST_BUCKETS))
+    buckets = -(-span // length)
+    seen: list[tuple[int, float]] = []
+    second = 1_000
+    for gap, value in steps:
+        second += gap
+        window.take(second, np.array([np.nan if value is None else float(value)]))
+        if value is not None:
+            seen.append((second, float(value)))
+        since = (second // length - buckets) * length
+        inside = [each for each in seen if each[0] >= since]
+        got = window.values()[0]
+        if len(inside) < max(1.0, 0.05 * span):
+            assert np.isnan(got)
+        else:
+            assert got == pytest.approx(slowly(how, seen, since))
+
+
+def test_a_span_with_too_few_samples_has_no_value() -> None:
+    window = Window(Term("avg", "x", 60), 1, 0.8, 2)
+    for second in range(47):
+        window.take(second, np.array([5.0, 5.0 if second % 2 else np.nan]))
+    assert np.isnan(window.values()).all()
+    for second in range(47, 120):
+        window.take(second, np.array([5.0, 5.0 if second % 2 else np.nan]))
+    assert window.values()[0] == 5.0
+    assert np.isnan(window.values()[1])
+
+
+def test_a_row_that_is_somebody_elses_begins_anew() -> None:
+    window = Window(Term("max", "x", 10), 1, 0.1, 2)
+    for second in range(5):
+        window.take(second, np.array([99.0, 98.0]))
+    window.forget(np.array([0]))
+    window.take(5, np.array([3.0, 1.0]))
+    assert window.values().tolist() == [3.0, 98.0]
+    window.grow(3)
+    window.take(6, np.array([4.0, 1.0, 7.0]))
+    assert window.values().tolist() == [4.0, 98.0, 7.0]
+
+
+class PlainRing:
+    """All buckets looked at anew each time."""
+
+    def __init__(self, how: How, span: int) -> None:
+        self.how, self.buckets = how, span
+        self.ring: dict[int, float] = {}
+        self.at: int | None = None
+        self.open: list[float] = []
+        self.closed: list[float] = []
+
+    def take(self, second: int, value: float | None) -> float | None:
+        if self.at is None or second < self.at:
+            self.at = second
+        if second > self.at:
+            for number in range(max(self.at, second - self.buckets), second):
+                self.ring.pop(number % self.buckets, None)
+                if number == self.at and self.open:
+                    self.ring[number % self.buckets] = self.pick(self.open)
+            self.closed, self.open, self.at = [*self.ring.values()], [], second
+        self.open += [] if value is None else [value]
+        known = [*self.closed, *self.open]
+        return self.pick(known) if known else None
+
+    def pick(self, values: list[float]) -> float:
+        return max(values) if self.how == "max" else min(values)
+
+
+def test_a_clock_that_goes_back_loses_nothing_of_a_window() -> None:
+    for seed in random.sample(range(2**32), 100):
+        chance = random.Random(seed)
+        how: How = chance.choice(("min", "max"))
+        span, second = chance.choice((2, 7, 13)), 1_000
+        window, plain = Window(Term(how, "x", span), 1, 0.01, 1), PlainRing(how, span)
+        for _ in range(60):
+            second += chance.choice((1, 1, 1, 0, 2, 9, 40, -1, -4, -20))
+            value = chance.choice((None, float(chance.randint(0, 100))))
+            window.take(second, np.array([np.nan if value is None else value]))
+            wanted, got = plain.take(second, value), window.values()[0]
+            assert np.isnan(got) if wanted is None else got == wanted, seed

@@ -1,0 +1,285 @@
+"""What rules can be about: Tasks, Jobs, Owners, Nodes and the fleet, and whose row is whose."""
+
+import random
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from dashboard.alerts.core.evaluator import Evaluator
+from dashboard.alerts.core.rule import NAMES, Of, RuleProblems, check, read
+from dashboard.alerts.core.rule_signal import Term
+from dashboard.alerts.core.state_machine import Phase
+from dashboard.alerts.core.target_collector import NamedScene, Scenes
+from dashboard.fleet.events import Events, KeptEvent
+from dashboard.fleet.filters import parse as parse_filter
+from dashboard.fleet.fleet import Fleet
+from gpudeck.wire import Beat, Cost, Event, Task, Tasks, Use
+from tests.unit import fleets
+
+GIB = 2**30
+
+
+class World:
+    """A fleet that tells once a second."""
+
+    def __init__(self, nodes: int = 2, gpus: int = 2) -> None:
+        self.fleet = Fleet(1)
+        self.events = Events()
+        self.scenes = Scenes(self.fleet, self.events)
+        self.now, self.mono, self.seq = fleets.NOW, fleets.MONO, 0
+        self.gpus = gpus
+        self.rows: dict[str, list[dict[str, float]]] = {}
+        self.on: dict[str, list[tuple[Task, int, float | None, float | None]]] = {}
+        for at in range(nodes):
+            fleets.add_node(self.fleet, f"n{at}", gpus, mono=self.mono)
+            self.rows[f"n{at}"] = [{} for _ in range(gpus)]
+            self.on[f"n{at}"] = []
+
+    def tell(self, silent: tuple[str, ...] = ()) -> Mapping[Of, NamedScene]:
+        self.now, self.mono, self.seq = self.now + 1, self.mono + 1, self.seq + 1
+        for node_id, node in self.fleet.nodes.items():
+            if node_id in silent:
+                continue
+            on = self.on[node_id]
+            began = {task.id: task for task, *_ in on}
+            tasks = Tasks(True, tuple(began.values()), tuple(
+                Use(task.id, gpu, mem, sm) for task, gpu, mem, sm in on))
+            self.fleet.heard(node, self.now, self.mono)
+            self.fleet.frame(node, fleets.frame(
+                [{"util_pct": 0.0, "util_max_pct": 0.0, "mem_used_bytes": 0.0} | row
+                 for row in self.rows[node_id]], self.seq, self.now, tasks=tasks),
+                self.now, self.mono)
+        return self.look()
+
+    def look(self) -> Mapping[Of, NamedScene]:
+        return self.scenes.look(self.now, self.mono, 0.0)
+
+
+def task(user: str | None = "ann", started_at: float = fleets.NOW, **more: Any) -> Task:
+    pid = random.randrange(2, 10**6)
+    return Task(f"boot:{pid}:{secrets.token_hex(3)}", pid, 1, started_at, user, "python train.py",
+                **more)
+
+
+def of(scene: NamedScene, name: str) -> dict[str, float]:
+    """By the key of each that is there."""
+    values = scene.numbers(Term("last", name)).values
+    return {scene.name(row).key: float(values[row])
+            for row in map(int, np.flatnonzero(scene.there))}
+
+
+def test_every_name_of_the_contract_has_numbers() -> None:
+    world = World()
+    world.on["n0"] = [(task(), 0, 1e9, 5.0)]
+    scenes = world.tell()
+    for what, names in NAMES.items():
+        for name in names:
+            assert len(scenes[what].numbers(Term("last", name)).values) == len(scenes[what].there)
+
+
+def test_a_task_on_several_gpus_is_one() -> None:
+    world, big, small = World(), task(), task("bob")
+    mem = float(random.randint(1, 70)) * 1e9
+    world.rows["n0"] = [{"util_pct": 40.0, "mem_used_bytes": mem}, {"util_pct": 60.0,
+                                                                    "mem_used_bytes": 2e9}]
+    world.on["n0"] = [(big, 0, mem, 10.0), (big, 1, 1e9, 20.0), (small, 1, 1e9, 0.0)]
+    scene = world.tell()["task"]
+    assert of(scene, "mem_used_bytes") == {big.id: mem + 1e9, small.id: 1e9}
+    assert of(scene, "sm_pct") == {big.id: 30.0, small.id: 0.0}
+    assert of(scene, "util_pct") == {big.id: 50.0, small.id: 60.0}
+    assert of(scene, "gpus") == {big.id: 2, small.id: 1}
+    assert of(scene, "gpu_jobs") == {big.id: 2, small.id: 2}
+    assert of(scene, "gpu_mem_share")[big.id] == pytest.approx(mem / 80e9)
+    named = scene.name(0)
+    assert (named.node_id, named.users, named.place) == ("n0", ("ann",), "0, 1")
+
+
+def test_what_is_not_known_of_a_part_is_not_known_of_the_whole() -> None:
+    world, one, other = World(), task(), task()
+    world.on["n0"] = [(one, 0, None, 3.0), (one, 1, 1e9, 3.0), (other, 0, 0.0, None)]
+    scene = world.tell()["task"]
+    assert np.isnan(of(scene, "mem_used_bytes")[one.id])
+    assert of(scene, "mem_used_bytes")[other.id] == 0.0, "nothing is a number"
+    assert np.isnan(of(scene, "sm_pct")[other.id])
+
+
+def test_busy_is_what_any_witness_says() -> None:
+    """Alone on a Gpu, its peak counts; beside another Job only its own share."""
+    world, alone, beside, hidden = World(), task(), task("bob"), task("eve")
+    world.rows["n0"] = [{"util_max_pct": 80.0}, {"util_max_pct": 90.0}]
+    world.on["n0"] = [(alone, 0, 1e9, 0.0), (beside, 1, 1e9, 4.0), (hidden, 1, 1e9, None)]
+    found = of(world.tell()["task"], "busy_pct")
+    assert (found[alone.id], found[beside.id]) == (80.0, 4.0)
+    assert np.isnan(found[hidden.id])
+
+
+def test_a_new_process_of_the_same_number_inherits_nothing() -> None:
+    world, evaluator = World(1), Evaluator()
+    evaluator.set_rules({"big": check(read({
+        "id": "big", "title": "t", "scope": "*", "of": "task", "signal": "mem_used_bytes",
+        "fire": "> 1GiB", "for": "5s"}))})
+    watch, first = evaluator.watches["big"], task()
+    again = replace(first, id=first.id + "0", start_ticks=2)
+
+    def run(one: Task, seconds: int) -> list[tuple[str, Phase]]:
+        world.on["n0"] = [(one, 0, 2.0 * GIB, 1.0)]
+        told = []
+        for _ in range(seconds):
+            scenes = world.tell()
+            for moved in evaluator.step(scenes, world.now):
+                told += [(each.moves.reason, each.moves.after) for each in moved]
+        return told
+
+    assert run(first, 6) == [("breach", Phase.PENDING), ("held", Phase.FIRING)]
+    assert run(again, 5) == [("gone", Phase.INACTIVE), ("breach", Phase.PENDING)]
+    assert run(again, 1) == [("held", Phase.FIRING)]
+    assert watch.machine.phase.tolist().count(Phase.FIRING) == 1
+
+
+def test_a_row_that_changes_hands_between_two_looks_says_that_who_was_there_is_gone() -> None:
+    """As a Rule by the minute sees it: it does not look in between."""
+    world, evaluator = World(1), Evaluator()
+    evaluator.set_rules({"idle": check(read({
+        "id": "idle", "title": "t", "scope": "*", "of": "task", "signal": "mem_used_bytes",
+        "fire": "> 1GiB", "for": "5m"}))})
+    world.now -= world.now % 60
+    one, told, fired = task(), [], 0.0
+    for _ in range(800):
+        if fired and world.now - fired in (10, 20, 30):
+            one = task()  # three after each other within a minute: rows come back
+        world.on["n0"] = [(one, 0, 2.0 * GIB, 1.0)]
+        for moved in evaluator.step(world.tell(), world.now):
+            for each in moved:
+                told.append((each.moves.reason, each.moves.rows.tolist()))
+                fired = fired or (world.now if each.moves.after is Phase.FIRING else 0.0)
+    assert fired, told
+    reasons = [reason for reason, _ in told]
+    assert reasons.index("gone") > reasons.index("held")
+    assert reasons.count("held") == 2, "the last of them holds for itself"
+
+
+def test_a_job_that_begins_again_under_its_name_is_another() -> None:
+    world = World(2)
+    first = [task(launch="torchrun n0:29500", rank=at) for at in range(2)]
+    for node_id, one in zip(world.on, first, strict=True):
+        world.on[node_id] = [(one, 0, 1e9, 5.0)]
+    scene = world.tell()["job"]
+    assert of(scene, "nodes") == {scene.name(0).key: 2}
+    assert sorted(scene.matters_to(0)) == sorted(
+        (node_id, one.id) for node_id, one in zip(world.on, first, strict=True))
+    before = scene.name(0).key
+    world.on = {node_id: [(replace(on[0][0], id=on[0][0].id + "b"), *on[0][1:])]
+                for node_id, on in world.on.items()}
+    scene = world.tell()["job"]
+    [key] = of(scene, "nodes")
+    assert key != before
+
+
+def test_who_is_meant_is_meant_with_all_it_uses() -> None:
+    """An act on it would reach its other Gpu too."""
+    world, both, one = World(1), task(), task("bob")
+    world.on["n0"] = [(both, 0, 1e9, 5.0), (both, 1, 1e9, 5.0), (one, 1, 1e9, 5.0)]
+    scene = world.tell()["task"]
+    second, users = parse_filter("gpu:1"), parse_filter("user:ann")
+    assert second is not None
+    assert users is not None
+    assert {scene.name(int(row)).key for row in np.flatnonzero(scene.in_scope(second))} == {one.id}
+    assert {scene.name(int(row)).key for row in np.flatnonzero(scene.in_scope(users))} == {both.id}
+
+
+def test_the_youngest_of_those_who_share() -> None:
+    world = World(1)
+    old, new, alone = task(started_at=1.0), task("bob", started_at=9.0), task("eve", 20.0)
+    world.on["n0"] = [(old, 0, 1e9, 5.0), (new, 0, 1e9, 5.0), (alone, 1, 1e9, 5.0)]
+    assert of(world.tell()["task"], "is_youngest") == {old.id: 0, new.id: 1, alone.id: 0}
+
+
+def test_owners_and_their_faulty_gpus() -> None:
+    world = World(2)
+    world.look()
+    world.on["n0"] = [(task(), 0, 1e9, 5.0), (task(), 1, 1e9, 5.0), (task("bob"), 1, 1e9, 5.0)]
+    world.tell()
+
+    def xid(code: int, gpu: str, seq: int, ago_s: float = 0.0) -> None:
+        at = world.now - ago_s
+        event = Event(seq, at, "xid", gpu, numbers={"xid": float(code), "count": 2.0})
+        world.events.add(KeptEvent("n0", "s1", at, None, event))
+
+    xid(31, "GPU-n0-0", 1)
+    xid(79, "GPU-n0-1", 2)
+    xid(45, "GPU-n0-1", 3)
+    xid(79, "GPU-n0-0", 4, ago_s=4_000.0)
+    scenes = world.tell()
+    assert of(scenes["owner"], "gpus") == {"ann": 2, "bob": 1}
+    assert of(scenes["owner"], "gpus_faulty") == {"ann": 1, "bob": 0}
+    assert of(scenes["gpu"], "xids_of_tasks")["GPU-n0-0"] == 2
+    assert of(scenes["gpu"], "xids_of_boards")["GPU-n0-1"] == 2
+    assert of(scenes["gpu"], "xids_of_boards")["GPU-n0-0"] == 0, "brought late, it is history"
+    assert of(scenes["gpu"], "xids_of_tasks")["GPU-n0-1"] == 0, "45 comes with every end"
+    world.now += 700
+    assert of(world.look()["owner"], "gpus_faulty") == {"ann": 0, "bob": 0}
+
+
+def test_nodes_and_the_fleet() -> None:
+    world, watts = World(2), float(random.randint(100, 600))
+    world.rows["n0"] = [{"power_w": watts, "temp_c": 50.0, "util_pct": 20.0},
+                        {"power_w": 50.0, "temp_c": 70.0, "util_pct": 40.0}]
+    world.on["n0"] = [(task(), 0, 1e9, 5.0)]
+    world.fleet.beat(world.fleet.nodes["n0"], Beat("ok", 0.5, 7, 1, cost=Cost(1.0, 1.0, 1.0, 99.0)),
+                     world.mono)
+    for _ in range(70):
+        scenes = world.tell(silent=("n1",))
+    node = scenes["node"]
+    assert of(node, "silent_s") == {"n0": 0, "n1": 70}
+    assert (of(node, "power_w")["n0"], of(node, "temp_c")["n0"]) == (watts + 50, 70)
+    assert (of(node, "util_pct")["n0"], of(node, "gpus")["n0"]) == (30, 2)
+    assert (of(node, "pending")["n0"], of(node, "outbox_bytes")["n0"]) == (7, 99)
+    assert np.isnan(of(node, "power_w")["n1"])
+    world.fleet.tick(world.mono)
+    assert of(world.look()["fleet"], "nodes_silent") == {"fleet": 1}
+    left = world.scenes.look(world.now, world.mono, 0.0, ["n1"])
+    assert of(left["fleet"], "nodes") == {"fleet": 1}
+    assert set(of(left["node"], "gpus")) == {"n0"}, "who was sent away is not silent"
+
+
+def test_a_part_of_the_fleet_is_not_the_fleet() -> None:
+    with pytest.raises(RuleProblems, match="a part of the fleet"):
+        check(read({"id": "few", "title": "t", "of": "fleet", "scope": "node:a",
+                    "signal": "gpus_free", "fire": "< 1"}))
+
+
+def test_twenty_thousand_tasks_are_a_part_of_a_tenth_of_a_core() -> None:
+    """1,250 nodes of 8, two tasks on each Gpu, and every Node's numbers new every other second."""
+    world = World(0)
+    for at in range(1_250):
+        fleets.add_node(world.fleet, f"n{at}", 8)
+        world.rows[f"n{at}"] = [{} for _ in range(8)]
+        world.on[f"n{at}"] = [(task(f"u{at % 200}"), gpu, 1e9, 5.0)
+                              for gpu in range(8) for _ in range(2)]
+    names = [name for name in NAMES["task"] if name != "is_youngest"]
+    evaluator = Evaluator()
+    evaluator.set_rules({f"r{at}": check(read({
+        "id": f"r{at}", "title": "t", "scope": "*", "of": what, "signal": name,
+        "fire": "> 999999999999999", "for": "10m" if at % 3 == 0 else "20s"}))
+        for at, (what, name) in enumerate(
+            [("task", name) for name in names] + [("job", name) for name in names]
+            + [("owner", name) for name in NAMES["owner"]])})
+    world.tell()
+    list(evaluator.step(world.look(), world.now))
+    spent, seconds = 0.0, 4
+    for second in range(seconds):
+        world.now, world.mono = world.now + 1, world.mono + 1
+        for at, node in enumerate(world.fleet.nodes.values()):
+            if at % 2 == second % 2:
+                node.uses, node.tasks = tuple(node.uses), dict(node.tasks)
+        world.fleet.sampled_at[: len(world.fleet)] = world.now
+        before = time.process_time()
+        list(evaluator.step(world.look(), world.now))
+        spent += time.process_time() - before
+    print(f"{spent / seconds * 1_000:.1f} ms a second for {len(evaluator.watches)} rules")
+    assert spent / seconds < 0.2

@@ -1,0 +1,102 @@
+"""`gpudeck history`: the folder of history, checked, copied and brought back."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.cli.history import history as run
+from dashboard.history.embedded import Embedded
+from dashboard.state import lock_folder
+from gpudeck.errors import CommandError
+from tests.unit.histories import START, Source, differences
+
+
+@pytest.fixture(name="hub")
+def _hub(tmp_path: Path) -> tuple[Path, Source]:
+    folder, source = tmp_path / "hub", Source(random.randrange(10**9))
+    folder.mkdir(mode=0o700)
+    history = Embedded(folder / "history")
+    history.open()
+    history.append(source.greetings(), 1)
+    for t in range(START, START + 700):
+        history.append(source.second(t), 1)
+        if t % 60 == 0:
+            history.store.tend(t)
+    return folder, source
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: Any) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run([*map(str, words), "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_backup_comes_back_as_it_was(hub: tuple[Path, Source], tmp_path: Path,
+                                       capsys: pytest.CaptureFixture[str]) -> None:
+    folder, source = hub
+    info = told(capsys, "info", "--data", folder)
+    assert info["kinds"]["raw"]["files"] == 2
+    assert told(capsys, "verify", "--data", folder)["whole"]
+    copy, new = tmp_path / "copy", tmp_path / "new"
+    assert told(capsys, "backup", copy, "--data", folder)["files"] == sum(
+        kind["files"] for kind in info["kinds"].values())
+    told(capsys, "backup", copy, "--data", folder)  # once more into the same
+    told(capsys, "restore", copy, "--data", new)
+    assert told(capsys, "info", "--data", new)["kinds"] == info["kinds"]
+    again = Embedded(new / "history")
+    again.open()
+    assert differences(again, source, START, START + 600) == []
+    run(["info", "--data", str(new)])
+    assert "raw" in capsys.readouterr().out
+
+
+def test_a_backup_does_not_take_the_place_of_a_hubs_history(
+        hub: tuple[Path, Source], tmp_path: Path) -> None:
+    folder, _ = hub
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    lock_folder(other).close()
+    shutil.copytree(folder / "history", other / "history")
+    before = sorted((other / "history").rglob("*"))
+    for target in (folder / "history", other / "history", other / "x" / ".." / "history"):
+        with pytest.raises(CommandError, match="of its own"):
+            run(["backup", str(target), "--data", str(folder)])
+    assert sorted((other / "history").rglob("*")) == before
+
+
+def test_the_first_bad_file_is_named(hub: tuple[Path, Source], tmp_path: Path) -> None:
+    folder, _ = hub
+    bad = random.choice(sorted((folder / "history" / "raw").iterdir()))
+    data = bytearray(bad.read_bytes())
+    data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    bad.write_bytes(data)
+    for words in (["verify"], ["backup", str(tmp_path / "copy")]):
+        with pytest.raises(CommandError, match=bad.name):
+            run([*words, "--data", str(folder)])
+    assert not (tmp_path / "copy" / "raw" / bad.name).exists()
+    bad.unlink()
+    with pytest.raises(CommandError, match="is gone"):
+        run(["verify", "--data", str(folder)])
+
+
+def test_nothing_is_restored_over_history_or_under_a_hub(hub: tuple[Path, Source], tmp_path: Path
+                                                         ) -> None:
+    folder, _ = hub
+    run(["backup", str(tmp_path / "copy"), "--data", str(folder)])
+    with pytest.raises(CommandError, match="already"):
+        run(["restore", str(tmp_path / "copy"), "--data", str(folder)])
+    running = tmp_path / "running"
+    running.mkdir(mode=0o700)
+    lock = lock_folder(running)
+    with pytest.raises(CommandError, match="another hub"):
+        run(["restore", str(tmp_path / "copy"), "--data", str(running)])
+    lock.close()
+    with pytest.raises(CommandError, match="no history"):
+        run(["restore", str(tmp_path / "nothing"), "--data", str(running)])
+    with pytest.raises(CommandError, match="--data"):
+        run(["info", "--data", str(tmp_path / "nothing")])

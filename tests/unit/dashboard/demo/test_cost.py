@@ -1,0 +1,44 @@
+"""What a demo takes, as it tells it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+from dashboard.demo.cost import Bill
+from tests.demos import soon
+
+# A child that does nothing, of which a child burns.
+OUTER = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", "while True: pass"])
+sys.stdin.read()
+"""
+
+
+def test_what_is_told_is_what_was_taken_with_all_children() -> None:
+    idle = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    outer = subprocess.Popen([sys.executable, "-c", OUTER], stdin=subprocess.PIPE,
+                             start_new_session=True)
+    bill = Bill(lambda: {"idle": [idle.pid], "busy": [outer.pid], "nobody": []}, over_s=1.0)
+    told: list[str] = []
+
+    def is_told() -> bool:
+        line = bill.line()
+        told.extend([] if line is None else [line])
+        return bool(told)
+
+    try:
+        assert soon(is_told, 10)
+        found = {name: (float(cpu), float(memory)) for name, cpu, memory in re.findall(
+            r"(\w+) ([\d.]+) %, (\d+) MB", told[0])}
+        assert set(found) == {"idle", "busy"}
+        assert found["busy"][0] > 15 > found["idle"][0]
+        assert found["busy"][1] > found["idle"][1] > 1
+        assert bill.line() is None, "once"
+    finally:
+        os.killpg(outer.pid, signal.SIGKILL)
+        idle.kill()
+        for each in (idle, outer):
+            each.communicate()

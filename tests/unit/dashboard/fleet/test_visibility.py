@@ -1,0 +1,158 @@
+"""Nothing outside of a scope is shown, named, counted or found."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from dashboard.access.policy import Actor, Role, Scope
+from dashboard.fleet import views
+from dashboard.fleet.filters import parse
+from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.visibility import Lens, Lenses, Reads, Sight, focus, program_of
+from gpudeck.wire import Task, Tasks, Use
+from tests.unit.fleets import MONO, NOW, add_node, frame
+
+SECRET = "--token=hunter2"
+
+
+def sight(*groups: str, role: str = "viewer", own: tuple[str, ...] = ()) -> Sight:
+    return Sight.of(Actor("person", "x", Role(role), Scope(groups, own)))
+
+
+def two_labs() -> Fleet:
+    """Nodes a0 b0 a1 b1 … in groups a and b, each with its own model, owner and command."""
+    fleet = Fleet(3)
+    for at in range(6):
+        group = "ab"[at % 2]
+        node = add_node(fleet, f"{group}{at}", gpus=2, name=f"model-{group}")
+        fleet.set_group(f"{group}{at}", group)
+        task = Task(f"{group}{at}:task", 10 + at, 5, 0.0, f"owner-{group}",
+                    f"/opt/{group}/python train.py {SECRET}-{group}")
+        tasks = Tasks(True, (task,), (Use(task.id, 0, 1e9, 10.0, "running"),))
+        fleet.frame(node, frame([{"util_pct": 50.0}] * 2, tasks=tasks), NOW, MONO)
+    return fleet
+
+
+def shown(fleet: Fleet, lens: Lens) -> list[dict[str, Any]]:
+    return [views.layout(fleet, lens), views.owners(fleet, lens),
+            views.totals(fleet, lens, NOW, MONO),
+            views.cells(fleet, lens, "util_pct", parse("state:busy | user:owner-b"), NOW, MONO)]
+
+
+def test_the_other_lab_is_in_nothing_that_is_sent() -> None:
+    fleet = two_labs()
+    lens = focus(fleet, sight("a"))
+    layout, owners, totals, cells = shown(fleet, lens)
+    sent = msgspec.json.encode([layout, owners["names"], totals])
+    for word in (b"b1", b"b3", b"b5", b"owner-b", b"model-b"):
+        assert word not in sent
+    assert [node[1] for node in layout["nodes"]] == ["a0", "a2", "a4"]
+    assert layout["node"] == [0, 0, 1, 1, 2, 2]
+    assert layout["models"] == ["model-a"]
+    assert owners["names"] == ["owner-a"]
+    assert (totals["gpus"]["total"], totals["tasks"], sum(totals["nodes"].values())) == (6, 3, 3)
+    assert (cells["n"], len(cells["cells"]), cells["matched"]) == (6, 6, 3)
+
+
+def test_numbers_tell_nothing_of_the_rest() -> None:
+    """The same lab in a larger fleet looks the same."""
+    small = Fleet(3)
+    for at in (0, 2, 4):
+        add_node(small, f"a{at}", gpus=2, name="model-a")
+        small.set_group(f"a{at}", "a")
+    large = two_labs()
+    alone, among = (views.layout(fleet, focus(fleet, sight("a"))) for fleet in (small, large))
+    for key in ("nodes", "models", "uuid", "node", "index", "model", "from"):
+        assert alone[key] == among[key]
+
+
+def test_all_together_is_everything_and_scopes_do_not_overlap() -> None:
+    fleet = two_labs()
+    whole, a, b = (focus(fleet, sight(*groups)) for groups in (("*",), ("a",), ("b",)))
+    assert sorted([*a.slots, *b.slots]) == list(whole.slots) == list(range(len(fleet)))
+    assert whole.epoch == fleet.epoch
+    assert len(focus(fleet, sight())) == len(focus(fleet, sight("default"))) == 0
+    assert focus(fleet, sight("a", "b")).node_ids == whole.node_ids
+
+
+def test_slots_only_grow_within_an_epoch() -> None:
+    chance, fleet = random.Random(), Fleet(1)
+    lenses: dict[str, Lens] = {}
+    for at in range(40):
+        add_node(fleet, f"n{at}", gpus=1)
+        if chance.random() < 0.5:
+            fleet.set_group(f"n{chance.randrange(at + 1)}", chance.choice("abc"))
+        for group in "abc":
+            lens = focus(fleet, sight(group))
+            former = lenses.get(group)
+            if former is not None and former.epoch == lens.epoch:
+                assert list(lens.slots[: len(former)]) == list(former.slots)
+            lenses[group] = lens
+
+
+def test_a_lens_is_made_once_and_anew_when_the_fleet_changes() -> None:
+    fleet = two_labs()
+    lenses = Lenses(fleet)
+    first = lenses.of(sight("a"))
+    assert lenses.of(sight("a")) is first
+    fleet.set_group("a0", "b")
+    second = lenses.of(sight("a"))
+    assert second.node_ids == ["a2", "a4"]
+    assert second.epoch != first.epoch
+    add_node(fleet, "a9", gpus=1)
+    fleet.set_group("a9", "a")
+    assert lenses.of(sight("a")).sees_node("a9")
+    for at in range(600):
+        lenses.of(sight(f"g{at}"))
+    assert len(lenses._made) <= Lenses.MOST
+
+
+# -- command lines
+
+
+@pytest.mark.parametrize(("role", "own", "whole"), [
+    ("viewer", (), False), ("user", (), False), ("operator", (), True), ("admin", (), True),
+    ("viewer", ("al",), True), ("user", ("bo",), False), ("user", ("AL",), False)])
+def test_who_reads_a_command_whole(role: str, own: tuple[str, ...], whole: bool) -> None:
+    reads = sight("*", role=role, own=own).reads
+    task = Task("t", 1, 1, None, "al", f"python train.py {SECRET}")
+    assert reads.command(task) == (task.command if whole else "python")
+    unowned = msgspec.structs.replace(task, user=None)
+    assert reads.has_whole(unowned) == (role in ("operator", "admin"))
+
+
+@pytest.mark.parametrize(("command", "program"), [
+    ("/usr/bin/python3.11 train.py", "python3.11"), ("nginx: worker process", "nginx"),
+    ("ray::train(key=hunter2)", "ray"), ("./a.out", "a.out"), ("", None), ("   ", None),
+    ("\x1b[31mred", None), ("key=hunter2", "key"), ("/", None), ("x" * 100, "x" * 64),
+    ("C:\\x\\python.exe hunter2", "C")])
+def test_a_programs_name(command: str, program: str | None) -> None:
+    assert program_of(command) == program
+
+
+def test_a_filter_answers_no_more_than_its_asker_may_read() -> None:
+    fleet = two_labs()
+    asked, denied = parse(f"task:'{SECRET}'"), parse(f"!task:'{SECRET}'")
+    assert asked is not None
+    assert denied is not None
+    assert asked.matches(fleet, MONO).sum() == 6
+    for who in (sight("*"), sight("*", role="user", own=("someone",))):
+        assert asked.matches(fleet, MONO, who.reads).sum() == 0
+        # Nor the other way round: of what one may not read, neither holds.
+        assert denied.matches(fleet, MONO, who.reads).sum() == 6  # those without any task
+        found = parse("task:python")
+        assert found is not None
+        assert found.matches(fleet, MONO, who.reads).sum() == 6
+    own = sight("*", own=("owner-a",))
+    assert asked.matches(fleet, MONO, own.reads).sum() == 3
+
+
+def test_task_views_are_cut_by_reader() -> None:
+    fleet = two_labs()
+    [task] = views.task_views(fleet, fleet.nodes["a0"], Reads(False))
+    assert (task.command, task.command_is) == ("python", "program")
+    [task] = views.task_views(fleet, fleet.nodes["a0"], Reads(False, frozenset({"owner-a"})))
+    assert SECRET in (task.command or "")
+    assert task.command_is == "whole"

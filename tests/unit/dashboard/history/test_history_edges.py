@@ -1,0 +1,280 @@
+"""What history does where it is rarely looked: a machine without descriptors, a manifest that is
+gone, what grows over months, threads that meet."""
+
+import errno
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dashboard.history import manifest as manifests
+from dashboard.history import store as stores
+from dashboard.history.embedded import Embedded
+from dashboard.history.headlog import HeadLog
+from dashboard.history.ingest import Stored
+from dashboard.history.manifest import Manifest, Segment
+from dashboard.history.memory import BLOCK_S
+from dashboard.history.parquet import Names
+from dashboard.history.row_index import KEPT_RUNS, RUNS_OF_NONE, Runs, Shelf
+from dashboard.history.store import GRACE_S, Keep
+from gpudeck.metrics import Absence
+from gpudeck.wire import GpuFacts, Hello, Inventory, Task, Tasks, Use
+from tests.unit.dashboard.history.test_headlog import entries
+from tests.unit.fleets import frame
+from tests.unit.histories import START, Source, differences
+
+DAY_S = 86_400
+
+
+def opened(folder: Path, source: Source, keep: Keep | None = None) -> Embedded:
+    history = Embedded(folder / "history", keep)
+    history.open()
+    history.append(source.greetings(), 1)
+    return history
+
+
+def sealed(folder: Path, source: Source, blocks: int = 2) -> Embedded:
+    history = opened(folder, source)
+    for start in range(START, START + blocks * BLOCK_S, BLOCK_S):
+        history.append(source.span(start, start + BLOCK_S), 1)
+        history.store.tend(start + BLOCK_S + GRACE_S)
+    return history
+
+
+@pytest.mark.parametrize("why", [errno.EMFILE, errno.EACCES])
+def test_a_file_that_cannot_be_opened_just_now_is_not_called_damaged(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: int) -> None:
+    source = Source(random.randrange(10**9))
+    sealed(tmp_path, source).close()
+
+    def refused(_: Path) -> str:
+        raise OSError(why, "not now")
+
+    again = opened(tmp_path, source)
+    monkeypatch.setattr(manifests, "digest", refused)
+    with pytest.raises(OSError, match="not now"):
+        again.series(source.all_uuids, ["power_w"], START, START + BLOCK_S, 1)
+    monkeypatch.undo()
+    assert again.info().quarantined == []
+    assert differences(again, source, START, START + 2 * BLOCK_S) == []
+
+
+def test_without_any_manifest_files_are_put_aside_and_not_deleted(tmp_path: Path) -> None:
+    source = Source(random.randrange(10**9))
+    sealed(tmp_path, source).close()
+    folder = tmp_path / "history"
+    names = {path.name for path in folder.glob("*/*.parquet")}
+    for name in manifests.COPIES:
+        (folder / name).unlink()
+    opened(tmp_path, source)
+    assert {path.name for path in (folder / "quarantine").iterdir()} == names
+
+
+def test_whoever_reads_a_folder_does_not_stumble_over_a_file_that_is_being_written(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = sealed(tmp_path, source)
+    folder = tmp_path / "history" / "raw"
+    before, read = len(pd.read_parquet(folder)), []
+    original = vars(stores)["raw_table"]
+
+    def looked(*given: Any) -> Any:
+        read.append((len(pd.read_parquet(folder)), len(list(folder.iterdir()))))
+        return original(*given)
+
+    monkeypatch.setattr(stores, "raw_table", looked)
+    history.append(source.span(START + 2 * BLOCK_S, START + 3 * BLOCK_S), 1)
+    history.store.tend(START + 3 * BLOCK_S + GRACE_S)
+    assert read == [(before, 3)]  # of which one is a draft
+
+
+@pytest.mark.parametrize("step", [1, 60, 3_600])
+def test_slow_metrics_are_told_from_files_as_from_memory(tmp_path: Path, step: int) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    history.append(source.span(START, START + BLOCK_S), 1)
+    asked = (source.all_uuids, ["ecc_corrected", "power_w", "fan_pct"], START, START + 3_600, step)
+    before = history.series(*asked)
+    assert before["ecc_corrected_mean"].notna().sum() >= 4
+    history.store.tend(START + BLOCK_S + GRACE_S)
+    assert history.info().open_seconds == 0
+    after = history.series(*asked)
+    assert list(after["t"]) == list(before["t"])
+    for name in ("ecc_corrected_min", "ecc_corrected_mean", "ecc_corrected_max"):
+        np.testing.assert_allclose(after[name], before[name])
+    history.unpacks_most = 0  # as of a large fleet
+    np.testing.assert_allclose(history.series(*asked)["ecc_corrected_mean"],
+                               before["ecc_corrected_mean"])
+
+
+@pytest.mark.parametrize("state", ["stale", "lost"])
+def test_what_is_said_of_a_gpu_that_was_not_read_is_no_sample(tmp_path: Path, state: str) -> None:
+    """Live it is none either."""
+    teller, said = Teller(tmp_path), [{"util_pct": 12.0, "fan_pct": Absence.UNSUPPORTED}]
+    for t in range(START, START + 20):
+        is_read = t < START + 10
+        told = frame(said, t - START + 1, t + 0.2, ("ok" if is_read else state,),
+                     slow=[{"ecc_corrected": float(t - START)}])
+        teller.history.append([Stored("n", "s", t + 0.5, told, t)], 1)
+    history = teller.history
+    for _ in range(2):
+        seconds = history.series(["GPU-a"], ["util_pct", "ecc_corrected"], START, START + 20, 1)
+        there = seconds[seconds["util_pct_max"].notna()]
+        assert list(there["t"]) == list(range(START, START + 10))
+        assert seconds["ecc_corrected_max"].max() == 9
+        [minute] = history.series(["GPU-a"], ["util_pct"], START, START + 60, 60,
+                                  ("n",)).to_dict("records")
+        assert minute["util_pct_n"] == 10
+        for metric, why in (("util_pct", state), ("fan_pct", "unsupported")):
+            [one] = history.instant(metric, START + 19).to_dict("records")
+            assert (one["missing"], np.isnan(one["value"])) == (why, True)
+        history.store.tend(START + BLOCK_S + GRACE_S)
+
+
+def test_what_is_known_of_files_goes_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                               ) -> None:
+    source = Source(random.randrange(10**9))
+    history = sealed(tmp_path, source, 4)
+    found = history.store.manifest
+    lines = (tmp_path / "history" / "manifest.jsonl").read_bytes().count(b"\n")
+    assert lines > 3
+    monkeypatch.setattr(manifests, "REWRITE_LINES", 3)
+    history.store.tend(START + 2 * 3_600)
+    assert found._verified.keys() == found.segments.keys()
+    for name in manifests.COPIES:
+        assert (tmp_path / "history" / name).read_bytes().count(b"\n") == 1
+    again = Manifest(tmp_path / "history")
+    again.load()
+    assert (again.segments, again.number) == (found.segments, found.number)
+    assert differences(history, source, START, START + 4 * BLOCK_S) == []
+
+
+def test_files_are_looked_for_while_one_is_condemned(tmp_path: Path) -> None:
+    found = Manifest(tmp_path)
+    found.segments = {name: Segment(name, "raw", 0, 300, 300, 1, 1, "") for name in "abc"}
+    original = Segment.meets
+
+    def meets(self: Segment, t0: float, t1: float) -> bool:
+        found.segments.pop("b", None)
+        return original(self, t0, t1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Segment, "meets", meets)
+        assert [one.name for one in found.find("raw", 0, 10)] == ["a", "b", "c"]
+
+
+def test_a_bound_of_size_holds_though_the_clock_is_not_believed(tmp_path: Path) -> None:
+    source = Source(random.randrange(10**9))
+    history = sealed(tmp_path, source, 3)
+    end = START + 3 * BLOCK_S + GRACE_S
+    history.store.tend(end, 50.0)
+    history.store.keep = Keep(size_bytes=1)
+    history.store.tend(end + 10 * DAY_S, 55.0)
+    assert history.info().kinds == {}
+
+
+def test_a_size_in_runs_counts_what_has_none() -> None:
+    none = np.zeros(0, np.int32)
+    shelf = Shelf()
+    for at in range(2 * KEPT_RUNS // RUNS_OF_NONE):
+        shelf._places.get((f"{at}", ()), lambda: Runs([], [], [], none, none,
+                                                      none.astype(np.int64), none, none, 0))
+    assert len(shelf._places._kept) == KEPT_RUNS // RUNS_OF_NONE
+
+
+def test_a_gpu_whose_node_is_not_named_yet_is_not_known_yet() -> None:
+    """Another thread may be between the two."""
+    names = Names(["b"], ["n1"])
+    names.gpus.append("a")
+    gpu, node = names.columns(np.zeros(2, np.intp))
+    assert (gpu.to_pylist(), node.to_pylist()) == (["b", "b"], ["n1", "n1"])
+    assert names.order().tolist() == [0]
+    names.nodes.append("n2")
+    gpu, node = names.columns(np.array([1, 0]))
+    assert (gpu.to_pylist(), node.to_pylist()) == (["a", "b"], ["n2", "n1"])
+    assert names.order().tolist() == [1, 0]
+
+
+# -- the log
+
+
+def test_a_segment_is_there_with_its_beginning_or_not_at_all(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = HeadLog(tmp_path)
+    log.open()
+    said = entries(4)
+    log.append(said[:1])
+    monkeypatch.setattr("dashboard.history.headlog.os.fdatasync", full)
+    with pytest.raises(OSError, match="No space"):
+        log.rotate(said[1:2])
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["head-00000001.log"]
+    (tmp_path / "head-00000002.new").write_bytes(b"of one that was killed")
+    log.append(said[2:3])
+    log.rotate(said[3:])
+    log.close()
+    kept = [(number, list(found)) for number, found in HeadLog(tmp_path).segments()]
+    assert kept == [(1, [said[0], said[2]]), (2, [said[3]])]
+
+
+# -- who held what
+
+
+class Teller:
+    """One Node with one Gpu, and what is said of its Tasks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.history = Embedded(folder / "history")
+        self.history.open()
+        self.seq = 0
+        self.greet()
+
+    def greet(self) -> None:
+        said = Hello((1,), bytes(32), bytes(64), "n", "n", "boot", "s", 0, "0", "test")
+        self.history.append([Stored("n", "s", 0.0, said), Stored("n", "s", 0.0, Inventory(
+            1, (GpuFacts("GPU-a", 0, "H100"),)))], 1)
+
+    def say(self, t: int, pids: tuple[int, ...], is_backfill: bool = False) -> None:
+        self.seq += 1
+        tasks = Tasks(True, tuple(Task(f"b:{pid}:1", pid, 1, 1.0, "u", "x") for pid in pids),
+                      tuple(Use(f"b:{pid}:1", 0, 1e9 * pid, 10.0) for pid in pids))
+        told = frame([{"util_pct": 50.0}], self.seq, t + 0.2, tasks=tasks)
+        self.history.append([Stored("n", "s", t + 0.5, told, t, is_backfill)], 1)
+
+    def told(self) -> dict[tuple[str, int], tuple[float, float]]:
+        rows = self.history.tasks(START, START + 3_600).to_dict("records")
+        return {(row["task"], row["t"]): (row["seconds"], row["mem_max_bytes"]) for row in rows}
+
+
+def test_tasks_that_come_and_go_take_no_more_places_each_time(tmp_path: Path) -> None:
+    teller = Teller(tmp_path)
+    for t in range(START, START + 240):
+        teller.say(t, (1,) if t % 2 else (1, 2, 3))
+    numbers = teller.history.store.feed.tally._numbers
+    assert numbers._used == 3
+    for t in range(START + 240, START + 280):
+        teller.greet()
+        teller.say(t, (1, 2, 3, 4))
+        teller.say(t + 20_000, (1, 2), True)
+    assert numbers._used <= 12
+    said = teller.told()
+    assert said["b:2:1", START] == (30, 2e9)
+    assert said["b:4:1", START + 240] == (40, 4e9)
+
+
+def test_no_second_that_was_brought_later_is_lost_with_the_next_connection(tmp_path: Path) -> None:
+    """It still waits to be added up when the agent comes again."""
+    teller = Teller(tmp_path)
+    for begin in (START, START + 60, START + 120):
+        teller.say(begin + 50, (1,))
+        teller.greet()
+        for t in range(begin, begin + 30):
+            teller.say(t, (1,), True)
+        teller.greet()
+    assert teller.told() == {("b:1:1", t): (31, 1e9) for t in (START, START + 60, START + 120)}

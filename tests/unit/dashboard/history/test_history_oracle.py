@@ -1,0 +1,252 @@
+"""History beside a slow model in plain Python: boards that move, indices that are used again,
+holes, late and doubled Frames; from memory, from files, after merging and after restarts."""
+
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dashboard.history.columns import KEYS, MASKS, MIB, NO_MEAN, STORED
+from dashboard.history.embedded import LOOK_BACK_S, UNPACKS_MOST, Embedded
+from dashboard.history.ingest import Stored
+from dashboard.history.memory import BLOCK_S
+from dashboard.history.store import GRACE_S, LATE_S
+from gpudeck.metrics import COLUMNS, Absence
+from gpudeck.wire import Frame, GpuFacts, Hello, Inventory, Task, Tasks, Use, pack
+from tests.unit.histories import START
+
+HOUR_S, MINUTE_S = 3_600, 60
+BEGIN = START + HOUR_S - 460  # across the end of an hour
+END = BEGIN + 800
+SEGMENT_S = 120
+STEP = {column.key: column.step for column in STORED}
+METRICS = ("power_w", "util_pct", "mem_used_bytes", "throttle_bits", "energy_j")
+TELLERS = ("n0", "n1", "n2")
+
+Row = dict[str, float | str]
+
+
+@dataclass
+class Fleet:
+    """GPU-a moves from n0 to n2; on n0 its index is another one's from then on."""
+
+    lots: random.Random
+    moves_at: int
+    rows: dict[tuple[str, str, int], Row] = field(default_factory=dict)  # gpu, node, second
+    held: dict[tuple[str, str, int], int] = field(default_factory=lambda: defaultdict(int))
+    seqs: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def listed(self, node: str, generation: int) -> list[str]:
+        return {("n0", 1): ["GPU-a", "GPU-b"], ("n0", 2): ["GPU-f", "GPU-b"],
+                ("n2", 1): ["GPU-e"], ("n2", 2): ["GPU-e", "GPU-a"]}.get(
+                    (node, generation), ["GPU-c", "GPU-d"])
+
+    def greetings(self) -> list[Stored]:
+        found = []
+        for node in TELLERS:
+            said = Hello((1,), bytes(32), bytes(64), node, node, "boot", "s", 0, "0", "test")
+            found.append(Stored(node, "s", 0.0, said))
+            for generation in (1, 2):
+                facts = tuple(GpuFacts(uuid, at, "H100") for at, uuid in enumerate(
+                    self.listed(node, generation)))
+                found.append(Stored(node, "s", 0.0, Inventory(generation, facts)))
+        return found
+
+    def say(self, node: str, t: int, received_at: float, is_backfill: bool) -> Stored:
+        generation = 1 if t < self.moves_at else 2
+        gpus = self.listed(node, generation)
+        values: list[float] = []
+        absent = bytearray()
+        for gpu in gpus:
+            row, why = self._numbers()
+            values += row
+            absent += why
+            self.rows[gpu, node, t] = {
+                column.key: Absence(why[at]).word if why[at] else float(
+                    np.rint(row[at] * (1 / column.step)) * column.step)
+                for at, column in enumerate(STORED)}
+        user = self.user(node, t)
+        self.held[gpus[0], user, t - t % MINUTE_S] += 1
+        task = Task(f"boot:{user}:1", 1, 1, 1.0, user, "python x.py")
+        self.seqs[node] += 1
+        frame = Frame(self.seqs[node], float(t), 1.0, generation, pack(values), bytes(absent),
+                      bytes(len(gpus)),
+                      Tasks(True, (task,), (Use(task.id, 0, 1e9, None),)))
+        return Stored(node, "s", received_at, frame, t, is_backfill)
+
+    def user(self, node: str, t: int) -> str:
+        return f"u{(t // 200 + TELLERS.index(node)) % 3}"
+
+    def _numbers(self) -> tuple[list[float], bytes]:
+        row, why = [], bytearray()
+        for metric in COLUMNS:
+            is_there = self.lots.random() > 0.1
+            why.append(0 if is_there else self.lots.choice((1, 2, 3, 5)))
+            row.append(self.lots.uniform(metric.low, min(metric.high, 1e12)) if is_there else 0.0)
+        return row, bytes(why)
+
+
+class Story:
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.lots = folder, random.Random(seed)
+        self.fleet = Fleet(self.lots, self.lots.randrange(BEGIN + 200, END - 200))
+        self.log: list[tuple[int, list[Stored]]] = []
+        self.later: dict[int, list[Stored]] = defaultdict(list)
+        self.now = BEGIN
+        self.history = self._opened()
+
+    def _opened(self) -> Embedded:
+        history = Embedded(self.folder)
+        history.open()
+        history.append(self.fleet.greetings(), 1)
+        return history
+
+    def restart(self) -> None:
+        """With what the log has: all that is in no file, and the last two segments."""
+        newest = self.log[-1][0]
+        needed = min(self.history.store.first_segment() or newest, newest - 1)
+        self.history.close()
+        self.history = self._opened()
+        for segment, said in self.log:
+            if segment >= needed:
+                self.history.append(said, segment)
+
+    def tell(self, t: int) -> None:
+        self.now = t
+        said = self.later.pop(t, [])
+        for node in TELLERS:
+            lot = self.lots.random()
+            if lot < 0.06:
+                continue
+            if lot < 0.2 and t < END - 400:
+                at = t + self.lots.choice((1, 40, 350))
+                self.later[min(at, END - 1)].append(self.fleet.say(node, t, at + 0.5, True))
+            else:
+                said.append(self.fleet.say(node, t, t + 0.5, False))
+        said += [one for one in said if self.lots.random() < 0.05]
+        self.log.append((1 + (t - BEGIN) // SEGMENT_S, said))
+        self.history.append(said, self.log[-1][0])
+        if t % 20 == 0:
+            self.history.store.tend(t)
+
+    def told(self) -> set[tuple[str, str, int]]:
+        """What came so far."""
+        waits = {(one.node_id, one.second) for said in self.later.values() for one in said}
+        return {key for key in self.fleet.rows if key[1:] not in waits}
+
+    def check(self) -> None:
+        known = self.told()
+        rows = {key: row for key, row in self.fleet.rows.items() if key in known}
+        for step in (1, 7, 60, 300, HOUR_S):
+            self.history.unpacks_most = self.lots.choice((UNPACKS_MOST, 0))  # else DuckDB does it
+            check_series(self, rows, step)
+        check_moments(self, rows)
+        if not self.later:
+            check_usage(self)
+
+
+def check_series(story: Story, rows: dict[tuple[str, str, int], Row], step: int) -> None:
+    gpus = story.lots.sample(["GPU-a", "GPU-b", "GPU-c", "GPU-e", "GPU-f", "GPU-none"], 4)
+    nodes = story.lots.choice((None, frozenset({"n0"}), frozenset({"n0", "n2"})))
+    t0 = story.lots.randrange(BEGIN - 100, END)
+    t1 = story.lots.randrange(t0, END + 100)
+    wanted: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    first, last = t0 // step * step, -(-t1 // step) * step
+    for (gpu, node, t), row in rows.items():
+        if gpu in gpus and (nodes is None or node in nodes) and first <= t < last:
+            wanted[gpu, t - t % step].append(row)
+    frame = story.history.series(gpus, METRICS, t0, t1, step, ("min", "mean", "max", "n"), nodes)
+    said = {(row["gpu"], int(row["t"])): row for row in frame.to_dict("records")}
+    assert said.keys() == wanted.keys()
+    for key, parts in wanted.items():
+        for metric in METRICS:
+            check_bucket(said[key], metric, [value for row in parts if isinstance(
+                value := row[metric], float)])
+
+
+def check_bucket(said: dict[str, Any], metric: str, values: list[float]) -> None:
+    assert said[f"{metric}_n"] == len(values)
+    low, mean, high = (said[f"{metric}_{end}"] for end in ("min", "mean", "max"))
+    if not values:
+        assert np.isnan([low, mean, high]).all()
+        return
+    if metric in MASKS:
+        bits = [int(value) for value in values]
+        assert (low, high) == (np.bitwise_and.reduce(bits), np.bitwise_or.reduce(bits))
+    else:
+        assert (low, high) == (min(values), max(values))
+    if metric in NO_MEAN:
+        assert np.isnan(mean)
+    else:
+        # Each merge rounds anew, to the half of an eighth of a step.
+        slack = MIB if metric == "mem_used_bytes" else STEP[metric] / 4
+        assert mean == pytest.approx(sum(values) / len(values), abs=slack, rel=1e-6)
+
+
+def check_moments(story: Story, rows: dict[tuple[str, str, int], Row]) -> None:
+    seams = [START + HOUR_S + at for at in range(-1, 3)]
+    for t in (*seams, *story.lots.sample(range(BEGIN, story.now + 5), 4)):
+        frame = story.history.instant("power_w", t)
+        said = {(row["gpu"], row["node"]): row for row in frame.to_dict("records")}
+        assert len(said) == len(frame)
+        newest = {key[:2]: key for key in sorted(rows, key=lambda one: one[2])
+                  if t - LOOK_BACK_S < key[2] <= t}
+        assert said.keys() == newest.keys()
+        for pair, key in newest.items():
+            value = rows[key]["power_w"]
+            assert said[pair]["t"] == key[2]
+            assert said[pair]["missing" if isinstance(value, str) else "value"] == value
+    t = story.lots.randrange(BEGIN, END)
+    start = t - t % BLOCK_S
+    wide = story.history.block("temp_c", t)
+    found = {(gpu, int(second)): value for gpu, column in wide.items()
+             for second, value in column.items() if not np.isnan(value)}
+    wanted = defaultdict(list)
+    for (gpu, _, second), row in rows.items():
+        if start <= second < start + BLOCK_S and isinstance(row["temp_c"], float):
+            wanted[gpu, second].append(row["temp_c"])
+    assert found.keys() == wanted.keys()
+    assert all(value in wanted[key] for key, value in found.items())
+
+
+def check_usage(story: Story) -> None:
+    held = story.fleet.held
+    for hour in (START, START + HOUR_S):
+        for by, at in (("gpu", 0), ("user", 1)):
+            wanted: dict[str, int] = defaultdict(int)
+            for key, seconds in held.items():
+                if key[2] - key[2] % HOUR_S == hour:
+                    wanted[str(key[at])] += seconds
+            frame = story.history.usage(by, HOUR_S, hour, hour + HOUR_S)  # type: ignore[arg-type]
+            assert {row[by]: row["gpu_s"] for row in frame.to_dict("records")} == wanted
+            mem = float(frame["mem_byte_s"].sum())
+            assert mem == pytest.approx(1e9 * sum(wanted.values()))
+
+
+def test_history_says_what_a_slow_model_says(tmp_path: Path) -> None:
+    seed = random.randrange(10**9)
+    print(f"seed {seed}")
+    story = Story(tmp_path, seed)
+    stops = set(story.lots.sample(range(BEGIN + 100, END - 50), 2))
+    for t in range(BEGIN, END):
+        story.tell(t)
+        if t in stops:
+            story.check()
+            story.restart()
+            story.check()
+    assert not story.later
+    story.check()
+    for now in (END + BLOCK_S, END + BLOCK_S + GRACE_S + LATE_S, END + 3 * HOUR_S):
+        story.history.store.tend(now)
+        story.check()
+    assert story.history.info().open_seconds == 0
+    story.restart()
+    story.check()
+    story.history.close()
+
+
+assert set(METRICS) <= set(KEYS)

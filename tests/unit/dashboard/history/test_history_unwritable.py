@@ -1,0 +1,198 @@
+"""What the files will not take, for a reason that no wait mends: it is given up, told of, and all
+else goes on."""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dashboard.history import store as stores
+from dashboard.history.columns import AT, STORED
+from dashboard.history.embedded import Embedded
+from dashboard.history.give_up import MOST_TRIES
+from dashboard.history.memory import BLOCK_S, Rows
+from dashboard.history.parquet import Names, Table
+from dashboard.history.store import GRACE_S, LATE_S, Keep
+from tests.unit.dashboard.history.test_history_edges import opened
+from tests.unit.histories import START, Source, differences
+
+BAD = START + BLOCK_S  # begins the block that cannot be written
+END = START + 3 * BLOCK_S
+Maker = Callable[..., Table]
+
+
+def refusing(name: str, is_bad: Callable[..., bool]) -> Maker:
+    original: Maker = vars(stores)[name]
+
+    def made(*given: Any) -> Table:
+        if is_bad(*given):
+            raise ValueError("this cannot be written")
+        return original(*given)
+    return made
+
+
+def is_of_bad(rows: Rows, _: Names) -> bool:
+    return bool(((rows.t >= BAD) & (rows.t < BAD + BLOCK_S)).any())
+
+
+def tended(history: Embedded, now: float, times: int = MOST_TRIES) -> None:
+    for at in range(times):
+        history.store.tend(now + 5.0 * at)
+
+
+def outside(source: Source) -> list[tuple[int, int]]:
+    return [(START, BAD), (BAD + BLOCK_S, END)]
+
+
+def in_ram(history: Embedded) -> bool:
+    return history.info().open_seconds > 0
+
+
+def set_aside(folder: Path) -> Iterator[tuple[str, int, float]]:
+    """Gpu, second and power of what lies in quarantine as arrays."""
+    power = STORED[AT["power_w"]]
+    for path in sorted((folder / "history" / "quarantine").glob("*.npz")):
+        with np.load(path) as found:
+            names = found["gpus"][found["slot"]].tolist()
+            there = (found["missing"] >> (3 * AT[power.key])) & 7 == 0
+            yield from ((gpu, t, watts) for gpu, t, watts, is_there in zip(
+                names, found["t"].tolist(), found[power.key].tolist(), there.tolist(),
+                strict=True) if is_there)
+
+
+def test_seconds_that_cannot_be_written_are_set_aside_and_the_others_are_not(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    history.append(source.span(START, END), 7)
+    monkeypatch.setattr(stores, "raw_table", refusing("raw_table", is_of_bad))
+    tended(history, END + GRACE_S, 1)
+    assert in_ram(history)  # it may still be written
+    assert differences(history, source, START, END) == []
+    tended(history, END + GRACE_S + 5)
+    assert not in_ram(history)
+    assert history.store.first_segment() is None  # the log is not kept for it
+    assert history.info().quarantined == [f"raw/raw-{BAD}"]
+    assert history.info().counts["failures"] == MOST_TRIES - 1
+    assert [wrong for first, last in outside(source)
+            for wrong in differences(history, source, first, last)] == []
+    wanted = {(gpu, t, said["power_w"]) for (gpu, t), said in source.truth.items()
+              if BAD <= t < BAD + BLOCK_S and isinstance(said["power_w"], float)}
+    assert set(set_aside(tmp_path)) == wanted
+    again = Embedded(tmp_path / "history")
+    again.open()
+    assert again.info().kinds.keys() >= {"raw", "minutes", "hours", "tasks", "usage"}
+
+
+def test_owners_that_cannot_be_written_cost_no_seconds(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    history.append(source.span(START, END), 7)
+    monkeypatch.setattr(stores, "usages", refusing("usages", lambda *_: True))
+    tended(history, END + GRACE_S)
+    assert not in_ram(history)
+    assert differences(history, source, START, END) == []
+    assert history.info().quarantined == [
+        f"usage/usage-{start}" for start in range(START, END, BLOCK_S)]
+    assert len(history.tasks(START, END)) == len(source.tasks)
+
+
+def test_late_seconds_that_cannot_be_written_do_not_stand_in_the_way(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    late = [one for t in range(BAD, BAD + 20) for one in source.second(t, END + GRACE_S)]
+    history.append(source.span(START, BAD), 1)
+    history.append(source.span(BAD + BLOCK_S, END), 1)
+    tended(history, END + GRACE_S, 1)
+    history.append(late, 2)
+    monkeypatch.setattr(stores, "raw_table", refusing("raw_table", is_of_bad))
+    tended(history, END + GRACE_S + 5, 1)
+    tended(history, END + GRACE_S + LATE_S + 6)
+    assert not in_ram(history)
+    assert history.info().quarantined == [f"raw/raw-{START}"]  # of the hour
+    assert {(gpu, t) for gpu, t, _ in set_aside(tmp_path)} == {
+        key for key, said in source.truth.items()
+        if BAD <= key[1] < BAD + 20 and isinstance(said["power_w"], float)}
+
+
+def test_a_merge_that_fails_does_not_keep_what_is_old(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source, Keep(raw_s=2 * 3_600))
+    history.append(source.span(START, END), 1)
+    tended(history, END + GRACE_S, 1)
+    asked: list[str] = []
+
+    def fails(kind: str, *_: Any) -> Iterator[Table]:
+        asked.append(kind)
+        raise ValueError("these do not fit together")
+
+    monkeypatch.setattr(stores, "merged", fails)
+    tended(history, END + 3_700, MOST_TRIES + 3)
+    assert asked.count("raw") == asked.count("minutes") == MOST_TRIES
+    assert differences(history, source, START, END) == []
+    tended(history, END + 3 * 3_600, 1)
+    assert "raw" not in history.info().kinds
+    assert history.info().kinds["minutes"]["files"] == 3
+
+
+def test_want_of_memory_waits_as_want_of_disk_does(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    history.append(source.span(START, BAD), 1)
+
+    def fails(*_: Any) -> Table:
+        raise MemoryError
+
+    monkeypatch.setattr(stores, "raw_table", fails)
+    for at in range(2 * MOST_TRIES):
+        history.store.tend(END + 100.0 * at)
+    assert history.info().error == "out of memory"
+    assert differences(history, source, START, BAD) == []  # in memory
+    monkeypatch.undo()
+    history.store.tend(END + 1_000)
+    assert (history.info().error, history.info().quarantined, in_ram(history)) == (None, [], False)
+    assert differences(history, source, START, BAD) == []
+
+
+def test_what_was_written_before_a_failure_is_no_file_of_nobody(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads the folder without the manifest would see its seconds twice."""
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    history.append(source.span(START, BAD), 1)
+    original = vars(stores)["write"]
+
+    def full(folder: Path, kind: str, *more: Any) -> Any:
+        if kind == "hours":
+            raise OSError(28, "No space left on device")
+        return original(folder, kind, *more)
+
+    monkeypatch.setattr(stores, "write", full)
+    tended(history, END, 1)
+    assert list((tmp_path / "history").glob("*/*.parquet")) == []
+
+
+def test_what_no_line_of_the_manifest_names_is_no_file_either(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(random.randrange(10**9))
+    history = opened(tmp_path, source)
+    history.append(source.span(START, BAD), 1)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dashboard.history.manifest._append", full)
+    tended(history, END, 1)
+    assert history.info().error == "No space left on device"
+    assert list((tmp_path / "history").glob("*/*.parquet")) == []
+    monkeypatch.undo()
+    history.store.tend(END + 100)
+    assert differences(history, source, START, BAD) == []
+    assert not in_ram(history)

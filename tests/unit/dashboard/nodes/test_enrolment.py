@@ -1,0 +1,220 @@
+"""Who may come in: one service over one file, no socket."""
+
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dashboard.access import service
+from dashboard.access.policy import Actor, Role, Scope
+from dashboard.access.store import CannotChange, NoSuch
+from dashboard.actions.hub_key import HubKey
+from dashboard.audit.recorder import Auditor
+from dashboard.fleet.members import Wanted
+from dashboard.nodes.enrolment import USED, Impostor, Nodes
+from dashboard.state import State
+from gpudeck.keys import Token, fingerprint
+from gpudeck.wire import Call, Challenge, Hello, Refused
+from tests.integration.hubs import Caller
+
+ADMIN = Actor("person", "alice", Role.ADMIN, Scope(("*",)))
+
+
+class Door:
+    """A hub's door, and callers who come to it."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.chmod(0o700)
+        self.folder = folder
+        self.key = HubKey(folder)
+        self.state = State(folder)
+        self.reopen()
+
+    def reopen(self) -> None:
+        """As after a restart of the hub."""
+        self.nodes = Nodes(self.state.registry, self.key.fingerprint,
+                           Auditor(self.state.audit))
+        self.revoked: list[str] = []
+        self.groups: dict[str, str] = {}
+        self.nodes.on_revoke.append(self.revoked.append)
+        self.nodes.on_group.append(self.groups.__setitem__)
+
+    def token(self, **wanted: Any) -> Token:
+        token, _ = self.nodes.create(ADMIN, Wanted(**wanted))
+        return token
+
+    def challenge(self, caller: Caller) -> Challenge:
+        return self.key.challenge(caller.call, "hub", 1)
+
+    def knock(self, caller: Caller, token: Token | None = None) -> str:
+        """Why not; nothing: in."""
+        challenge = self.challenge(caller)
+        refused = self.nodes.admit(challenge, caller.hello(challenge, token))
+        return "" if refused is None else refused.reason
+
+
+@pytest.fixture(name="door")
+def _door(tmp_path: Path) -> Iterator[Door]:
+    door = Door(tmp_path)
+    yield door
+    door.state.close()
+
+
+def test_a_token_lets_one_node_in_and_its_key_does_from_then_on(door: Door) -> None:
+    node, other = Caller("n1"), Caller("n2")
+    assert "token create agent" in door.knock(node)
+    token = door.token(group="lab")
+    assert door.knock(node, token) == ""
+    assert door.knock(node) == ""
+    assert door.knock(node, token) == ""  # the same line pasted again
+    assert door.knock(other, token) == USED
+    assert door.groups == {node.node_id: "lab"}
+    door.reopen()
+    assert door.knock(node) == ""
+    assert "token create agent" in door.knock(other)
+
+
+def test_a_token_of_another_hub_or_made_up(door: Door, tmp_path_factory: pytest.TempPathFactory
+                                           ) -> None:
+    elsewhere = Door(tmp_path_factory.mktemp("hub"))
+    token = door.token()
+    for wrong in (elsewhere.token(), Token.new(token.hub),
+                  Token(token.id, secrets.token_bytes(32), token.hub)):
+        assert "does not know the enrolment token" in door.knock(Caller("n1"), wrong)
+    assert door.knock(Caller("n1"), token) == ""
+    elsewhere.state.close()
+
+
+def test_a_token_lasts_an_hour(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, now = door.token(), time.time()
+    monkeypatch.setattr("dashboard.nodes.enrolment.time.time", lambda: now + 3_601)
+    assert "older than an hour" in door.knock(Caller("n1"), token)
+    assert door.nodes.members() == []
+
+
+def test_a_token_for_one_host(door: Door) -> None:
+    token = door.token(host="node-7")
+    assert "'node-7'" in door.knock(Caller("n1"), token)
+    assert door.knock(Caller("n7", host="node-7"), token) == ""
+
+
+def test_a_withdrawn_token_opens_nothing(door: Door) -> None:
+    token = door.token()
+    door.nodes.withdraw(ADMIN, token.id)
+    assert "does not know the enrolment token" in door.knock(Caller("n1"), token)
+    used = door.token()
+    door.knock(Caller("n1"), used)
+    for gone in (token.id, used.id, "x"):
+        with pytest.raises(NoSuch):
+            door.nodes.withdraw(ADMIN, gone)
+
+
+def test_nothing_at_rest_opens_the_door(door: Door) -> None:
+    """Whoever reads the hub's disk finds no token: only public halves."""
+    token = door.token()
+    door.knock(Caller("n1"), door.token())
+    held = b"".join(path.read_bytes() for path in door.folder.glob("state.db*"))
+    assert token.seed not in held
+    assert token.text.split(".")[2].encode() not in held
+    assert Caller("n1").key.public in held
+
+
+def test_a_node_that_waits_is_let_in_by_an_admin(door: Door) -> None:
+    node = Caller("n1")
+    said = door.knock(node, door.token(approve=True))
+    assert "approve" in said
+    assert said.replace(" ", "").endswith(node.node_id)
+    assert "approve" in door.knock(node)
+    assert "approve" in door.knock(node, door.token())  # a second token changes nothing
+    assert door.nodes.approve(ADMIN, node.node_id).decided_by == "alice"
+    assert door.knock(node) == ""
+
+
+def test_a_revoked_key_stays_out(door: Door) -> None:
+    node = Caller("n1")
+    door.knock(node, door.token())
+    door.nodes.revoke(ADMIN, node.node_id)
+    assert door.revoked == [node.node_id]
+    assert "revoked" in door.knock(node)
+    assert "revoked" in door.knock(node, door.token())
+    door.reopen()
+    assert "revoked" in door.knock(node)
+    with pytest.raises(CannotChange, match="revoked"):
+        door.nodes.approve(ADMIN, node.node_id)
+
+
+def lie(hello: Hello, **changes: Any) -> Hello:
+    return msgspec.structs.replace(hello, **changes)
+
+
+def test_what_is_signed_cannot_be_changed(door: Door) -> None:
+    """One agent with its own good key claims to be another, or changes what it signed."""
+    mallory, victim = Caller("mallory"), Caller("victim")
+    for each in (mallory, victim):
+        assert door.knock(each, door.token()) == ""
+    challenge = door.challenge(mallory)
+    good = mallory.hello(challenge)
+    stolen = victim.hello(door.challenge(victim))  # recorded from another connection
+    for hello in (
+        lie(good, node_id=victim.node_id),
+        lie(good, key=victim.key.public, node_id=victim.node_id),
+        lie(good, host="another"), lie(good, boot_id="another"), lie(good, stream="another"),
+        lie(good, signature=bytes(64)), stolen,
+        lie(good, key=victim.key.public), lie(stolen, signature=good.signature),
+    ):
+        with pytest.raises(Impostor):
+            door.nodes.admit(challenge, hello)
+    assert door.nodes.admit(challenge, good) is None
+    with pytest.raises(Impostor):  # a nonce is for one connection
+        door.nodes.admit(door.challenge(mallory), good)
+
+
+def test_a_token_cannot_be_carried_to_another_key(door: Door) -> None:
+    """Who sits between and reads a Hello with a token gains nothing by it."""
+    token, node, thief = door.token(), Caller("n1"), Caller("thief")
+    challenge = door.challenge(node)
+    seen = node.hello(challenge, token)
+    thief.call = node.call
+    carried = lie(thief.hello(challenge), enrolment=seen.enrolment)
+    refused = door.nodes.admit(challenge, carried)
+    assert isinstance(refused, Refused)
+    assert "does not know the enrolment token" in refused.reason
+    assert door.knock(node, token) == ""
+
+
+def test_the_hub_signs_for_one_call(door: Door) -> None:
+    caller = Caller("n1")
+    replayed = door.challenge(caller)
+    caller.call = Call(secrets.token_bytes(32))
+    with pytest.raises(AssertionError):
+        caller.hello(replayed)
+    assert fingerprint(replayed.hub_key) == door.key.fingerprint
+
+
+@pytest.mark.parametrize("wanted", [
+    Wanted(host=""), Wanted(host=" n1"), Wanted(host="n\n1"), Wanted(host="x" * 129),
+    Wanted(group=""), Wanted(group="*"), Wanted(group="a b"), Wanted(group="x" * 65)])
+def test_names_that_are_none(door: Door, wanted: Wanted) -> None:
+    with pytest.raises(CannotChange):
+        door.nodes.create(ADMIN, wanted)
+    assert door.nodes.enrolments(ADMIN) == []
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.USER, Role.OPERATOR])
+def test_the_service_itself_asks_who_it_is(door: Door, role: Role) -> None:
+    node = Caller("n1")
+    door.knock(node, door.token())
+    actor = Actor("person", "bob", role, Scope(("*",)))
+    for attempt in (
+        lambda: door.nodes.enrolments(actor), lambda: door.nodes.create(actor, Wanted()),
+        lambda: door.nodes.withdraw(actor, "x"), lambda: door.nodes.approve(actor, node.node_id),
+        lambda: door.nodes.revoke(actor, node.node_id),
+        lambda: door.nodes.put_in_group(actor, node.node_id, "lab"),
+    ):
+        with pytest.raises(service.Refused):
+            attempt()
+    assert door.knock(node) == ""

@@ -1,0 +1,371 @@
+"""Who is told of what, and when: alerts in, notices out, and the time is an argument."""
+
+import random
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
+
+from dashboard.alerts.core.firing_alerts import Alert, Named
+from dashboard.alerts.core.rule import Of, Ready, check, read
+from dashboard.notifications.grouping import (
+    DOUBT_S,
+    FOLD_FROM,
+    Batch,
+    Changes,
+    Group,
+    Groups,
+    Pace,
+    folded,
+)
+from dashboard.notifications.receivers import Receiver, address_flaw, flaw, shown_to
+from dashboard.notifications.retry import LONGEST_S, PARKED_AFTER_S, Waiting, again, failed
+from dashboard.notifications.words import chat_text, joined, made, mail, text, title
+
+OPS = Receiver("r1", "ops", "webhook", "https://chat.example.org/hook/secret-path")
+BY = ("rule", "node")
+WAIT_S, INTERVAL_S, REPEAT_S = Pace().wait_s, Pace().interval_s, Pace().repeat_s
+
+
+def alert(target: str = "GPU-1", at: float = 100.0, node: str = "n1", rule: str = "hot",
+          **more: Any) -> Alert:
+    users = more.pop("users", ())
+    return Alert(f"{rule}/{target}/{at}", rule, "v", more.pop("title", "Hot"),
+                 more.pop("severity", "warn"), "gpu",
+                 Named(target, node, f"host-{node}", "0", users), "firing", at - 5, at, at, 91.5,
+                 **more)
+
+
+def over(one: Alert, at: float) -> Alert:
+    return replace(one, state="ended", ended_at=at, changed_at=at, why="it is over")
+
+
+def nobody(_: Alert) -> bool:
+    return False
+
+
+def ids(batches: list[Batch]) -> list[tuple[str, list[str], list[str]]]:
+    return [(batch.reason, sorted(each.target.key for each in batch.firing),
+             sorted(each.target.key for each in batch.over)) for batch in batches]
+
+
+def test_those_of_one_group_go_together_once() -> None:
+    groups = Groups()
+    groups.take(alert("a", 100), OPS, BY, 100)
+    assert groups.due(100 + WAIT_S - 1, nobody) == []
+    groups.take(alert("b", 105), OPS, BY, 105)
+    groups.take(alert("c", 105, node="n2"), OPS, BY, 105)
+    found = groups.due(100 + WAIT_S, nobody)
+    assert ids(found) == [("firing", ["a", "b"], [])]
+    assert found[0].by == {"rule": "hot", "node": "n1"}
+    assert ids(groups.due(105 + WAIT_S, nobody)) == [("firing", ["c"], [])]
+    assert groups.due(120 + INTERVAL_S, nobody) == []
+
+
+def test_what_comes_later_waits_for_the_interval_and_what_stays_is_repeated() -> None:
+    groups = Groups()
+    one = alert("a", 100)
+    groups.take(one, OPS, BY, 100)
+    assert ids(groups.due(110, nobody)) == [("firing", ["a"], [])]
+    groups.take(alert("b", 150), OPS, BY, 150)
+    assert groups.due(110 + INTERVAL_S - 1, nobody) == []
+    assert ids(groups.due(110 + INTERVAL_S, nobody)) == [("firing", ["a", "b"], [])]
+    assert groups.due(110 + INTERVAL_S + REPEAT_S - 1, nobody) == []
+    assert ids(groups.due(110 + INTERVAL_S + REPEAT_S, nobody)) == [("repeat", ["a", "b"], [])]
+
+
+def test_what_is_over_is_told_once() -> None:
+    groups = Groups()
+    one, other = alert("a", 100), alert("b", 100)
+    for each in (one, other):
+        groups.take(each, OPS, BY, 100)
+    groups.due(110, nobody)
+    groups.take(over(one, 120), OPS, BY, 120)
+    assert ids(groups.due(110 + INTERVAL_S, nobody)) == [("resolved", ["b"], ["a"])]
+    groups.take(over(other, 430), OPS, BY, 430)
+    assert ids(groups.due(110 + 2 * INTERVAL_S, nobody)) == [("resolved", [], ["b"])]
+    assert groups.due(1e6, nobody) == []
+    assert len(groups) == 0
+
+
+def test_what_was_over_before_its_first_notice_is_told_all_the_same() -> None:
+    groups = Groups()
+    groups.take(alert("a", 100), OPS, BY, 100)
+    groups.take(over(alert("a", 100), 103), OPS, BY, 103)
+    assert ids(groups.due(110, nobody)) == [("resolved", [], ["a"])]
+
+
+def test_what_comes_back_before_it_was_told_to_be_over_goes_on() -> None:
+    groups = Groups()
+    groups.take(alert("a", 100), OPS, BY, 100)
+    groups.due(110, nobody)
+    groups.take(over(alert("a", 100), 150), OPS, BY, 150)
+    groups.take(alert("a", 160), OPS, BY, 160)
+    assert groups.due(110 + INTERVAL_S + 1, nobody) == []
+
+
+def test_the_muted_are_told_when_they_are_not_muted_any_more() -> None:
+    groups, silenced = Groups(), {"a"}
+
+    def is_muted(one: Alert) -> bool:
+        return one.target.key in silenced
+
+    for key in ("a", "b"):
+        groups.take(alert(key, 100), OPS, BY, 100)
+    [batch] = groups.due(110, is_muted)
+    assert (ids([batch]), batch.muted) == ([("firing", ["b"], [])], 1)
+    silenced.clear()
+    assert ids(groups.due(110 + INTERVAL_S, is_muted)) == [("firing", ["a", "b"], [])]
+    silenced.add("a")
+    groups.take(over(alert("a", 100), 900), OPS, BY, 900)
+    [batch] = groups.due(900 + INTERVAL_S, is_muted)
+    assert ids([batch]) == [("resolved", ["b"], ["a"])], "it was told that it began"
+    silenced.add("c")
+    groups.take(alert("c", 1300), OPS, BY, 1300)
+    groups.take(over(alert("c", 1300), 1310), OPS, BY, 1310)
+    assert groups.due(2000, is_muted) == []
+    assert groups.muted == 1
+
+
+def test_receivers_hear_what_they_asked_for() -> None:
+    groups = Groups()
+    bad = replace(OPS, id="r2", least="crit")
+    named = replace(OPS, id="r3", rules=("lost",))
+    off = replace(OPS, id="r4", is_on=False)
+    for receiver in (OPS, bad, named, off):
+        groups.take(alert("a", 100), receiver, BY, 100)
+        groups.take(alert("b", 100, rule="lost", severity="crit"), receiver, BY, 100)
+    told = {(batch.key[0], each.rule_id) for batch in groups.due(110, nobody)
+            for each in batch.firing}
+    assert told == {("r1", "hot"), ("r1", "lost"), ("r2", "lost"), ("r3", "lost")}
+
+
+def test_each_owner_hears_of_their_own() -> None:
+    groups, owners = Groups(), Receiver("r1", "owners", "owners")
+    groups.take(alert("a", 100, users=("alice", "bob")), owners, BY, 100)
+    groups.take(alert("b", 100, users=("bob",)), owners, BY, 100)
+    groups.take(alert("c", 100), owners, BY, 100)
+    told = {batch.owner: ids([batch])[0][1] for batch in groups.due(110, nobody)}
+    assert told == {"alice": ["a"], "bob": ["a", "b"]}
+
+
+def test_a_receiver_that_wants_less_hears_less() -> None:
+    groups = Groups()
+    groups.take(alert("a", 100), OPS, BY, 100)
+    groups.refit(replace(OPS, least="crit"))
+    assert groups.due(1e6, nobody) == []
+
+
+def test_many_groups_at_once_are_one_notice() -> None:
+    groups = Groups()
+    for number in range(FOLD_FROM):
+        groups.take(alert(f"g{number}", 100, node=f"n{number}"), OPS, BY, 100)
+    [batch] = folded(groups.due(110, nobody))
+    assert len(batch.firing) == FOLD_FROM
+    assert batch.by == {}
+
+
+class Disk:
+    """What the caller keeps, as the store does."""
+
+    def __init__(self) -> None:
+        self.groups: dict[Any, Group] = {}
+        self.members: dict[Any, Any] = {}
+
+    def keep(self, changes: Changes) -> None:
+        for key, group in changes.groups.items():
+            if group is None:
+                self.groups.pop(key, None)
+            else:
+                self.groups[key] = Group(group.receiver, group.owner, group.by, {}, group.sent_at)
+        for name, member in changes.members.items():
+            if member is None:
+                self.members.pop(name, None)
+            else:
+                self.members[name] = replace(member)
+
+    def restored(self, now: float, hold_s: float = 0.0) -> Groups:
+        groups = Groups()
+        groups.recover([replace(group, members={
+            name: replace(member) for (mine, name), member in self.members.items()
+            if mine == key}) for key, group in self.groups.items()], now)
+        groups.doubt(now, lambda _: hold_s)
+        return groups
+
+
+def test_a_restart_neither_repeats_nor_forgets() -> None:
+    groups, disk = Groups(), Disk()
+    groups.take(alert("a", 100), OPS, BY, 100)
+    groups.due(110, nobody)
+    groups.take(alert("b", 111), OPS, BY, 111)
+    disk.keep(groups.changes())
+    after = disk.restored(120)
+    after.take(alert("a", 130), OPS, BY, 130)
+    after.settle(130 + DOUBT_S, lambda _: False, lambda one: over(one, 130 + DOUBT_S))
+    assert ids(after.due(110 + INTERVAL_S, nobody)) == [("resolved", ["a"], ["b"])]
+    calm = disk.restored(120)
+    calm.settle(120 + DOUBT_S, lambda one: True, lambda one: over(one, 1))
+    assert ids(calm.due(110 + INTERVAL_S, nobody)) == [("firing", ["a", "b"], [])]
+
+
+def test_what_was_muted_to_its_end_is_not_told() -> None:
+    """Once it is over, nobody can say any more that another one stood above it."""
+    groups = Groups()
+    groups.take(alert("a", 100), OPS, BY, 100)
+    assert groups.due(105, lambda _: True) == []
+    groups.take(over(alert("a", 100), 108), OPS, BY, 108)
+    assert groups.due(200, nobody) == []
+    assert groups.muted == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.floats(0.1, 400)), max_size=40),
+       st.integers(0, 40))
+def test_each_is_told_and_none_twice_within_the_interval(
+    moves: list[tuple[int, bool, float]], restart_at: int
+) -> None:
+    """Whatever fires and ends when, and with a restart between: what fires in the end was told and
+    not taken back, what ended is not told to fire, and no group is told twice within its time."""
+    groups, disk, now = Groups(), Disk(), 1_000.0
+    known: dict[str, Alert] = {}
+    told: dict[str, bool] = {}
+    sent: dict[Any, float] = {}
+
+    def look() -> None:
+        for batch in groups.due(now, nobody):
+            assert now - sent.get(batch.key, -1e9) >= INTERVAL_S - 1e-6
+            sent[batch.key] = now
+            told.update({each.target.key: True for each in batch.firing})
+            told.update({each.target.key: False for each in batch.over})
+        disk.keep(groups.changes())
+
+    for number, (target, fires, wait_s) in enumerate(moves):
+        if number == restart_at:
+            groups = disk.restored(now, 1e9)
+        name = f"g{target}"
+        if fires and name not in known:
+            known[name] = alert(name, now, node=f"n{target % 2}")
+            groups.take(known[name], OPS, BY, now)
+        elif not fires and name in known:
+            groups.take(over(known.pop(name), now), OPS, BY, now)
+        look()
+        now += wait_s
+    now += WAIT_S + INTERVAL_S
+    look()
+    assert {name for name, is_on in told.items() if is_on} == set(known)
+
+
+# -- words
+
+
+def ready(**more: Any) -> Ready:
+    return check(read({"id": "hot", "title": "Hot", "signal": "temp_c", "fire": ">= 85",
+                       "scope": "*", "for": "2m", "runbook": "Look at the fans."} | more))
+
+
+def notice(*alerts: Alert, find: Callable[[str], Ready | None] = lambda _: ready()) -> Any:
+    return made(Batch(("r1", "[]"), "", {}, "firing", alerts, ()), 200.0,
+                "https://deck.example.org", find)
+
+
+def test_a_notice_says_all_that_somebody_wakes_up_to_ask() -> None:
+    said = text(notice(alert("GPU-7", users=("alice",))))
+    for words in ("Firing [warn] Hot at host-n1 · GPU 0", "temp_c 91.5 °C (fires at >= 85 for 2m)",
+                  "since 1970-01-01 00:01:35 UTC", "tasks of alice", "Look at the fans.",
+                  "https://deck.example.org/gpu/GPU-7", "https://deck.example.org/alerts"):
+        assert words in said, words
+
+
+@pytest.mark.parametrize(("of", "key", "node", "gpus", "page"), [
+    ("gpu", "GPU-7", "n1", (), "gpu/GPU-7"), ("node", "n1", "n1", (), "node/n1"),
+    ("task", "t", "n1", ("GPU-8",), "gpu/GPU-8"), ("job", "j", "n1", ("a", "b"), "node/n1"),
+    ("owner", "ann", "", ("GPU-8",), "gpu/GPU-8"), ("owner", "ann", "", ("a", "b"), "alerts"),
+    ("fleet", "fleet", "", (), "alerts")])
+def test_it_leads_to_where_the_timelines_are(of: Of, key: str, node: str, gpus: tuple[str, ...],
+                                             page: str) -> None:
+    one = replace(alert(), of=of, target=Named(key, node, node, gpus=gpus))
+    [line] = notice(one).alerts
+    assert line.url == f"https://deck.example.org/{page}"
+
+
+def test_text_from_nodes_is_markup_and_header_to_nobody() -> None:
+    word = secrets.token_hex(4)
+    bad = notice(alert(title=f"<!channel> {word}\r\nBcc: eve@example.org",
+                       users=("<https://evil|x>",)), find=lambda _: None)
+    assert "<!channel>" not in chat_text(bad)
+    assert f"&lt;!channel&gt; {word}" in chat_text(bad)
+    message = mail(bad, "a@example.org")
+    assert "\n" not in message.subject
+    assert "\r" not in message.subject
+    assert "\nBcc" not in message.text
+    assert all("\n" not in value for _, value in message.headers)
+
+
+def test_one_that_never_left_is_in_the_next() -> None:
+    first = alert("a", 100)
+    older = made(Batch(("r1", "[]"), "", {}, "resolved", (), (over(first, 120),)), 130, "u",
+                 lambda _: None)
+    newer = notice(alert("b", 200))
+    both = joined(older, newer)
+    assert {line.target for line in both.alerts} == {"a", "b"}
+    assert (both.firing, both.over) == (1, 1)
+    assert both.id not in (older.id, newer.id)
+    assert "(1 firing, 1 over)" in title(both)
+
+
+def test_its_id_is_its_own() -> None:
+    one, same = notice(alert()), notice(alert())
+    assert one.id == same.id
+    assert made(Batch(("r2", "[]"), "", {}, "firing", (), ()), 200.0, "u", lambda _: None).id != (
+        one.id)
+
+
+# -- receivers and the outbox
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"to": "ftp://x"}, "https://"), ({"to": "https://"}, "https://"),
+    ({"to": "https://u:p@x.org"}, "no name or password"), ({"to": "https://x.org/a b"}, "blanks"),
+    ({"to": "https://x.org:99999"}, "https://"), ({"token": "a b"}, "blanks"),
+    ({"token": "a\r\nX: y"}, "blanks"), ({"token_file": "../api.token"}, "without a path"),
+    ({"token": "a", "token_file": "b"}, "not both"),
+    ({"kind": "mail", "to": ""}, "an address"),
+    ({"kind": "mail", "to": "a@b\nBcc: c"}, "no e-mail"),
+    ({"kind": "mail", "to": "a@b.org", "token": "x"}, "only what is sent to a URL"),
+    ({"kind": "owners"}, "leave `to` empty"),
+])
+def test_what_cannot_be_sent_to_is_not_kept(change: dict[str, Any], says: str) -> None:
+    assert says in str(flaw(replace(OPS, **change)))
+    assert flaw(OPS) is None
+    assert flaw(replace(OPS, kind="mail", to="a@b.org, c@d.org")) is None
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1%eth0",
+                                     "0.0.0.0", "224.0.0.1", "::"])
+def test_where_clouds_keep_credentials_nothing_is_sent(address: str) -> None:
+    assert address_flaw(address) is not None
+    assert address_flaw("127.0.0.1") is None
+    assert address_flaw("10.1.2.3") is None
+
+
+def test_the_path_of_a_url_is_not_shown() -> None:
+    assert shown_to(OPS) == "https://chat.example.org/…"
+
+
+def test_it_is_tried_again_later_and_later_and_put_aside_after_a_day() -> None:
+    waiting = Waiting(notice(alert()), 200.0)
+    longest, now = 0.0, 200.0
+    while waiting.parked_at is None:
+        failed(waiting, "no", now, random.random())
+        longest = max(longest, waiting.next_at - now)
+        now = max(now + 1.0, waiting.next_at)
+    assert longest <= LONGEST_S
+    assert waiting.parked_at - 200.0 >= PARKED_AFTER_S
+    assert 90 < waiting.attempts < 2_000
+    again(waiting, now)
+    after = asdict(waiting)
+    assert (after["parked_at"], after["next_at"]) == (None, now)

@@ -1,0 +1,182 @@
+"""What Prometheus is told: the dialect of dcgm-exporter, nothing twice, nothing made up."""
+
+import random
+import re
+
+from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.visibility import EVERYTHING_SEEN, Reads, Sight, focus
+from dashboard.prometheus.families import look, pages
+from gpudeck.dcgm import FIELDS, HELP
+from gpudeck.metrics import COLUMNS, SLOW, Absence
+from gpudeck.prometheus_text import family, labels
+from gpudeck.wire import GpuFacts, Inventory, Task, Tasks, Use
+from tests.unit.fleets import MONO, NOW, Row, add_node, frame, hello, tasks
+
+SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")
+PAIR = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def scraped(fleet: Fleet, xids: dict[tuple[str, str], float] | None = None, mono: float = MONO,
+            sight: Sight = EVERYTHING_SEEN, wanted: frozenset[str] | None = None) -> Samples:
+    text = "".join(pages(look(fleet, focus(fleet, sight), xids or {}, mono), wanted))
+    found: Samples = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            sample = SAMPLE.fullmatch(line)
+            assert sample is not None, line
+            found.setdefault(sample[1], []).append(
+                (dict(PAIR.findall(sample[2])), float(sample[3])))
+    return found
+
+
+def test_each_field_in_dcgms_unit() -> None:
+    fleet, chance = Fleet(1), random.Random()
+    node = add_node(fleet, gpus=1)
+    live: dict[str, float | Absence] = {
+        "util_pct": chance.randint(0, 100), "mem_used_bytes": float(chance.randint(1, 70) * 2**30),
+        "power_w": chance.uniform(0, 700), "energy_j": chance.uniform(1, 1e9),
+        "sm_active_pct": chance.uniform(0, 100)}
+    slow: dict[str, float | Absence] = {
+        "tensor_active_pct": chance.uniform(0, 100), "mem_reserved_bytes": 512.0 * 2**20}
+    fleet.frame(node, frame([live], slow=[slow]), NOW, MONO)
+    told = {name: samples[0][1] for name, samples in scraped(fleet).items()}
+
+    def number(key: str) -> float:
+        value = (live | slow)[key]
+        assert not isinstance(value, Absence)
+        return value
+
+    assert told["DCGM_FI_DEV_GPU_UTIL"] == number("util_pct")
+    assert told["DCGM_FI_DEV_FB_USED"] == number("mem_used_bytes") / 2**20
+    assert told["DCGM_FI_DEV_FB_FREE"] == (
+        80e9 - number("mem_used_bytes") - number("mem_reserved_bytes")) / 2**20
+    assert told["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"] == round(number("energy_j") * 1_000)
+    assert abs(told["DCGM_FI_DEV_POWER_USAGE"] - number("power_w")) < 1e-9
+    assert abs(told["DCGM_FI_PROF_SM_ACTIVE"] - number("sm_active_pct") / 100) < 1e-9
+    assert abs(told["DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"] - number("tensor_active_pct") / 100) < 1e-9
+
+
+def test_what_is_not_there_is_absent_and_zero_is_a_number() -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet, gpus=2)
+    fleet.frame(node, frame([{"util_pct": 0.0, "fan_pct": Absence.UNSUPPORTED, "temp_c": 40.0},
+                             {"util_pct": Absence.DENIED, "temp_c": 50.0}],
+                            states=("ok", "lost")), NOW, MONO)
+    told = scraped(fleet)
+    assert [value for _, value in told["DCGM_FI_DEV_GPU_UTIL"]] == [0.0]
+    assert "DCGM_FI_DEV_FAN_SPEED" not in told
+    assert [each["gpu"] for each, _ in told["DCGM_FI_DEV_GPU_TEMP"]] == ["0"], "one is lost"
+    assert [each["state"] for each, _ in told["gpudeck_gpu_state"]] == ["ok", "lost"]
+    assert "gpudeck_gpu_tasks" not in told, "nobody has told of tasks"
+    stale = scraped(fleet, mono=MONO + 30)
+    assert not [name for name in stale if name.startswith("DCGM")]
+    assert {each["state"] for each, _ in stale["gpudeck_gpu_state"]} == {"stale", "lost"}
+
+
+def split_fleet() -> Fleet:
+    """A board that tells memory, heat and power, and three instances: two of one GPU instance."""
+    fleet = Fleet(1)
+    node = fleet.hello(hello(), NOW, MONO)
+    board = GpuFacts("GPU-b", 3, "NVIDIA H100", minor=3, mem_total_bytes=80e9)
+    parts = [GpuFacts(f"MIG-{at}", 3, "H100 MIG", parent_uuid="GPU-b", mig_profile="3g.40gb",
+                      gpu_instance=gi, compute_instance=at, mem_total_bytes=40e9)
+             for at, gi in enumerate((1, 2, 2))]
+    fleet.inventory(node, Inventory(1, (board, *parts)))
+    rows: list[Row] = [
+        {"mem_used_bytes": 3.0 * 2**30, "temp_c": 60.0, "power_w": 300.0, "sm_active_pct": 20.0},
+        *({"mem_used_bytes": float(gib) * 2**30, "sm_active_pct": 50.0} for gib in (1, 2, 2))]
+    fleet.frame(node, frame(rows), NOW, MONO)
+    return fleet
+
+
+def test_mig_is_counted_once() -> None:
+    told = scraped(split_fleet())
+    assert sum(value for _, value in told["DCGM_FI_DEV_FB_USED"]) == 3 * 1024
+    assert sum(value for _, value in told["DCGM_FI_DEV_FB_TOTAL"]) == 80e9 / 2**20
+    assert [value for _, value in told["DCGM_FI_DEV_POWER_USAGE"]] == [300.0]
+    activity = told["DCGM_FI_PROF_SM_ACTIVE"]
+    assert [each["mig_uuid"] for each, _ in activity] == ["MIG-0", "MIG-1", "MIG-2"]
+    assert {(each["gpu"], each["UUID"], each["device"], each["modelName"], each["GPU_I_PROFILE"])
+            for each, _ in activity} == {("3", "GPU-b", "nvidia3", "NVIDIA H100", "3g.40gb")}
+    assert [each["GPU_I_ID"] for each, _ in activity] == ["1", "2", "2"]
+
+
+def test_text_from_nodes_makes_no_samples() -> None:
+    fleet = Fleet(1)
+    evil = 'x"} 1\nDCGM_FI_DEV_GPU_TEMP{gpu="\\'
+    node = fleet.hello(hello(host=evil), NOW, MONO)
+    fleet.inventory(node, Inventory(1, (GpuFacts("GPU-1\0", 0, evil),)))
+    held = Tasks(True, (Task("t1", 1, 1, NOW, evil, "c", pod=evil, namespace="n"),),
+                 (Use("t1", 0, 1.0, None),))
+    fleet.frame(node, frame([{"temp_c": 40.0}], tasks=held), NOW, MONO)
+    told = scraped(fleet)
+    assert [value for _, value in told["DCGM_FI_DEV_GPU_TEMP"]] == [40.0]
+    each = told["DCGM_FI_DEV_GPU_TEMP"][0][0]
+    assert each["Hostname"].replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\") == evil
+    assert "\0" not in each["UUID"]
+
+
+def test_two_nodes_that_say_the_same_cost_nobody_the_page() -> None:
+    fleet = Fleet(1)
+    for node_id, temp_c in (("a", 41.0), ("b", 42.0)):
+        node = fleet.hello(hello(node_id, host="same"), NOW, MONO)
+        fleet.inventory(node, Inventory(1, (GpuFacts("GPU-1", 0, "H100"),)))
+        fleet.frame(node, frame([{"temp_c": temp_c}]), NOW, MONO)
+    assert [value for _, value in scraped(fleet)["DCGM_FI_DEV_GPU_TEMP"]] == [41.0]
+
+
+def test_a_pod_where_all_tasks_are_of_one() -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet, gpus=2)
+    began = tuple(Task(f"t{at}", at + 1, 1, NOW, "alice", "c", pod=pod, namespace="ml")
+                  for at, pod in enumerate(("p1", "p1", "p1", "p2")))
+    uses = tuple(Use(task.id, at // 2, 1e9, 50.0) for at, task in enumerate(began))
+    fleet.frame(node, frame([{"temp_c": 1.0}, {"temp_c": 2.0}],
+                            tasks=Tasks(True, began, uses)), NOW, MONO)
+    told = scraped(fleet)
+    pods = [each.get("pod") for each, _ in told["DCGM_FI_DEV_GPU_TEMP"]]
+    assert pods == ["p1", None], "the second Gpu is shared by two pods"
+    assert told["gpudeck_owner_gpus"] == [({"user": "alice"}, 2.0)]
+    assert told["gpudeck_owner_tasks"] == [({"user": "alice"}, 4.0)]
+    assert [value for _, value in told["gpudeck_task_sm_ratio"]] == [0.5] * 4
+
+
+def test_a_token_sees_its_groups_only() -> None:
+    fleet = Fleet(1)
+    for node_id in ("ours", "theirs"):
+        node = add_node(fleet, node_id, gpus=1)
+        fleet.frame(node, frame([{"temp_c": 40.0}],
+                                tasks=tasks((f"{node_id}-t", 0, f"{node_id}-user"))), NOW, MONO)
+        fleet.set_group(node_id, node_id)
+    text = str(scraped(fleet, sight=Sight(("ours",), Reads(False))))
+    assert "ours.example" in text
+    assert "theirs" not in text
+
+
+def test_xids_of_late_and_names_that_are_wanted() -> None:
+    fleet = Fleet(1)
+    node = add_node(fleet, gpus=2)
+    fleet.frame(node, frame([{"temp_c": 40.0}, {"temp_c": 41.0}]), NOW, MONO)
+    told = scraped(fleet, {("n1", "GPU-n1-1"): 79.0},
+                   wanted=frozenset({"DCGM_FI_DEV_XID_ERRORS", "gpudeck_agent_up"}))
+    assert set(told) == {"DCGM_FI_DEV_XID_ERRORS", "gpudeck_agent_up"}
+    assert [(each["gpu"], value) for each, value in told["DCGM_FI_DEV_XID_ERRORS"]] == [("1", 79.0)]
+
+
+def test_the_table_is_whole() -> None:
+    """Every metric with a name of DCGM's has its help, counters are counters, names are unique."""
+    named = {metric.key: metric for metric in COLUMNS + SLOW if metric.prometheus}
+    assert set(HELP) == set(named) == {field.key for field in FIELDS}
+    assert len({field.name for field in FIELDS}) == len(FIELDS)
+    assert {field.key for field in FIELDS if field.kind == "counter"} == {
+        key for key, metric in named.items() if metric.aggregate == "counter"}
+    assert all(field.by == 100 for field in FIELDS if field.name.startswith("DCGM_FI_PROF_")
+               and named[field.key].unit == "%")
+
+
+def test_no_samples_no_family() -> None:
+    assert family("x", "gauge", "help", [labels({"a": "1"})], [float("nan")]) == ""
+    assert family("x", "gauge", "a\nb", [labels({"a": "1", "b": None})], [0.0]) == (
+        '# HELP x a\\nb\n# TYPE x gauge\nx{a="1"} 0\n')

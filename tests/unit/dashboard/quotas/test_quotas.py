@@ -1,0 +1,278 @@
+"""Quotas at the hub: what is signed, what a node has of it, hours, and how far a ladder is."""
+
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.actions.signing_policy import Budget, Signing, Spent
+from dashboard.audit.recorder import Auditor
+from dashboard.automation.quota_intents import Beside, Kept, Over, cause_of, progress, wants
+from dashboard.fleet.fleet import Fleet
+from dashboard.fleet.visibility import EVERYTHING_SEEN, Lenses
+from dashboard.quotas.evaluate import deployments, for_node
+from dashboard.quotas.gpu_hours import Cell, Hours, grain, hours_of
+from dashboard.quotas.prometheus import quota_families, quota_look
+from dashboard.quotas.service import HOURS_EVERY_S, QuotaDesk
+from dashboard.state import State
+from gpudeck import ladder
+from gpudeck.desired_state import Desired, InForce, QuotaMark
+from gpudeck.quota import Per, Quota
+from gpudeck.quota_usage import Balance, Holding, Offender, Quotas, balances
+from gpudeck.wire import GpuFacts, Hello, Inventory, Task
+
+NOW = 1_000_000.0
+
+
+def hello(name: str) -> Hello:
+    return Hello((1,), bytes(32), bytes(64), name, f"host-{name}", "boot", "s", 0, "0", "nvml")
+
+
+@pytest.fixture(name="fleet")
+def _fleet() -> Fleet:
+    fleet = Fleet(1)
+    for name in ("n1", "n2"):
+        node = fleet.hello(hello(name), NOW, 0.0)
+        fleet.inventory(node, Inventory(1, (GpuFacts(f"GPU-{name}", 0, "H100"),)))
+    fleet.set_group("n2", "lab")
+    return fleet
+
+
+# -- the signer
+
+def desired(**more: object) -> Desired:
+    fields = {"node_id": "n", "epoch": 3, "generation": 5, "issued_at": NOW, "group": "default"}
+    return Desired(**(fields | more))  # type: ignore[arg-type]
+
+
+def test_the_signer_signs_what_is_new_and_of_now() -> None:
+    signing = Signing(Budget(), 3, Spent())
+    assert signing.judge_desired(desired(), NOW) is None
+    assert signing.judge_desired(desired(), NOW) is None  # for another node
+    for wrong in (desired(epoch=2), desired(issued_at=NOW - 60), desired(issued_at=NOW + 60),
+                  desired(generation=4)):
+        refusal = signing.judge_desired(wrong, NOW)
+        assert refusal is not None
+        assert refusal.code == "signer"
+    assert signing.judge_desired(desired(generation=6), NOW) is None
+
+
+# -- the nodes
+
+@pytest.mark.parametrize(("scope", "nodes"), [
+    ("fleet", {"n1", "n2"}), ("group:lab", {"n2"}), ("group:default", {"n1"}),
+    ("node:host-n1", {"n1"}), ("node:n2", {"n2"}), ("gpu:GPU-n1", {"n1"}), ("gpu:GPU-x", set())])
+def test_a_node_is_told_what_concerns_it(fleet: Fleet, scope: str, nodes: set[str]) -> None:
+    quota = Quota("q", "*", scope, gpus=1)
+    assert {node_id for node_id, node in fleet.nodes.items()
+            if for_node([quota], fleet, node)} == nodes
+    assert {each.node_id for each in deployments(quota, 1, fleet, {})} == nodes
+
+
+def test_wanted_applied_and_in_force_are_three_things(fleet: Fleet) -> None:
+    quota = Quota("q", "*", "node:n1", gpus=1)
+
+    def seen(said: InForce | None) -> tuple[bool, bool, str]:
+        [found] = deployments(quota, 7, fleet, {} if said is None else {"n1": said})
+        return found.is_applied, found.is_in_force, found.proof
+
+    assert seen(None)[:2] == (False, False)
+    assert seen(InForce(6, NOW, NOW))[:2] == (False, False)
+    assert "not signed" in seen(InForce(6, NOW, NOW, trouble="it is not signed"))[2]
+    assert seen(InForce(7, NOW, NOW))[:2] == (True, False)
+    forbidden = InForce(7, NOW, NOW, (QuotaMark("q", False, "none", "rules may not act"),))
+    assert seen(forbidden) == (True, False, "rules may not act")
+    held = InForce(7, NOW, NOW, (QuotaMark("q", True, "ladder", "3 tasks of it seen here"),))
+    assert seen(held) == (True, True, "3 tasks of it seen here")
+    fleet.disconnected(fleet.nodes["n1"])  # what it said before is not said of now
+    assert seen(held)[:2] == (True, False)
+
+
+# -- for Prometheus
+
+def test_of_what_is_not_known_whole_no_number_is_given() -> None:
+    quota = Quota("q", "*", mem_bytes=10)
+
+    def told(used: float, is_whole: bool) -> dict[str, str]:
+        held = Balance(quota, "mem_bytes", "alice", used, 10.0, is_whole, 1, ("alice",))
+        text = "".join(quota_families([quota_look(quota, [], [held])]))
+        return {name: value for name, holder, value in re.findall(
+            r'^gpudeck_quota_(\w+){[^\n]*holder="(\w+)"} (\S+)$', text, re.M)}
+
+    assert told(4.0, True) == {"used": "4", "over": "0"}
+    assert told(11.0, True) == {"used": "11", "over": "1"}
+    assert told(4.0, False) == {}
+    assert told(11.0, False) == {"over": "1"}  # at least that much
+
+
+# -- hours
+
+def test_who_is_in_which_group_is_known_after_a_restart(tmp_path: Path) -> None:
+    def store() -> State:
+        return State(tmp_path)
+
+    name = f"u{random.randrange(10**6)}"
+    state = store()
+    state.quotas.put_groups({name: ("ml", "ops"), "bob": ()})
+    state.quotas.put_groups({name: ("ops",)})
+    state.close()
+    again = store()
+    assert again.quotas.groups() == {name: frozenset(("ops",)), "bob": frozenset()}
+    again.close()
+
+
+def test_hours_of_a_while_ago_are_nobodys_hours_now(tmp_path: Path, fleet: Fleet) -> None:
+    """History does not answer: whoever was over then is not known to be."""
+    state, gone = State(tmp_path), "history does not answer"
+    told = [pd.DataFrame({"user": ["alice"], "gpu_s": [7_200.0]})]
+
+    def held(*_: object) -> pd.DataFrame:
+        if not told:
+            raise OSError(gone)
+        return told.pop()
+
+    state.quotas.put(Quota("q", "*", gpu_hours=1.0), "ada", NOW)
+    desk = QuotaDesk(state.quotas, Auditor(state.audit), fleet, SimpleNamespace(epoch=1), {},  # type: ignore[arg-type]
+                     lambda tell: None, SimpleNamespace(held=held))
+    lens = Lenses(fleet).of(EVERYTHING_SEEN)
+
+    def hours() -> tuple[float, bool]:
+        [found] = desk.of_owner("alice", lens)
+        return found.used, found.is_whole
+
+    assert hours() == (0.0, False)
+    desk.step(NOW, 0.0)
+    assert hours() == (2.0, True)
+    with pytest.raises(OSError, match=gone):
+        desk.step(NOW + HOURS_EVERY_S, 1_000.0)
+    assert hours() == (0.0, False)
+    desk.step(NOW + HOURS_EVERY_S + 1, 1_001.0)
+    assert hours() == (0.0, False)
+    assert desk.looked_at == NOW + HOURS_EVERY_S + 1, "what else there is, is looked at"
+    state.close()
+
+
+GROUPS = {"alice": ("ml",), "bob": ("ml", "ops"), "carol": ()}
+
+
+def counted(cells: list[Cell], *wanted: Quota, per: Per = "day",
+            groups: Mapping[str, tuple[str, ...]] = GROUPS) -> Hours:
+    return hours_of(Quotas(wanted), per, cells, lambda node_id: (f"host-{node_id}", "lab"), groups)
+
+
+def test_hours_are_of_each_or_of_those_together() -> None:
+    used = [Cell("alice", None, None, 7_200.0), Cell("bob", None, None, 3_600.0),
+            Cell(None, None, None, 3_600.0)]
+    each = Quota("e", "*", gpu_hours=1.0)
+    assert counted(used, each).of == {("e", "alice"): 2.0, ("e", "bob"): 1.0}
+    whole = Quota("w", "*", gpu_hours=1.0, count="together")
+    own = Quota("a", "user:alice", gpu_hours=9.0, count="together")
+    assert counted(used, whole).of == {("w", "everyone together"): 4.0}
+    assert counted(used, whole, own).of == {("w", "everyone together"): 2.0, ("a", "alice"): 2.0}
+    week = Quota("k", "*", gpu_hours=1.0, per="week", count="together")
+    assert counted(used, each, week).of == {("e", "alice"): 2.0, ("e", "bob"): 1.0}
+    assert counted(used, each, week, per="week").of == {("k", "everyone together"): 4.0}
+
+
+def test_hours_of_a_whole_group_are_those_of_whoever_is_known_to_be_in_it() -> None:
+    used = [Cell("alice", None, None, 7_200.0), Cell("bob", None, None, 3_600.0),
+            Cell("carol", None, None, 3_600.0)]
+    group = Quota("g", "group:ml", gpu_hours=1.0, count="together")
+    found = counted(used, group)
+    assert (found.of, found.unsure) == ({("g", "the group ml together"): 3.0}, set())
+    found = counted([*used, Cell("dora", None, None, 9.0)], group)
+    assert (found.of, found.unsure) == ({("g", "the group ml together"): 3.0}, {"g"})
+    held = Holding(Task("t", 1, 1, 1.0, "alice", None, groups=("ml",)), "n", "h", None,
+                   (("G", 1.0),))
+    [told] = balances(Quotas([group]), [held], NOW, found.of, (), found.unsure)
+    assert (told.is_over, told.is_whole) == (True, False)
+    assert told.sentence == ("the group ml together used at least 3 GPU-hours in the last day on "
+                             "the whole fleet; g gives 1 GPU-hours per day")
+
+
+def test_hours_of_a_gpu_and_of_a_node_are_taken_out_of_the_rest() -> None:
+    used = [Cell("alice", "n1", "G1", 3_600.0), Cell("alice", "n1", "G2", 7_200.0),
+            Cell("alice", "n2", "G3", 10_800.0)]
+    gpu = Quota("gpu", "*", "gpu:G1", gpu_hours=9.0)
+    node = Quota("node", "*", "node:host-n1", gpu_hours=9.0)
+    fleet = Quota("fleet", "*", gpu_hours=9.0)
+    assert counted(used, gpu, node, fleet).of == {
+        ("gpu", "alice"): 1.0, ("node", "alice"): 2.0, ("fleet", "alice"): 3.0}
+    assert counted(used, fleet).of == {("fleet", "alice"): 6.0}
+    assert grain(Quotas([fleet]), "day") == ("user",)
+    assert grain(Quotas([fleet, node]), "day") == ("user", "node")
+    assert grain(Quotas([fleet, gpu]), "day") == ("user", "node", "gpu")
+    assert grain(Quotas([fleet, gpu]), "week") == ()
+    held = Holding(Task("t", 1, 1, 1.0, "alice", None), "n1", "host-n1", None,
+                   (("G1", 1.0), ("G2", 1.0)))
+    [on_gpu, on_node] = balances(Quotas([gpu, node]), [held], NOW, {
+        ("gpu", "alice"): 1.0, ("node", "alice"): 2.0})
+    assert (on_gpu.used, on_node.used) == (1.0, 2.0)  # a task on both counts for both
+
+
+QUOTA_HOURS = st.builds(
+    lambda at, subject, scope, count: Quota(f"q{at}", subject, scope, gpu_hours=1.0, count=count),
+    st.integers(0, 99), st.sampled_from(("*", "user:alice", "group:ml")),
+    st.sampled_from(("fleet", "node:host-n1", "gpu:G2")), st.sampled_from(("each", "together")))
+CELLS = st.lists(st.builds(
+    Cell, st.sampled_from(("alice", "bob", "carol", None)), st.sampled_from(("n1", "n2")),
+    st.sampled_from(("G1", "G2", "G3")), st.integers(0, 9).map(lambda hours: hours * 3_600.0)))
+
+
+@given(st.lists(QUOTA_HOURS, max_size=5, unique_by=lambda each: each.id), CELLS)
+def test_no_hour_is_counted_twice(wanted: list[Quota], cells: list[Cell]) -> None:
+    found = counted(cells, *wanted).of
+    for count in ("each", "together"):
+        ids = {quota.id for quota in wanted if quota.count == count}
+        about = [cell for cell in cells if count == "together" or cell.user is not None]
+        total = sum(hours for (quota_id, _), hours in found.items() if quota_id in ids)
+        assert total <= sum(cell.gpu_s for cell in about) / 3_600
+        if any(quota.subject == "*" and quota.scope == "fleet" and quota.id in ids
+               for quota in wanted):
+            assert total == sum(cell.gpu_s for cell in about) / 3_600  # nor left out
+
+
+# -- what is wanted of the ladder
+
+def balance(quota: Quota, used: float = 3.0) -> Balance:
+    offender = Offender("n1", "host-n1", "j", ("t",), "alice", 2, NOW)
+    return Balance(quota, "gpus", "alice", used, 1.0, True, 3, ("alice",),
+                   (offender,) if used > 1 else ())
+
+
+def beside(held: str | None = None, kept: Kept | None = None) -> Beside:
+    return Beside(lambda quota_id: 4, lambda node_id: held, lambda task_ids: kept,
+                  lambda node_id: 0.5)
+
+
+def test_only_who_is_over_for_long_enough_is_wanted_and_observing_wants_nothing() -> None:
+    quota, over = Quota("q", "*", gpus=1, mode="act"), Over()
+    over.saw([balance(quota)], NOW)
+    assert [*wants([balance(quota)], over, beside(), 30.0, NOW + 29)] == []
+    [found] = wants([balance(quota)], over, beside("on hold"), 30.0, NOW + 30)
+    assert (found.cause, found.task_ids, found.holds) == (cause_of("q", 4), ("t",), ("on hold",))
+    assert [rung.do for rung in found.rungs] == ["tell", "tell", "end"]
+    over.saw([balance(quota, 1.0)], NOW + 31)  # within again: from the beginning
+    over.saw([balance(quota)], NOW + 32)
+    assert [*wants([balance(quota)], over, beside(), 30.0, NOW + 61)] == []
+    warns, observes = Quota("q", "*", gpus=1, mode="warn"), Quota("q", "*", gpus=1)
+    [found] = wants([balance(warns)], over, beside(), 0.0, NOW + 61)
+    assert {rung.do for rung in found.rungs} == {"tell"}
+    assert [*wants([balance(observes)], over, beside(), 0.0, NOW + 61)] == []
+
+
+def test_how_far_it_is_in_words() -> None:
+    climb = ladder.begin("quota q v1", "n/j", Quota("q", "*", gpus=1).ladder, NOW)
+    sight = ladder.Sight("yes", 0.0)
+    assert progress(climb, NOW).startswith("not told yet")
+    climb, step = ladder.look(climb, sight, NOW)
+    assert step is not None
+    climb = ladder.settle(climb, "done", "", NOW)
+    climb, _ = ladder.look(climb, sight, NOW + 1)
+    assert progress(climb, NOW + 1).startswith("told once; 'tell' comes in 10 min")

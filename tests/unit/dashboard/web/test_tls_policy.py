@@ -1,0 +1,121 @@
+"""What a hub may listen on, and under which names it answers."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dashboard.public_url import Site, public_url
+from dashboard.settings import HubSettings, hub_settings
+from dashboard.trusted_networks import proxies
+from dashboard.web.tls_policy import check_bind, server_context, takes
+from gpudeck.errors import CommandError, ExitCode
+
+PLAIN = HubSettings(("127.0.0.1", 8050), Path("/data"))
+TLS = replace(PLAIN, tls_cert=Path("cert.pem"), tls_key=Path("key.pem"))
+PROXIED = replace(PLAIN, trusted_proxies=proxies("10.0.0.5"), public_url="https://deck.example.org")
+EVERYWHERE = ["0.0.0.0", "::", "10.1.2.3", "192.168.0.1", "fd00::1", "::ffff:10.1.2.3"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_this_machine_needs_nothing(host: str) -> None:
+    check_bind(replace(PLAIN, bind=(host, 1)))
+
+
+@pytest.mark.parametrize("host", EVERYWHERE)
+@pytest.mark.parametrize("settings", [
+    PLAIN, replace(PLAIN, public_url="https://deck.example.org"),
+    replace(PLAIN, trusted_proxies=proxies("10.0.0.5")),
+    replace(PROXIED, public_url="http://deck.example.org")])
+def test_beyond_it_nothing_goes_without_tls(host: str, settings: HubSettings) -> None:
+    with pytest.raises(CommandError, match="TLS") as caught:
+        check_bind(replace(settings, bind=(host, 1)))
+    assert caught.value.code == ExitCode.CANNOT_START
+    check_bind(replace(PROXIED, bind=(host, 1)))
+    check_bind(replace(TLS, bind=(host, 1), public_url="https://deck.example.org"))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_hub_on_all_addresses_must_know_its_name(host: str) -> None:
+    with pytest.raises(CommandError, match="--public-url"):
+        check_bind(replace(TLS, bind=(host, 1)))
+
+
+@pytest.mark.parametrize("lacking", ["tls_cert", "tls_key"])
+def test_certificate_and_key_go_together(lacking: str) -> None:
+    with pytest.raises(CommandError, match="both or none"):
+        check_bind(replace(TLS, **{lacking: None}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["hub.example", "", "256.0.0.1", "127.0.0.1.example"])
+def test_a_name_is_no_address(host: str) -> None:
+    with pytest.raises(CommandError):
+        check_bind(replace(PLAIN, bind=(host, 1)))
+
+
+def test_without_tls_only_the_proxy_may_connect() -> None:
+    only = takes(replace(PROXIED, bind=("0.0.0.0", 1)))
+    assert only("10.0.0.5")
+    assert only("127.0.0.1")
+    assert not only("10.0.0.6")
+    assert takes(replace(TLS, bind=("0.0.0.0", 1)))("10.0.0.6")
+
+
+def test_files_that_are_no_certificate(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    with pytest.raises(CommandError, match="--tls-key"):
+        server_context(replace(PLAIN, tls_cert=cert, tls_key=key))
+    cert.write_text("rubbish")
+    key.write_text("rubbish")
+    key.chmod(0o604)
+    with pytest.raises(CommandError, match="chmod"):
+        server_context(replace(PLAIN, tls_cert=cert, tls_key=key))
+    key.chmod(0o600)
+    with pytest.raises(CommandError, match="PEM"):
+        server_context(replace(PLAIN, tls_cert=cert, tls_key=key))
+    assert server_context(PLAIN) is None
+
+
+def test_names_and_origins() -> None:
+    site = Site.at("127.0.0.1", 8050)
+    assert (site.url, site.is_secure) == ("http://127.0.0.1:8050", False)
+    assert site.origins["localhost:8050"] == "http://localhost:8050"
+    assert "localhost" not in site.origins
+    secure = Site.at("0.0.0.0", 443, True, "https://deck.example.org")
+    assert (secure.url, secure.is_secure) == ("https://deck.example.org", True)
+    assert secure.origins["deck.example.org"] == "https://deck.example.org"
+    assert secure.origins["127.0.0.1:443"] == "https://127.0.0.1"
+    assert not any("0.0.0.0" in name for name in secure.origins)
+    proxied = Site.at("10.0.0.1", 8050, False, "https://deck.example.org")
+    assert proxied.is_secure
+    assert proxied.origins["10.0.0.1:8050"] == "http://10.0.0.1:8050"
+
+
+def test_an_origin_is_that_of_the_name_one_came_by() -> None:
+    site = Site.at("10.0.0.1", 8050, False, "https://deck.example.org")
+
+    def own(host: str, origin: str) -> bool:
+        return site.is_own_origin({"HTTP_HOST": host, "HTTP_ORIGIN": origin})
+
+    assert own("deck.example.org", "https://deck.example.org")
+    assert not own("deck.example.org", "http://deck.example.org")
+    assert not own("deck.example.org", "http://127.0.0.1:8050")
+    assert not own("127.0.0.1:8050", "https://deck.example.org")
+    assert not own("deck.example.org.evil.com", "https://deck.example.org.evil.com")
+    assert not own("deck.example.org", "")
+
+
+@pytest.mark.parametrize(("raw", "url"), [
+    ("https://Deck.Example.org/", "https://deck.example.org"),
+    ("https://deck.example.org:443", "https://deck.example.org"),
+    ("https://deck.example.org:8443", "https://deck.example.org:8443"),
+    ("http://[::1]:80", "http://[::1]")])
+def test_public_urls_as_browsers_write_them(raw: str, url: str) -> None:
+    assert public_url(raw) == url
+
+
+@pytest.mark.parametrize("raw", ["deck.example.org", "ftp://x", "https://x/path", "https://u@x",
+                                 "https://x?y", "https://", "https://x:port"])
+def test_what_is_no_public_url(raw: str) -> None:
+    with pytest.raises(CommandError):
+        hub_settings(["--public-url", raw], {})

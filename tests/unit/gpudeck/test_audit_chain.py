@@ -1,0 +1,125 @@
+"""The hash chain: whatever is done to the records is found, and the first broken one is named."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from gpudeck.audit_chain import Link, chain, link, verify
+
+MUTATIONS = 10_000
+LENGTH = 60
+Mutation = Callable[[random.Random, list[Link]], tuple[list[Link], int]]
+
+
+def made(rng: random.Random, length: int = LENGTH) -> list[Link]:
+    return list(chain({"at": rng.random(), "kind": rng.choice("abc"), "n": at, "why": "\u00e9\n"}
+                      for at in range(length)))
+
+
+def edit(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+    """One character, anywhere in the text or in the hash."""
+    at = rng.randrange(len(links))
+    name = rng.choice(("body", "hash"))
+    text = getattr(links[at], name)
+    place = rng.randrange(len(text))
+    put = rng.choice([char for char in "0123456789abcdef{}" if char != text[place]])
+    found = text[:place] + put + text[place + 1:]
+    return [*links[:at], replace(links[at], **{name: found}), *links[at + 1:]], at + 1
+
+
+def drop(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+    at = rng.randrange(len(links) - 1)
+    return links[:at] + links[at + 1:], at + 1
+
+
+def drop_and_renumber(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+    at = rng.randrange(len(links) - 1)
+    later = [replace(each, seq=each.seq - 1) for each in links[at + 1:]]
+    return links[:at] + later, at + 1
+
+
+def swap(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+    one, other = sorted(rng.sample(range(len(links)), 2))
+    found = list(links)
+    found[one] = replace(links[other], seq=one + 1)
+    found[other] = replace(links[one], seq=other + 1)
+    return found, one + 1
+
+
+def insert(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+    """With a right hash of its own; the one after it does not know it."""
+    at = rng.randrange(1, len(links))
+    new = link(at + 1, links[at - 1].hash, {"kind": "planted", "n": rng.random()})
+    later = [replace(each, seq=each.seq + 1) for each in links[at:]]
+    return [*links[:at], new, *later], at + 2
+
+
+def repeat(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+    at = rng.randrange(len(links))
+    return [*links[:at + 1], *links[at:]], at + 2
+
+
+def cut_tail(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+    at = rng.randrange(len(links))
+    return links[:at], at + 1
+
+
+def rewrite(rng: random.Random, links: list[Link]) -> tuple[list[Link], int]:
+    """From one record on, all of them, with right hashes."""
+    at = rng.randrange(len(links))
+    found = links[:at]
+    for seq in range(at + 1, len(links) + 1):
+        before = found[-1].hash if found else "0" * 64
+        found.append(link(seq, before, {"kind": "invented", "n": rng.random()}))
+    return found, at + 1
+
+
+ALONE = (edit, drop, drop_and_renumber, swap, insert, repeat)
+WITH_A_COPY = (*ALONE, cut_tail, rewrite)
+
+
+def test_what_was_not_touched_holds() -> None:
+    links = made(random.Random())
+    assert verify(links) is None
+    assert verify(links, {LENGTH: links[-1].hash, 1: links[0].hash}, copy=links) is None
+    assert verify(links[20:], start=links[19], copy=links) is None
+    assert verify([]) is None
+
+
+def test_each_of_10_000_changes_is_found_and_named() -> None:
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    for number in range(MUTATIONS):
+        links = made(rng)
+        mutation = WITH_A_COPY[number % len(WITH_A_COPY)]
+        changed, expected = mutation(rng, links)
+        # A copy may begin late; what it does not hold is then vouched for by a head alone.
+        copy = links[rng.randrange(expected):] if mutation in (cut_tail, rewrite) else ()
+        found = verify(changed, copy=copy)
+        assert found is not None, (seed, number, mutation.__name__)
+        assert found.seq == expected, (seed, number, mutation.__name__, found)
+        assert str(expected) in found.sentence
+
+
+def test_without_a_head_elsewhere_a_cut_or_a_new_suffix_would_pass() -> None:
+    """The control: why heads are kept by others."""
+    rng = random.Random()
+    links = made(rng)
+    for mutation in (cut_tail, rewrite):
+        changed, _ = mutation(rng, links)
+        assert verify(changed) is None
+
+
+@pytest.mark.parametrize("mutation", [cut_tail, rewrite])
+def test_a_head_kept_elsewhere_finds_what_the_chain_cannot(mutation: Mutation) -> None:
+    for _ in range(300):
+        rng = random.Random()
+        links = made(rng)
+        changed, first = mutation(rng, links)
+        kept = rng.randint(first, len(links))
+        found = verify(changed, {kept: links[kept - 1].hash})
+        assert found is not None
+        assert found.seq == (first if mutation is cut_tail else kept)
+        assert verify(changed, {at: links[at - 1].hash for at in range(1, first)}) is None

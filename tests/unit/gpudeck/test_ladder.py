@@ -1,0 +1,288 @@
+"""The ladder: whatever is seen, held and answered, in whatever order, no rung is skipped, nothing
+is done that is not so, and never two steps at once."""
+
+import random
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from dashboard.alerts.core.rule import Ready
+from dashboard.alerts.rules_file import parse
+from dashboard.automation.brake_limits import TABLE
+from gpudeck.ladder import (
+    AGAIN_AFTER_S,
+    FRESH_S,
+    LIFE,
+    PUT_OFF_MOST,
+    Climb,
+    ClimbState,
+    Rung,
+    Sight,
+    Step,
+    begin,
+    look,
+    settle,
+)
+
+T0 = 1_700_000_000.0
+IDLE = (Rung("tell"), Rung("tell", 600.0), Rung("end", 600.0))
+YES = Sight("yes", 0.5)
+
+
+@dataclass
+class Walk:
+    """A Climb with its clock; what was handed out."""
+
+    climb: Climb
+    now: float = T0
+    steps: list[Step] = field(default_factory=list)
+
+    def see(self, sight: Sight = YES, after_s: float = 1.0) -> Step | None:
+        self.now += after_s
+        self.climb, step = look(self.climb, sight, self.now)
+        if step is not None:
+            self.steps.append(step)
+        return step
+
+    def outcome(self, kind: str = "done", sentence: str = "", after_s: float = 1.0) -> None:
+        self.now += after_s
+        self.climb = settle(self.climb, kind, sentence, self.now)  # type: ignore[arg-type]
+
+    def until_step(self, most_s: int = 3_600) -> float:
+        started = self.now
+        for _ in range(most_s):
+            if self.see() is not None:
+                return self.now - started
+        raise AssertionError(f"no step in {most_s} s: {self.climb.why}")
+
+
+def walk(rungs: tuple[Rung, ...] = IDLE) -> Walk:
+    return Walk(begin("idle@1", "task", rungs, T0))
+
+
+def test_told_told_again_then_ended() -> None:
+    first, second = random.uniform(60, 900), random.uniform(60, 900)
+    climb = walk((Rung("tell"), Rung("tell", first), Rung("end", second)))
+    climb.until_step()
+    climb.outcome()
+    assert climb.until_step() >= first
+    climb.outcome()
+    assert climb.until_step() >= second
+    climb.outcome(sentence="ended on SIGTERM")
+    climb.see()
+    assert [step.do for step in climb.steps] == ["tell", "tell", "end"]
+    assert climb.climb.state == "finished"
+    assert climb.see() is None
+
+
+def test_it_begins_anew_when_it_comes_back() -> None:
+    climb = walk()
+    climb.until_step()
+    climb.outcome()
+    climb.see(Sight("clearing", 0.5), 599.0)
+    assert climb.climb.state == "resting"
+    for _ in range(random.randint(1, 5)):
+        assert climb.see(Sight("clearing", 0.5), 600.0) is None
+    climb.see()
+    assert climb.until_step() < 10
+    assert climb.steps[-1].rung == 0
+
+
+@pytest.mark.parametrize("sight", [
+    Sight("unknown", 0.5), Sight("yes", FRESH_S + 0.1), Sight("yes", None),
+    Sight("yes", float("nan")), Sight("yes", -1.0), Sight("yes", 0.5, ("the breaker is open",)),
+    Sight("yes", 0.5, kept_until=T0 + 1e6, kept="kept by ada until Friday: the paper is due"),
+])
+def test_nothing_is_done_without_being_sure(sight: Sight) -> None:
+    climb, control = walk((Rung("end", 60.0),)), walk((Rung("end", 60.0),))
+    for _ in range(200):
+        assert climb.see(sight) is None
+    assert climb.climb.why
+    control.until_step()  # the same, when one is sure
+
+
+def test_a_hold_is_told_in_its_own_words_and_does_not_keep_the_owner_from_being_told() -> None:
+    why = f"storm {random.random()}"
+    climb = walk()
+    assert climb.see(Sight("yes", 0.5, (why,))) is not None
+    climb.outcome()
+    climb = walk((Rung("pause"),))
+    assert climb.see(Sight("yes", 0.5, (why, "silenced"))) is None
+    assert climb.climb.why == f"{why}; silenced"
+    climb = walk()
+    assert climb.see(Sight("yes", 0.5, mutes=("muted",))) is None
+    assert climb.climb.why == "muted"
+
+
+def test_kept_is_respected_to_the_second() -> None:
+    until = T0 + random.randint(100, 1_000)
+    climb = walk((Rung("end"),))
+    while climb.see(Sight("yes", 0.5, kept_until=until, kept="kept")) is None:
+        assert climb.now < until
+        assert climb.climb.why == "kept"
+    assert climb.now >= until
+
+
+def test_the_next_rung_waits_for_a_sample_from_after_the_step_before() -> None:
+    climb = walk((Rung("tell"), Rung("end")))
+    climb.until_step()
+    climb.outcome(after_s=30.0)
+    for _ in range(int(FRESH_S) - 1):
+        taken_before = climb.now + 1.0 - climb.climb.done[-1].ended_at + 0.1  # type: ignore[operator]
+        assert climb.see(Sight("yes", taken_before)) is None
+    assert climb.climb.state == "settling"
+    assert climb.see(Sight("yes", 0.0)) is not None
+
+
+@pytest.mark.parametrize("kind", ["refused", "failed"])
+def test_an_outcome_that_was_not_hoped_for_stops_it_for_good(kind: str) -> None:
+    climb = walk((Rung("pause"), Rung("end")))
+    climb.until_step()
+    climb.outcome(kind, "it belongs to slurm job 7")
+    for _ in range(100):
+        assert climb.see(random.choice((YES, Sight("clearing", 0.5)))) is None
+    assert climb.climb.state == "stopped"
+    assert climb.climb.why == "it belongs to slurm job 7"
+
+
+def test_what_is_put_off_is_tried_again_and_not_for_ever() -> None:
+    climb = walk((Rung("end"),))
+    for number in range(PUT_OFF_MOST):
+        waited_s = climb.until_step()
+        assert number == 0 or waited_s >= AGAIN_AFTER_S - 1
+        climb.outcome("put_off", "the node is busy")
+    assert climb.climb.state == "stopped"
+    assert "the node is busy" in climb.climb.why
+
+
+def test_while_a_step_acts_nothing_but_its_outcome_counts() -> None:
+    climb = walk((Rung("pause"), Rung("end")))
+    climb.until_step()
+    for so in ("yes", "no", "gone", "clearing", "unknown"):
+        assert climb.see(Sight(so, 0.5), 1_000.0) is None
+        assert climb.climb.state == "acting"
+    climb.outcome()
+    climb.see(Sight("gone", 0.5))
+    assert climb.climb.state == "over"
+
+
+def test_every_state_can_end() -> None:
+    for state in LIFE:
+        seen: set[ClimbState] = set()
+        todo = [state]
+        while todo:
+            seen.add(found := todo.pop())
+            todo += [after for after in LIFE[found] if after not in seen]
+        assert "over" in seen
+
+
+sights = st.builds(
+    Sight, st.sampled_from(("yes", "yes", "yes", "clearing", "no", "gone", "unknown")),
+    st.one_of(st.none(), st.floats(-5, 30)),
+    st.sampled_from(((), (), ("held",))), st.sampled_from(((), (), ("muted",))),
+    st.one_of(st.none(), st.floats(T0, T0 + 5_000)))
+rungs = st.lists(st.builds(Rung, st.sampled_from(("tell", "pause", "end")),
+                           st.floats(0, 900)), min_size=1, max_size=4).map(tuple)
+
+
+class LadderMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.walk: Walk | None = None
+        self.states: list[ClimbState] = []
+        self.acting = False
+        self.rested = False
+        self.ended_at: float | None = None
+        self.next = 0
+
+    @precondition(lambda self: self.walk is None)
+    @rule(rungs=rungs)
+    def start(self, rungs: tuple[Rung, ...]) -> None:
+        self.walk = walk(rungs)
+        self.states.append("waiting")
+
+    @precondition(lambda self: self.walk is not None)
+    @rule(sight=sights, after_s=st.sampled_from((0.5, 1.0, 5.0, 60.0, 600.0)))
+    def seen(self, sight: Sight, after_s: float) -> None:
+        assert self.walk is not None
+        before = self.walk.climb
+        step = self.walk.see(sight, after_s)
+        after = self.walk.climb
+        if after.state != before.state:
+            # A look may see that what was done is behind it, and what comes next is due.
+            via = [before.state, "waiting", after.state] if (
+                before.state, after.state) == ("settling", "acting") else [before.state,
+                                                                          after.state]
+            assert all(to in LIFE[fro] for fro, to in pairwise(via))
+        if after.state == "waiting" and before.state == "resting":
+            self.next = 0
+        if step is not None:
+            self._check(step, sight, before)
+
+    def _check(self, step: Step, sight: Sight, before: Climb) -> None:
+        assert self.walk is not None
+        assert not self.acting, "two at once"
+        assert sight.so == "yes"
+        assert sight.sample_age_s is not None
+        assert 0 <= sight.sample_age_s <= FRESH_S
+        assert step.rung == self.next, "a rung was skipped"
+        assert step.do == before.rungs[step.rung].do
+        assert not (sight.mutes if step.do == "tell" else sight.holds)
+        assert step.do == "tell" or not (sight.kept_until and self.walk.now < sight.kept_until)
+        if step.rung and self.ended_at is not None:
+            assert self.walk.now >= self.ended_at + before.rungs[step.rung].after_s
+            assert self.walk.now - sight.sample_age_s > self.ended_at
+        numbers = [each.number for each in self.walk.steps]
+        assert numbers == list(range(1, len(numbers) + 1))
+        self.acting = True
+
+    @precondition(lambda self: self.acting)
+    @rule(kind=st.sampled_from(("done", "done", "done", "put_off", "refused", "failed")),
+          after_s=st.sampled_from((0.1, 1.0, 40.0)))
+    def answered(self, kind: str, after_s: float) -> None:
+        assert self.walk is not None
+        self.walk.outcome(kind, "so it is", after_s)
+        self.acting = False
+        if kind == "done":
+            self.next += 1
+            self.ended_at = self.walk.now
+
+    @invariant()
+    def why_is_said(self) -> None:
+        if self.walk is not None and self.walk.climb.state in ("acting", "resting", "stopped"):
+            assert self.walk.climb.why
+
+
+TestLadder = LadderMachine.TestCase
+
+
+def page() -> str:
+    return (Path(__file__).resolve().parents[2] / "docs" / "acting.md").read_text()
+
+
+def test_the_page_draws_the_table() -> None:
+    rows = re.findall(r"^\| (\w+) \|([\w, ]*)\|", page(), re.M)
+    drawn = {state: tuple(filter(None, after.strip().split(", "))) for state, after in rows
+             if state in LIFE}
+    assert drawn == LIFE
+
+
+def test_the_page_shows_a_rule_that_is_well_written() -> None:
+    [rule] = yaml_of(re.findall(r"```yaml\n(.*?)```", page(), re.S)[0])
+    assert [do for do, _ in rule.steps] == ["tell", "tell", "end"]
+
+
+def test_the_page_names_every_brake() -> None:
+    named = set(re.findall(r"^\| (\w+) \|", page(), re.M))
+    assert {brake.name for brake in TABLE} <= named
+
+
+def yaml_of(text: str) -> list[Ready]:
+    found = parse(text)
+    assert found.faults == ()
+    return list(found.rules.values())

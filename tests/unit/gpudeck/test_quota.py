@@ -1,0 +1,337 @@
+"""Quotas: what may be written, which one counts, and who would go first."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpudeck.quota import Quota, QuotaProblems, meaning, parse_size, parse_span, read
+from gpudeck.quota_usage import Balance, Holding, Quotas, balances, explained
+from gpudeck.wire import Task
+
+NOW = 1_000_000.0
+GIB = 2**30
+
+
+def task(name: str, user: str | None = "alice", age_s: float | None = 1_000.0, job: str = "",
+         **more: Any) -> Task:
+    return Task(name, 100, 5, None if age_s is None else NOW - age_s, user, "python",
+                job_id=job or name, **more)
+
+
+def holding(one: Task, *uses: tuple[str, float | None], node: str = "n1", group: str = "default"
+            ) -> Holding:
+    return Holding(one, node, f"host-{node}", group, uses)
+
+
+def quota(**fields: Any) -> Quota:
+    return read({"id": "q", "subject": "user:alice", **fields})
+
+
+def one(quotas: list[Quota], *holdings: Holding, **more: Any) -> Balance:
+    [found] = balances(Quotas(quotas), holdings, NOW, **more)
+    return found
+
+
+# -- written
+
+
+def test_sizes_and_spans_are_read_and_said_again() -> None:
+    made = read({"id": "night", "subject": "group:ml", "scope": "node:n1", "mem_bytes": "40GiB",
+                 "max_age_s": "12h", "gpus": 2, "mode": "act", "because": "shared",
+                 "ladder": [{"do": "tell"}, {"do": "end", "after_s": "10m"}]})
+    assert (made.mem_bytes, made.max_age_s) == (40 * GIB, 43_200.0)
+    assert made.ladder[1].after_s == 600.0
+    assert meaning(made) == ("each member of ml may hold 2 Gpus and 40 GiB of memory and "
+                             "run a task for 12 h on n1")
+    assert parse_size("1.5TiB") == 1.5 * 2**40
+    assert parse_span("90s") == 90.0
+
+
+@pytest.mark.parametrize(("field", "fields"), [
+    ("id", {"id": "Not So"}),
+    ("subject", {"subject": "alice"}), ("subject", {"subject": "user:"}),
+    ("subject", {"subject": "*:x"}), ("subject", {"subject": "user:a b"}),
+    ("subject", {"subject": "user:*"}), ("subject", {"subject": "container:web-*"}),
+    ("subject", {"subject": "k8s:/pod"}), ("subject", {"subject": "k8s:a/b/c"}),
+    ("scope", {"scope": "rack:1"}), ("scope", {"scope": "node:"}), ("scope", {"scope": "fleet:x"}),
+    ("mem_bytes", {"mem_bytes": "2.5G"}), ("mem_bytes", {"mem_bytes": "lots"}),
+    ("mem_bytes", {"mem_bytes": "9" * 400 + "GiB"}), ("mem_bytes", {"mem_bytes": "9999TiB"}),
+    ("max_age_s", {"max_age_s": "1 month"}), ("max_age_s", {"max_age_s": "9" * 400 + "d"}),
+    ("gpus", {"gpus": -1}), ("priority", {"priority": 5}), ("mode", {"mode": "kill"}),
+    ("mode", {"gpus": None, "mode": "act"}),
+    ("gpu_hours", {"gpu_hours": 5, "subject": "slurm:12"}),
+    ("max_age_s", {"max_age_s": 5, "count": "together"}),
+    ("gpus", {"gpus": 2, "scope": "gpu:GPU-1"}),
+    ("ladder", {"ladder": [{"do": "end", "after_s": 60}]}),
+    ("ladder", {"ladder": [{"do": "tell"}, {"do": "end", "after_s": 59}]}),
+    ("ladder", {"ladder": [{"do": "tell"}, {"do": "end", "after_s": 60},
+                           {"do": "tell", "after_s": 60}]}),
+    ("ladder", {"mode": "act", "ladder": [{"do": "tell"}]}),
+    ("kills", {"kills": 3}),
+])
+def test_what_is_wrong_is_named(field: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(QuotaProblems) as caught:
+        read({"id": "q", "subject": "user:alice", "gpus": 1} | fields)
+    assert field in [problem.field.partition("[")[0] for problem in caught.value.problems]
+    assert all(problem.message for problem in caught.value.problems)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(QuotaProblems) as caught:
+        read({"id": "Q", "subject": "bob", "scope": "moon", "mem_bytes": "2.5G"})
+    assert {"id", "subject", "scope", "mem_bytes"} <= {
+        problem.field for problem in caught.value.problems}
+
+
+@pytest.mark.parametrize("field", ["gpus", "priority", "per", "count", "mode", "offline", "ladder",
+                                   "max_age_s", "gpu_hours", "mem_bytes", "id", "subject"])
+def test_of_another_kind_is_said_for_people_beside_all_that_is_wrong_too(field: str) -> None:
+    with pytest.raises(QuotaProblems) as caught:
+        read({"id": "x", "subject": "bob", "scope": "moon", field: [random.random()]})
+    told = {each.field.partition("[")[0]: each.message for each in caught.value.problems}
+    assert {field, "scope"} <= told.keys()
+    assert not any("Expected" in message for message in told.values())
+    with pytest.raises(QuotaProblems) as caught:
+        read({})
+    assert [each.field for each in caught.value.problems] == ["id", "subject"]
+
+
+# -- which one counts
+
+MIXED = task("t1", "alice", groups=("ml",), container="c" * 64, container_name="trainer",
+             namespace="vision", pod="p-0", slurm_job="12")
+
+
+@pytest.mark.parametrize(("winner", "others"), [
+    ("container:trainer", ["slurm:12", "k8s:vision/p-0", "user:alice"]),
+    (f"container:{'c' * 12}", ["k8s:vision", "*"]),
+    ("slurm:12", ["k8s:vision/p-0", "user:alice"]),
+    ("k8s:vision/p-0", ["k8s:vision", "user:alice"]),
+    ("k8s:vision", ["user:alice", "group:ml"]),
+    ("user:alice", ["group:ml", "*"]),
+    ("group:ml", ["*"]),
+])
+def test_the_most_specific_subject_wins(winner: str, others: list[str]) -> None:
+    wanted = [Quota(f"q{at}", subject, gpus=9) for at, subject in enumerate([*others, winner])]
+    random.shuffle(wanted)
+    found = Quotas(wanted).choice(holding(MIXED, ("G1", 1.0)), "G1", "gpus", "each")
+    assert found is not None
+    assert found.quota.subject == winner
+    assert {each.subject for each in found.beside} == set(others)
+    assert "more specific" in found.why
+
+
+@pytest.mark.parametrize(("winner", "others"), [
+    ("gpu:G1", ["node:host-n1", "group:a", "fleet"]), ("node:host-n1", ["group:a", "fleet"]),
+    ("group:a", ["fleet"]), ("fleet", ["node:host-n2", "gpu:G2", "group:b"]),
+])
+def test_the_narrowest_scope_wins(winner: str, others: list[str]) -> None:
+    wanted = [Quota(f"q{at}", "*", scope, gpus=1) for at, scope in enumerate([*others, winner])]
+    random.shuffle(wanted)
+    found = Quotas(wanted).choice(
+        holding(task("t"), ("G1", 1.0), group="a"), "G1", "gpus", "each")
+    assert found is not None
+    assert found.quota.scope == winner
+
+
+def test_a_use_counts_once_and_explains_itself() -> None:
+    fleet = Quota("fleet", "user:alice", gpus=1)
+    here = Quota("here", "user:alice", "node:host-n1", gpus=2)
+    found = balances(Quotas([fleet, here]), [
+        holding(task("a"), ("G1", 1.0), ("G2", 1.0), node="n1"),
+        holding(task("b"), ("G3", 1.0), node="n2")], NOW)
+    assert {each.quota.id: (each.used, each.is_over) for each in found} == {
+        "fleet": (1.0, False), "here": (2.0, False)}
+    [said] = explained(Quotas([fleet, here]), holding(task("a"), ("G1", 1.0)))
+    assert said[0] == "gpus"
+    assert said[1].why == ("here (user:alice on node:host-n1) is more specific than fleet")
+
+
+def test_each_and_together_both_count() -> None:
+    each, all_of = Quota("each", "*", gpus=1), Quota("all", "*", gpus=1, count="together")
+    found = balances(Quotas([each, all_of]), [
+        holding(task("a", "alice"), ("G1", 1.0)), holding(task("b", "bob"), ("G2", 1.0))], NOW)
+    assert {(one.quota.id, one.holder): one.is_over for one in found} == {
+        ("each", "alice"): False, ("each", "bob"): False, ("all", "everyone together"): True}
+
+
+# -- who goes
+
+
+def test_memory_that_is_not_known_is_not_counted_and_said() -> None:
+    found = one([quota(mem_bytes="2GiB")], holding(task("a"), ("G1", 1.0 * GIB), ("G2", None)))
+    assert (found.used, found.is_whole, found.is_over) == (GIB, False, False)
+    assert "at least" in found.sentence
+
+
+def test_priority_4_goes_before_1_whatever_their_age() -> None:
+    found = one(
+        [Quota("all", "*", gpus=1, count="together"), Quota("a", "user:alice", priority=1),
+         Quota("b", "user:bob", priority=4)],
+        holding(task("young", "alice", 1.0), ("G1", 1.0)),
+        holding(task("old", "bob", 9_000.0), ("G2", 1.0)))
+    assert [each.task_ids for each in found.offenders] == [("old",)]
+    assert found.offenders[0].priority == 4
+
+
+def test_of_equals_the_youngest_goes_and_who_has_no_age_last() -> None:
+    found = one([quota(gpus=1)], holding(task("old", age_s=900.0), ("G1", 1.0)),
+                holding(task("young", age_s=10.0), ("G2", 1.0)),
+                holding(task("unknown", age_s=None), ("G3", 1.0)))
+    assert [each.task_ids for each in found.offenders] == [("young",), ("old",)]
+
+
+def test_who_frees_nothing_stays() -> None:
+    """The youngest shares its Gpu with another: without it as much would be held."""
+    found = one([quota(gpus=1)], holding(task("a", age_s=900.0), ("G1", 1.0)),
+                holding(task("b", age_s=500.0), ("G2", 1.0)),
+                holding(task("c", age_s=10.0), ("G1", 1.0)))
+    assert [each.task_ids for each in found.offenders] == [("b",)]
+
+
+def test_the_protected_are_spared_and_the_next_goes() -> None:
+    held = [holding(task(name, age_s=age_s), (f"G-{name}", 1.0))
+            for name, age_s in (("a", 10.0), ("b", 20.0), ("c", 30.0))]
+    found = one([quota(subject="*", gpus=2)], *held, spared={"a"})
+    assert [each.task_ids for each in found.offenders] == [("b",)]
+
+
+def test_tasks_of_nobody_known_count_for_no_one_and_are_never_chosen() -> None:
+    assert balances(Quotas([quota(subject="*", gpus=0)]),
+                    [holding(task("x", None), ("G1", 1.0))], NOW) == []
+    found = one([quota(subject="*", gpus=0, count="together")],
+                holding(task("x", None), ("G1", 1.0)))
+    assert (found.used, found.offenders) == (1.0, ())
+
+
+def test_a_job_with_somebody_elses_processes_is_not_chosen() -> None:
+    found = one([quota(gpus=0)], holding(task("a", job="j"), ("G1", 1.0)),
+                holding(task("b", "bob", job="j"), ("G1", 1.0)))
+    assert found.is_over
+    assert found.offenders == ()
+
+
+def test_age_is_of_each_task_and_unknown_ages_are_not_old() -> None:
+    found = one([quota(max_age_s="1h")], holding(task("old", age_s=3_601.0), ("G1", 1.0)),
+                holding(task("new", age_s=3_599.0), ("G2", 1.0)),
+                holding(task("unknown", age_s=None), ("G3", 1.0)))
+    assert [each.task_ids for each in found.offenders] == [("old",)]
+
+
+def test_hours_are_of_the_holder_and_none_is_not_zero() -> None:
+    held = holding(task("a"), ("G1", 1.0))
+    assert balances(Quotas([quota(gpu_hours=5)]), [held], NOW) == []
+    found = one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.5})
+    assert (found.is_over, [each.task_ids for each in found.offenders]) == (True, [("a",)])
+    assert not one([quota(gpu_hours=5)], held, hours={("q", "alice"): 5.0}).is_over
+
+
+# -- whatever there is
+
+USERS = ("alice", "bob", "carol", None)
+quota_st = st.builds(
+    lambda at, subject, scope, gpus, mem, count, priority: Quota(
+        f"q{at}", subject, scope, gpus=gpus, mem_bytes=mem, count=count, priority=priority),
+    st.integers(0, 999),
+    st.sampled_from(("*", "user:alice", "user:bob", "group:ml", "container:box")),
+    st.sampled_from(("fleet", "node:host-n1", "group:a", "gpu:n1-G1")),
+    st.none() | st.integers(0, 4), st.none() | st.integers(0, 8), st.sampled_from(
+        ("each", "together")), st.integers(0, 4))
+
+
+@st.composite
+def holdings_st(draw: st.DrawFn) -> list[Holding]:
+    found = []
+    for at in range(draw(st.integers(0, 9))):
+        node = draw(st.sampled_from(("n1", "n2")))
+        user = draw(st.sampled_from(USERS))
+        gpus = draw(st.sets(st.integers(0, 3), min_size=1, max_size=3))
+        found.append(Holding(
+            task(f"t{at}", user, draw(st.none() | st.floats(1, 9_000)),
+                 f"j{draw(st.integers(0, 5))}",
+                 groups=("ml",) if draw(st.booleans()) else (),
+                 container_name=draw(st.sampled_from((None, "box")))),
+            node, f"host-{node}", draw(st.sampled_from(("a", "b"))),
+            tuple((f"{node}-G{gpu}", draw(st.none() | st.integers(0, 5).map(float)))
+                  for gpu in sorted(gpus))))
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(quota_st, max_size=6, unique_by=lambda each: each.id), holdings_st(),
+       st.sets(st.integers(0, 9).map("t{}".format)))
+def test_never_the_protected_never_within_and_never_more_than_must(
+        quotas: list[Quota], held: list[Holding], spared: set[str]) -> None:
+    counted = Quotas(quotas)
+    for found in balances(counted, held, NOW, None, spared):
+        gone = {(each.node_id, each.job_id) for each in found.offenders}
+        assert not gone or found.is_over
+        assert not any(task_id in spared for each in found.offenders for task_id in each.task_ids)
+        assert all(each.user is not None for each in found.offenders)
+        if found.limit == "max_age_s":
+            continue
+        left = [each for each in held if each.job not in gone]
+        for one_more in gone:  # each of them is needed
+            stays = [*left, *(each for each in held if each.job == one_more)]
+            assert used(counted, found, stays) > found.most
+            assert used(counted, found, stays) > used(counted, found, left)
+
+
+def used(quotas: Quotas, of: Balance, held: list[Holding]) -> float:
+    return next((each.used for each in balances(quotas, held, NOW)
+                 if (each.quota.id, each.limit, each.holder)
+                 == (of.quota.id, of.limit, of.holder)), 0.0)
+
+
+SPECIFIC = ("*", "group:", "user:", "k8s:", "slurm:", "container:")
+NARROW = ("fleet", "group:", "node:", "gpu:")
+
+
+def is_about(quota: Quota, held: Holding, uuid: str) -> bool:
+    """Read off the documentation, not off the code."""
+    one = held.task
+    names = {"*", f"user:{one.user}", *(f"group:{each}" for each in one.groups),
+             f"container:{one.container_name}"}
+    places = {"fleet", f"node:{held.host}", f"group:{held.group}", f"gpu:{uuid}"}
+    return quota.subject in names and quota.scope in places
+
+
+def how_specific(quota: Quota) -> tuple[int, int]:
+    return (next(at for at, kind in enumerate(SPECIFIC) if quota.subject.startswith(kind)),
+            next(at for at, kind in enumerate(NARROW) if quota.scope.startswith(kind)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(quota_st, max_size=8, unique_by=lambda each: each.id), holdings_st())
+def test_none_that_is_more_specific_is_passed_over(quotas: list[Quota], held: list[Holding]
+                                                   ) -> None:
+    counted = Quotas(quotas)
+    for each in held:
+        for uuid, _ in each.uses:
+            for count in ("each", "together"):
+                rivals = [quota for quota in quotas if quota.count == count
+                          and quota.gpus is not None and is_about(quota, each, uuid)]
+                found = counted.choice(each, uuid, "gpus", count)
+                assert (found is None) == (not rivals)
+                if found is not None:
+                    assert found.quota in rivals
+                    assert how_specific(found.quota) == max(map(how_specific, rivals))
+                    assert {*found.beside} | {found.quota} == {*rivals}
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(quota_st, max_size=6, unique_by=lambda each: each.id), holdings_st())
+def test_one_quota_per_use_and_limit(quotas: list[Quota], held: list[Holding]) -> None:
+    """Summed over all holders, no use is counted twice."""
+    limited = Counter[str]()
+    for each in balances(Quotas(quotas), held, NOW):
+        if each.limit == "gpus":
+            limited[each.quota.count] += int(each.used)
+    for count in ("each", "together"):
+        there = {(one.node_id, uuid, one.task.user if count == "each" else None, at)
+                 for at, one in enumerate(held) for uuid, _ in one.uses}
+        assert limited[count] <= len(there)

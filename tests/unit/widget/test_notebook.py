@@ -1,0 +1,142 @@
+"""The pure parts of the notebook: pictures, stills, the bundle, the pipe's messages."""
+
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpudeck.notebook_pipe import (
+    MAX_MESSAGE_BYTES,
+    FromNotebook,
+    Look,
+    Mark,
+    Marked,
+    Pieces,
+    Seen,
+    packed,
+)
+from widget.bundle import bundled, module, style
+from widget.cost import Cost, Point, costs
+from widget.cost_words import table, words
+from widget.machine_view import PAST_S, Past, picture
+from widget.simulate import options_of
+from widget.static_table import still_of
+
+GIB = 2.0**30
+KERNEL = 4_711
+DICE = random.Random()
+
+
+def gpu(**more: object) -> dict[str, object]:
+    return {"uuid": "GPU-a", "node": "h", "index": 0, "place": "0", "name": "H100", "state": "ok",
+            "values": {"util_pct": 50.0, "mem_used_bytes": 60 * GIB, "temp_c": 40.0},
+            "missing": {"power_w": "unsupported"}, "facts": {"mem_total_bytes": 80 * GIB}, **more}
+
+
+def task(pid: int, user: str | None, held: float | None, mine: bool) -> dict[str, object]:
+    return {"id": f"b-{pid}-1", "pid": pid, "user": user, "command": "python <b>train</b>.py",
+            "gpus": [{"uuid": "GPU-a", "mem_used_bytes": held, "sm_pct": None}], "sm_pct": None,
+            "mem_used_bytes": held, "state": "running", "started_at": 1.0, "mine": mine}
+
+
+TASKS = (task(KERNEL, "ada", 10 * GIB, True), task(2, "ada", 5 * GIB, True),
+         task(3, "bob", 20 * GIB, False), task(4, None, None, False))
+
+
+def test_memory_is_divided_by_owner() -> None:
+    shown = picture(Seen(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, Past(), KERNEL)
+    assert [(part["who"], part["bytes"] / GIB) for part in shown["gpus"][0]["held"]] == [
+        ("this kernel", 10), ("your other tasks", 5), ("bob", 20),
+        ("not by a task that is seen", 25)]
+    assert [each["pid"] for each in shown["tasks"]] == [KERNEL, 2]  # others' are not acted on here
+    assert shown["gpus"][0]["missing"] == {"power_w": "unsupported"}
+    assert "power_w" not in shown["gpus"][0]["values"]
+
+
+def test_a_second_that_was_not_seen_is_a_hole() -> None:
+    past = Past()
+    missed = DICE.randrange(2, PAST_S - 2)
+    for at in range(PAST_S + 5):
+        if at != missed + 5:
+            past.see(Seen(100.0 + at, "ok", "", "h", gpus=(gpu(),)))
+    util, memory = past.lines("GPU-a", 100.0 + PAST_S + 4)
+    assert [at for at, share in enumerate(util) if share is None] == [missed]
+    assert util[0] == 0.5
+    assert memory[0] == 0.75
+    past.see(Seen(200.0, "ok", "", "h"))  # it has gone, and its past with it
+    assert past.by_gpu == {}
+
+
+def test_a_still_is_readable_and_harmless() -> None:
+    shown = picture(Seen(9.0, "ok", "", "h", gpus=(gpu(),)), TASKS, Past(), KERNEL)
+    still = still_of(shown)
+    assert "bob 20.0 GiB" in still.text
+    assert "unsupported" in still.text
+    assert "<b>train" not in still.html
+    assert "&lt;b&gt;train" in still.html
+    assert "no library" in still_of(picture(
+        Seen(9.0, "no_library", "no library", "h"), None, Past(), KERNEL)).text
+
+
+@pytest.mark.parametrize(("said", "options"), [
+    ("h100x2", "profile=h100,gpus=2"), ("L40S", "profile=l40s,gpus=1"),
+    ("h100-mig x2".replace(" ", ""), "profile=h100-mig,gpus=2"),
+    ("profile=a100,seed=3", "profile=a100,seed=3")])
+def test_simulations_have_short_names(said: str, options: str) -> None:
+    assert options_of(said) == options
+
+
+def test_a_wrong_simulation_says_what_is_wanted() -> None:
+    with pytest.raises(ValueError, match="as in 'h100x2'"):
+        options_of("two of them")
+
+
+def test_the_bundle_is_one_module_that_asks_for_nothing(tmp_path: Path) -> None:
+    made = module()
+    assert not re.search(r"^\s*import\b", made, re.M)
+    assert not re.search(r"https?://", re.sub(r"//.*", "", made))
+    assert "url(" not in style()
+    assert ":root" not in style()
+    if shutil.which("node") is not None:
+        path = tmp_path / "widget.mjs"
+        path.write_text(made)
+        subprocess.run(["node", "--check", path], check=True)
+    with pytest.raises(ValueError, match="is not bundled"):
+        bundled({"a": 'import uPlot from "./vendor/uplot.js";\n'})
+
+
+def test_messages_come_whole_whatever_the_pieces() -> None:
+    sent: list[FromNotebook] = [Mark(7), Look("a", "pause", "t"), Mark(DICE.randrange(10**6))]
+    data = b"".join(packed(each) for each in sent)
+    pieces, at = Pieces(), 0
+    heard: list[FromNotebook] = []
+    while at < len(data):
+        step = DICE.randrange(1, 9)
+        heard += pieces.from_notebook(data[at : at + step])
+        at += step
+    assert heard == sent
+    with pytest.raises(msgspec.MsgspecError):
+        list(Pieces().from_notebook((MAX_MESSAGE_BYTES + 1).to_bytes(4, "little")))
+    with pytest.raises(msgspec.MsgspecError):
+        list(Pieces().from_notebook(packed(Marked(1, 2.0))))  # the other way round
+
+
+def test_what_began_before_the_stretch_counts_in_part() -> None:
+    """100 % for the half second that lies within, 0 % for the second after it."""
+    begin, end = Marked(1, 10.5, {"GPU-a": 100.0}), Marked(2, 12.0, {"GPU-a": 400.0})
+    points = [Point(10.0, "GPU-a", util_pct=77.0), Point(11.0, "GPU-a", util_pct=100.0, is_on=True),
+              Point(12.0, "GPU-a", util_pct=0.0)]
+    (cost,) = costs(points, begin, end, [gpu()], [], 1.5)
+    assert cost.util_mean_pct == pytest.approx(100 / 3)
+    assert cost.util_peak_pct == 100
+    assert cost.energy_j == pytest.approx(300)
+    back = Marked(2, 12.0, {"GPU-a": 4.0})  # the driver was loaded anew
+    assert costs(points, begin, back, [gpu()], [], 1.5)[0].energy_j is None
+    assert cost.sm_mean_pct is None  # and never 0
+    said = Cost(1.5, 0.2, (cost,))
+    assert "SM unknown" in words(said)
+    assert "<script" not in table(said, points, 10.5)

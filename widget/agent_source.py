@@ -1,0 +1,220 @@
+"""The agent as this kernel's child: one for all widgets and measurements of a kind. A thread of our
+own reads its pipe, so that a cell that runs starves nobody.
+"""
+
+import atexit
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gpudeck.actions import TaskAction
+from gpudeck.notebook_pipe import (
+    FromAgent,
+    FromNotebook,
+    Look,
+    Mark,
+    Marked,
+    Order,
+    Pieces,
+    Seen,
+    Sorry,
+    packed,
+)
+
+PIPE_BYTES = 65_536
+BACK_OFF_S = (1.0, 30.0)
+LAST_WORDS = 20
+USAGE = 2  # exit code: it would say the same again
+END_WITHIN_S = 3.0
+
+Listener = Callable[[FromAgent], None]
+
+
+class Source:
+    """`listen` hears all that the agent says, on a thread that is not the caller's."""
+
+    def __init__(self, options: str | None = None) -> None:
+        """`options`: of a simulation; None: this machine."""
+        self._options = options
+        self._listeners: list[Listener] = []
+        self._marks: dict[int, Callable[[Marked | None], None]] = {}
+        self._numbers = itertools.count(1)
+        self._writing = threading.Lock()
+        self._words: deque[str] = deque(maxlen=LAST_WORDS)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._closing = threading.Event()
+        self.seen: Seen | None = None  # the newest
+        self.tasks: tuple[dict[str, Any], ...] | None = None  # as they were listed last
+        threading.Thread(target=self._run, name="gpudeck-source", daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._child is None else self._child.pid
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def leave(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def mark(self, then: Callable[[Marked | None], None]) -> None:
+        """A look just now. None: nobody is there to look."""
+        number = next(self._numbers)
+        self._marks[number] = then
+        if not self._tell(Mark(number)):
+            self._marked(number, None)
+
+    def look(self, ask_id: str, action: TaskAction, task_id: str) -> None:
+        self._ask(Look(ask_id, action, task_id))
+
+    def order(self, ask_id: str, reason: str) -> None:
+        self._ask(Order(ask_id, reason))
+
+    def close(self) -> None:
+        """The agent ends when its stdin does."""
+        self._closing.set()
+        child = self._child
+        if child is None:
+            return
+        assert child.stdin is not None
+        with self._writing:
+            child.stdin.close()
+        try:
+            child.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+    def forget(self) -> None:
+        """In a fork of the kernel: the agent is not the fork's, which would keep its stdin open."""
+        self._closing.set()
+        if self._child is not None:
+            for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
+                assert pipe is not None
+                os.close(pipe.fileno())
+
+    # -- the thread that reads
+
+    def _run(self) -> None:
+        wait_s, most_s = BACK_OFF_S
+        while not self._closing.is_set():
+            began = time.monotonic()
+            self._child = self._started()
+            self._read(self._child)
+            code = self._child.wait()
+            for number in tuple(self._marks):
+                self._marked(number, None)
+            if self._closing.is_set():
+                return
+            self._hear(Seen(time.time(), "failed", self._why(code), ""))
+            if code == USAGE:
+                return
+            wait_s = BACK_OFF_S[0] if time.monotonic() - began > most_s else min(2 * wait_s, most_s)
+            self._closing.wait(wait_s)
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        backend = [] if self._options is None else [
+            "--backend", "simulated", "--simulate", self._options]
+        env = {name: value for name, value in os.environ.items()
+               if not name.startswith("GPUDECK_TOKEN")}
+        # -P: what lies in the notebook's folder shadows nothing. In the kernel's own process group,
+        # which a Jupyter server ends as a whole.
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "gpudeck.cli", "agent", "--pipe", *backend], env=env,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+        threading.Thread(target=self._listen_to_stderr, args=(child,), daemon=True).start()
+        return child
+
+    def _listen_to_stderr(self, child: "subprocess.Popen[bytes]") -> None:
+        """It belongs into no cell; its last words say why it ended."""
+        assert child.stderr is not None
+        for line in child.stderr:
+            self._words.append(line.decode(errors="replace").rstrip())
+
+    def _read(self, child: "subprocess.Popen[bytes]") -> None:
+        assert child.stdout is not None
+        pieces = Pieces()
+        try:
+            while data := os.read(child.stdout.fileno(), PIPE_BYTES):
+                for message in pieces.from_agent(data):
+                    self._hear(message)
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
+            self._words.append(f"its pipe broke: {error}")
+            child.kill()
+
+    def _hear(self, message: FromAgent) -> None:
+        if isinstance(message, Seen):
+            self.seen = message
+            if message.tasks is not None:
+                self.tasks = message.tasks
+        elif isinstance(message, Marked):
+            self._marked(message.mark_id, message)
+        for listener in tuple(self._listeners):
+            try:
+                listener(message)
+            except Exception as error:  # one widget's trouble is not the others'
+                self._words.append(f"a listener stumbled: {error!r}")
+
+    def _marked(self, number: int, marked: Marked | None) -> None:
+        then = self._marks.pop(number, None)
+        if then is not None:
+            then(marked)
+
+    def _why(self, code: int) -> str:
+        said = [line for line in self._words if line.startswith("gpudeck: ")]
+        return (said[-1].removeprefix("gpudeck: ") if said else
+                f"the agent that watches for this notebook ended ({code}); it is started again")
+
+    # -- asking
+
+    def _ask(self, message: Look | Order) -> None:
+        if not self._tell(message):
+            self._hear(Sorry(message.ask_id, "the agent that watches for this notebook is not "
+                                             "there just now; try again"))
+
+    def _tell(self, message: FromNotebook) -> bool:
+        child = self._child
+        if child is None or self._closing.is_set():
+            return False
+        assert child.stdin is not None
+        try:
+            with self._writing:
+                child.stdin.write(packed(message))
+        except (OSError, ValueError):
+            return False
+        return True
+
+
+_sources: dict[str | None, Source] = {}
+_opening = threading.Lock()
+
+
+def source_of(options: str | None) -> Source:
+    """The one that all share."""
+    with _opening:
+        if options not in _sources or _sources[options]._closing.is_set():
+            _sources[options] = Source(options)
+        return _sources[options]
+
+
+def close_all() -> None:
+    while _sources:
+        _sources.popitem()[1].close()
+
+
+def _in_a_fork() -> None:
+    for source in _sources.values():
+        source.forget()
+    _sources.clear()
+
+
+atexit.register(close_all)
+os.register_at_fork(after_in_child=_in_a_fork)

@@ -1,0 +1,119 @@
+"""What the widget shows of one machine: from what its agent sees to what is drawn. Pure."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpudeck.notebook_pipe import Seen
+
+Item = dict[str, Any]
+
+PAST_S = 60
+SHOWN = ("util_pct", "mem_used_bytes", "temp_c", "power_w")
+NOBODY = "not by a task that is seen"
+
+
+@dataclass(slots=True)
+class Past:
+    """The last minute of each Gpu, a point per second."""
+
+    by_gpu: dict[str, deque[tuple[float, float | None, float | None]]] = field(
+        default_factory=dict)
+
+    def see(self, seen: Seen) -> None:
+        for gpu in seen.gpus:
+            track = self.by_gpu.setdefault(gpu["uuid"], deque(maxlen=2 * PAST_S))
+            track.append((seen.at, _share(gpu["values"].get("util_pct"), 100.0),
+                          _share(gpu["values"].get("mem_used_bytes"), _total(gpu))))
+        here = {gpu["uuid"] for gpu in seen.gpus}
+        self.by_gpu = {uuid: track for uuid, track in self.by_gpu.items() if uuid in here}
+
+    def lines(self, uuid: str, now: float) -> tuple[list[float | None], list[float | None]]:
+        """Utilization and memory as shares of 1, oldest first; None is a hole."""
+        util: list[float | None] = [None] * PAST_S
+        memory: list[float | None] = [None] * PAST_S
+        for at, used_pct, held in self.by_gpu.get(uuid, ()):
+            place = PAST_S - 1 - round(now - at)
+            if 0 <= place < PAST_S:
+                util[place], memory[place] = used_pct, held
+        return util, memory
+
+
+def picture(seen: Seen, tasks: Sequence[Item] | None, past: Past, kernel_pid: int) -> Item:
+    tasks = tasks or ()
+    return {
+        "kind": "here", "at": seen.at, "host": seen.host, "reader": seen.reader,
+        "detail": seen.detail, "driver": seen.driver_version, "simulated": seen.is_simulated,
+        "holds": [*seen.holds],
+        "ram": {"total": seen.ram_total_bytes, "available": seen.ram_available_bytes},
+        "gpus": [_gpu(gpu, tasks, past, seen.at, kernel_pid) for gpu in seen.gpus],
+        "tasks": [task_of(task, kernel_pid, places_of(seen.gpus)) for task in tasks
+                  if task.get("mine") or task["pid"] == kernel_pid],
+    }
+
+
+def places_of(gpus: Sequence[Item]) -> dict[str, str]:
+    return {gpu["uuid"]: str(gpu.get("place", gpu["index"])) for gpu in gpus}
+
+
+def _gpu(gpu: Item, tasks: Sequence[Item], past: Past, now: float, kernel_pid: int) -> Item:
+    values = gpu["values"]
+    util, memory = past.lines(gpu["uuid"], now)
+    return {
+        "uuid": gpu["uuid"], "place": str(gpu.get("place", gpu["index"])), "name": gpu["name"],
+        "state": gpu["state"], "total": gpu["facts"].get("mem_total_bytes"),
+        "values": {key: values[key] for key in SHOWN if key in values},
+        "missing": {key: gpu["missing"].get(key, "unknown") for key in SHOWN if key not in values},
+        "past": [rounded(util), rounded(memory)],
+        "held": held_by(gpu, tasks, kernel_pid),
+    }
+
+
+def held_by(gpu: Item, tasks: Sequence[Item], kernel_pid: int) -> list[Item]:
+    """Its memory by owner: this kernel, my other tasks, each other user, the most first; last what
+    is in use and nobody is seen to hold."""
+    held: dict[tuple[int, str], float] = {}
+    for task in tasks:
+        amount = sum(use["mem_used_bytes"] or 0.0 for use in task["gpus"]
+                     if use["uuid"] == gpu["uuid"])
+        if amount:
+            whose = _whose(task, kernel_pid)
+            held[whose] = held.get(whose, 0.0) + amount
+    found = [{"rank": rank, "who": who, "bytes": amount} for (rank, who), amount in
+             sorted(held.items(), key=lambda entry: (min(entry[0][0], 2), -entry[1]))]
+    used = gpu["values"].get("mem_used_bytes")
+    rest = None if used is None else used - sum(held.values())
+    if rest is not None and used is not None and rest > 0.005 * max(used, 1.0):
+        found.append({"rank": 3, "who": NOBODY, "bytes": rest})
+    return found
+
+
+def _whose(task: Item, kernel_pid: int) -> tuple[int, str]:
+    if task["pid"] == kernel_pid:
+        return 0, "this kernel"
+    if task.get("mine"):
+        return 1, "your other tasks"
+    return 2, task["user"] or "unknown user"
+
+
+def task_of(task: Item, kernel_pid: int | None, places: dict[str, str]) -> Item:
+    return {
+        "id": task["id"], "pid": task["pid"], "user": task["user"], "command": task["command"],
+        "gpus": [places.get(use["uuid"], "?") for use in task["gpus"]],
+        "node": task.get("host"), "mem": task["mem_used_bytes"], "sm": task["sm_pct"],
+        "state": task["state"], "since": task["started_at"], "kernel": task["pid"] == kernel_pid,
+    }
+
+
+def rounded(line: Sequence[float | None]) -> list[float | None]:
+    return [None if share is None else round(share, 3) for share in line]
+
+
+def _share(value: float | None, of: float | None) -> float | None:
+    return None if value is None or not of else value / of
+
+
+def _total(gpu: Item) -> float | None:
+    total: float | None = gpu["facts"].get("mem_total_bytes")
+    return total

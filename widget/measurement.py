@@ -1,0 +1,148 @@
+"""`with measure() as m: …`: what this process cost meanwhile."""
+
+import os
+import threading
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from gpudeck.notebook_pipe import FromAgent, Marked, Seen
+
+from .agent_source import Source, source_of
+from .cost import Cost, Item, Point, beside, costs, points_of, points_of_mark, rows
+from .cost_words import table, words
+
+FIRST_WITHIN_S = 20.0  # the agent starts, and a driver without persistence mode takes its time
+MARK_WITHIN_S = 6.0
+POINTS_MAX = 200_000  # a day of two Gpus; then every other one goes
+
+
+class Measure:
+    """Numbers are there when its block has ended: `cost`, `frame`, `plot()`. It may stand within
+    another, and what is raised inside goes on its way."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        self._source = source
+        self._pid = os.getpid()
+        self._points: list[Point] = []
+        self._others: set[tuple[str, str]] = set()
+        self._gpus: dict[str, Item] = {}
+        self._begin = self._end = Marked(0, 0.0, is_answered=False)
+        self.cost: Cost | None = None
+
+    def __enter__(self) -> Self:
+        if self.cost is not None or self._begin.at:
+            raise RuntimeError("this measure was used already; make another: measure()")
+        source = self._source = self._source or source_of(None)
+        self._first(source)
+        self._begin = _marked(source)
+        source.listen(self._hear)
+        if source.tasks is not None and source.seen is not None:
+            self._others.update(_others_now(source, self._pid))
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        wall_s = time.perf_counter() - self._wall
+        cpu_s = time.process_time() - self._cpu
+        source = self._source
+        assert source is not None
+        self._end = _marked(source)
+        source.leave(self._hear)
+        for mark in (self._begin, self._end):
+            self._points += points_of_mark(mark, self._pid)
+        found = costs(self._points, self._begin, self._end, self._gpus.values(), self._others,
+                      wall_s)
+        self.cost = Cost(wall_s, cpu_s, found, self._note(source, found))
+
+    def __repr__(self) -> str:
+        return "measure: not ended yet" if self.cost is None else words(self.cost)
+
+    def _repr_html_(self) -> str | None:
+        return None if self.cost is None else table(self.cost, self._points, self._begin.at)
+
+    @property
+    def frame(self) -> Any:
+        """A DataFrame: one row per Gpu and second."""
+        import pandas as pd
+
+        self._check_ended()
+        mine = {gpu.uuid: gpu.place for gpu in self.cost.gpus} if self.cost is not None else {}
+        found = rows([point for point in self._points if point.uuid in mine], self._begin.at, mine)
+        return pd.DataFrame(found, columns=["seconds", "gpu", "uuid", "util_pct", "power_w",
+                                            "my_sm_pct", "my_mem_bytes"])
+
+    def plot(self) -> Any:
+        """A Plotly figure."""
+        from .plot import timeline
+
+        return timeline(self.frame)
+
+    def _check_ended(self) -> None:
+        if self.cost is None:
+            raise RuntimeError("the block has not ended yet; ask after it")
+
+    def _first(self, source: Source) -> None:
+        """Waits until the agent has seen the Gpus, or said that there are none."""
+        came = threading.Event()
+
+        def hear(message: FromAgent) -> None:
+            if isinstance(message, Seen) and message.reader != "starting":
+                came.set()
+
+        source.listen(hear)
+        if source.seen is None or source.seen.reader == "starting":
+            came.wait(FIRST_WITHIN_S)
+        source.leave(hear)
+        if source.seen is not None:
+            self._gpus = {gpu["uuid"]: gpu for gpu in source.seen.gpus}
+
+    def _hear(self, message: FromAgent) -> None:
+        if not isinstance(message, Seen):
+            return
+        self._points += points_of(message, self._pid)
+        self._others.update(beside(message, self._pid))
+        self._gpus |= {gpu["uuid"]: gpu for gpu in message.gpus}
+        if len(self._points) > POINTS_MAX:
+            self._points = self._points[::2]
+        assert self._source is not None
+        self._source.mark(self._take)
+
+    def _take(self, mark: Marked | None) -> None:
+        """Between two process lists: memory comes and goes within a second."""
+        if mark is not None:
+            self._points += points_of_mark(mark, self._pid)
+
+    def _note(self, source: Source, found: tuple[Any, ...]) -> str:
+        seen = source.seen
+        if seen is None or not (self._gpus or seen.gpus):
+            why = "" if seen is None else seen.detail
+            return f"no Gpu was seen{why and f': {why}'}"
+        if not (self._begin.is_answered and self._end.is_answered):
+            return "the driver did not answer at the beginning or the end: energy is not known"
+        return "" if found else "this process was on no Gpu"
+
+
+def measure() -> Measure:
+    """For a `with` block: wall and CPU time, and what this process had of the Gpus meanwhile."""
+    return Measure()
+
+
+def _marked(source: Source) -> Marked:
+    came, found = threading.Event(), []
+
+    def take(mark: Marked | None) -> None:
+        found.append(mark)
+        came.set()
+
+    source.mark(take)
+    came.wait(MARK_WITHIN_S)
+    return (found[0] if found else None) or Marked(0, time.time(), is_answered=False)
+
+
+def _others_now(source: Source, pid: int) -> set[tuple[str, str]]:
+    return {(use["uuid"], task["user"] or "unknown user") for task in source.tasks or ()
+            if task["pid"] != pid for use in task["gpus"]}

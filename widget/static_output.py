@@ -1,0 +1,53 @@
+"""The still picture under a widget: an output of its own, because a front end that finds no kernel
+shows an error in the place of a widget and nothing else."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .static_table import Words
+
+AFTER_PICTURES = 3  # by then there is something to see
+
+
+class Still:
+    def __init__(self, make: Callable[[], Words]) -> None:
+        self._make = make
+        self._handle: Any = None
+        self._shell: Any = None
+        self._pictures = 0
+        self._lock = threading.Lock()
+
+    def show(self) -> None:
+        from IPython.core.getipython import get_ipython
+        from IPython.display import DisplayHandle
+
+        with self._lock:
+            self._pictures = 0
+            if self._handle is None:
+                self._handle = DisplayHandle()
+                self._shell = get_ipython()
+                if self._shell is not None:
+                    # A cell that ends has changed the notebook anyway: no more changes than that.
+                    self._shell.events.register("post_run_cell", self._renew)
+            self._handle.display(self._data(), raw=True)
+
+    def news(self) -> None:
+        """One picture has come."""
+        self._pictures += 1
+        if self._pictures == AFTER_PICTURES:
+            self._renew()
+
+    def close(self) -> None:
+        if self._shell is not None:
+            self._shell.events.unregister("post_run_cell", self._renew)
+            self._renew()
+            self._shell = None
+
+    def _renew(self, *_: Any) -> None:
+        if self._handle is not None:
+            self._handle.update(self._data(), raw=True)
+
+    def _data(self) -> dict[str, str]:
+        made = self._make()
+        return {"text/plain": made.text, "text/html": made.html}
